@@ -1,0 +1,94 @@
+"""One type for everything jobspec has to say about an input, a plan, a node or a result.
+
+Loader, checks, runtime and report all make `Finding`s; only `jobspec.cli` prints them.
+Standard library only: this module travels inside `runtime.pyz` and runs on Python 3.9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
+
+ERROR = "error"
+WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, where, why, and what to do about it.
+
+    `rule` is a stable id such as `spec.unknown-key`; `--allow RULE` names it.
+    `path` is a dotted path into the spec; `line` and `column` count from 1, 0 when unknown.
+    `node` is the host that the finding was made on, empty on the login node.
+    """
+
+    rule: str
+    severity: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    path: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    node: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        return self.severity == ERROR
+
+    def at(self, file: str, line: int = 0, column: int = 0) -> Finding:
+        """The same finding with a position."""
+        return replace(self, file=file, line=line, column=column)
+
+    def to_json(self) -> Dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value not in ("", 0)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Finding:
+        known = {key: data[key] for key in Finding.__dataclass_fields__ if key in data}
+        return Finding(**known)
+
+    def text(self) -> str:
+        """The finding as people read it: one head line, then what, why and fix."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        head = " ".join(part for part in (f"{self.severity}[{self.rule}]", place, self.node, self.path) if part)
+        rows = [("what", self.what), ("why", self.why), ("fix", self.fix)]
+        return "\n".join([head] + [f"  {name + ':':<5} {value}" for name, value in rows if value])
+
+
+def error(rule: str, what: str, why: str = "", fix: str = "", **where: Any) -> Finding:
+    """An error: `validate`, `render` and `submit` end with exit code 2."""
+    return Finding(rule, ERROR, what, why, fix, **where)
+
+
+def warning(rule: str, what: str, why: str = "", fix: str = "", **where: Any) -> Finding:
+    """A warning: printed, kept in the report, stops nothing."""
+    return Finding(rule, WARNING, what, why, fix, **where)
+
+
+def allow(findings: Iterable[Finding], rules: Iterable[str]) -> Tuple[Finding, ...]:
+    """Errors whose rule, or whose rule's first part, is in `rules` become warnings."""
+    allowed = set(rules)
+    return tuple(
+        replace(f, severity=WARNING, why=f"{f.why} (allowed by --allow)".strip())
+        if f.is_error and (f.rule in allowed or f.rule.split(".")[0] in allowed)
+        else f
+        for f in findings
+    )
+
+
+class JobspecError(Exception):
+    """Base of every error that a user can cause; the CLI turns it into text and an exit code.
+
+    Anything else that reaches the CLI is a bug in jobspec and says so.
+    """
+
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__("\n".join(f.what for f in findings))
+        self.findings: List[Finding] = list(findings)
+
+
+def fail(rule: str, what: str, why: str = "", fix: str = "", **where: Any) -> JobspecError:
+    """Shorthand: `raise fail("run.unknown", ...)`."""
+    return JobspecError(error(rule, what, why, fix, **where))

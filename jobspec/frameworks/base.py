@@ -1,0 +1,77 @@
+"""What an RL framework's adapter provides. The core never asks which framework it has.
+
+One module per framework, registered in `jobspec.frameworks`. Adapters are pure: they read the spec,
+the site profile and (through `Checkout` probes handed in) source trees, and return plain data.
+They never import each other, a launcher, or the framework itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from jobspec.finding import Finding
+from jobspec.plan import CommandPlan, ExpectPlan, StagePlan
+
+if TYPE_CHECKING:
+    from jobspec.coverage import Deliverable
+    from jobspec.evidence import Evidence
+    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.model import JobSpec
+
+
+@dataclass(frozen=True)
+class Level:
+    """A coverage level. `proves` is what a pass means, `not_proved` what it never means."""
+
+    name: str
+    number: int
+    proves: str
+    not_proved: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an adapter may look at. `level` is already looked up; repo paths are absolute."""
+
+    spec: JobSpec
+    cluster: ClusterProfile
+    level: Level
+    gpus_per_node: int
+    repo_paths: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FrameworkPlan:
+    """An adapter's answer; `resolve` merges it into the Plan.
+
+    `ray_mode`: `external` (jobspec brings Ray up), `self` (the command does), `none`.
+    `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
+    `stage` adds to what the spec's model and data already ask for.
+    """
+
+    commands: tuple[CommandPlan, ...]
+    ray_mode: Literal["external", "self", "none"] = "external"
+    env: Mapping[str, str] = field(default_factory=dict)
+    stage: tuple[StagePlan, ...] = ()
+    expect: ExpectPlan = ExpectPlan()
+    collect: tuple[str, ...] = ()
+
+
+class Framework(Protocol):
+    """The adapter interface (contract test: tests/frameworks/test_contract.py)."""
+
+    name: str
+    summary: str
+    levels: tuple[Level, ...]
+
+    def validate(self, context: Context) -> Iterable[Finding]:
+        """Findings about the spec that need no cluster; `path` names the spec key."""
+
+    def plan(self, context: Context) -> FrameworkPlan:
+        """Commands, environment, Ray mode, staging and expectations. Only called without errors."""
+
+    def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        """The framework's own deliverables from evidence files, each with what supports it."""

@@ -1,0 +1,261 @@
+"""The Plan: the one contract between the login node and the allocation.
+
+Frozen plain data without clock, random number or host look-up: the same spec and site profile give
+the same bytes. Standard library only and Python 3.9: it travels inside `runtime.pyz`. No shell text
+is computed from anything but a Plan, and nothing is computed after a Plan has been printed.
+What depends on one run (its id, its directory, its attempt, its token) is not in here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple, Type, TypeVar, Union, get_args, get_origin, get_type_hints
+
+PLAN_VERSION = 1
+
+Scalar = Union[str, int, float, bool, None]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A host directory made visible at `target` in the container."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """How the step's container starts. `runtime` is `none` for the bare node."""
+
+    runtime: str = "none"  # pyxis | oci | apptainer | charliecloud | podman | bubblewrap | none
+    image: str = ""
+    python: str = "python3"
+    mounts: Tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+    mount_home: bool = False
+    remap_root: Optional[bool] = None
+
+
+@dataclass(frozen=True)
+class RepoPlan:
+    """A source checkout. `pythonpath` holds absolute folders in import order."""
+
+    name: str
+    path: str
+    url: str = ""
+    commit: str = ""
+    dirty: bool = False
+    pythonpath: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ImportProof:
+    """Module `module` must be imported from a file below `root`."""
+
+    module: str
+    root: str
+    repo: str = ""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One model, data set or folder that must be readable by every node before training.
+
+    `source` lies on shared storage: a Hugging Face hub cache folder (`models--org--name`) or a plain
+    folder or file. `layout` says which. `node_local` copies it below the plan's `node_local` path.
+    `env` names the variable that carries the ready path into the driver.
+    """
+
+    name: str
+    kind: str  # model | dataset
+    source: str
+    layout: str = "hf"  # hf | plain
+    repo_id: str = ""
+    revision: str = ""
+    node_local: bool = True
+    require: Tuple[str, ...] = ()
+    allow: Tuple[str, ...] = ()
+    ignore: Tuple[str, ...] = ()
+    env: str = ""
+
+
+@dataclass(frozen=True)
+class HelpersPlan:
+    """Megatron-Core's dataset helpers: from a checkout (`source`) or an installed package (`package`)."""
+
+    source: str = ""  # folder that contains megatron/core/datasets
+    package: str = ""  # import name, e.g. megatron.core
+
+
+@dataclass(frozen=True)
+class RayPlan:
+    """Ray's bring-up. Ports lie below the ephemeral range; 0 for `num_gpus` means a CPU cluster."""
+
+    port: int = 6379
+    port_min: int = 20000  # worker ports, inclusive
+    port_max: int = 20999
+    num_cpus: Optional[int] = None  # per node; None: what the node has
+    num_gpus: int = 0  # per node
+    join_timeout_s: float = 300.0
+    dashboard: bool = False
+
+
+@dataclass(frozen=True)
+class CommandPlan:
+    """One command of the framework, run in order after the phases before `driver` are done.
+
+    `on` is `head` (one process on node 0) or `all` (tasks on every node with RANK, LOCAL_RANK,
+    WORLD_SIZE, LOCAL_WORLD_SIZE, NODE_RANK, MASTER_ADDR and MASTER_PORT set).
+    `shell` runs `argv[0]` as a bash script text with `-eo pipefail`.
+    """
+
+    name: str
+    argv: Tuple[str, ...]
+    shell: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    on: str = "head"
+    tasks_per_node: int = 1
+
+
+@dataclass(frozen=True)
+class CollectPlan:
+    """What is copied to `artifacts/` from every node, also after a failure."""
+
+    patterns: Tuple[str, ...] = ()
+    max_bytes: int = 2 * 1024**3
+    timeout_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class SlurmPlan:
+    """What sbatch is asked for. Empty means: not passed."""
+
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    time: str = ""  # Slurm's own notation, D-HH:MM:SS
+    gpus: str = "none"  # gres | gpus-per-node | none
+    exclusive: bool = False
+    memory: str = ""
+    cpus_per_task: Optional[int] = None
+    mpi: str = ""
+    extra_sbatch: Tuple[str, ...] = ()
+    array: str = ""
+    requeue_max: int = 0  # further attempts after the first
+    grace_s: int = 300  # warning before the time limit
+
+
+@dataclass(frozen=True)
+class LearningPlan:
+    metric: str
+    direction: str = "up"  # up | down
+    min_change: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExpectPlan:
+    """What must hold for the verdict. Read by the report, never by the runtime."""
+
+    level: str = "smoke"
+    variants: Tuple[str, ...] = ()
+    steps: int = 0
+    metrics_require: Tuple[str, ...] = ()
+    learning: Optional[LearningPlan] = None
+    files: Tuple[str, ...] = ()  # globs below artifacts/ or absolute
+    checkpoint: bool = False
+    resume: bool = False
+    metric_keys: Mapping[str, str] = field(default_factory=dict)  # canonical name -> the framework's key
+    limitations: Tuple[str, ...] = ()
+    options: Mapping[str, Scalar] = field(default_factory=dict)  # the framework's own
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a run does, resolved. `path`s are absolute and seen from inside the container."""
+
+    name: str
+    framework: str
+    cluster: str
+    scheduler: str  # slurm | local
+    mode: str  # ray | srun | upstream
+    nodes: int = 1
+    gpus_per_node: int = 0
+    container: ContainerPlan = ContainerPlan()
+    env: Mapping[str, str] = field(default_factory=dict)  # exported before Ray starts, on every node
+    secrets: Tuple[str, ...] = ()  # names only
+    repos: Tuple[RepoPlan, ...] = ()
+    proofs: Tuple[ImportProof, ...] = ()
+    stage: Tuple[StagePlan, ...] = ()
+    helpers: Optional[HelpersPlan] = None
+    ray: Optional[RayPlan] = None
+    commands: Tuple[CommandPlan, ...] = ()
+    collect: CollectPlan = CollectPlan()
+    slurm: SlurmPlan = SlurmPlan()
+    expect: ExpectPlan = ExpectPlan()
+    runs: str = ""  # shared folder of all runs
+    node_local: str = "/tmp/jobspec"  # node-local folder for staging and scratch
+    hf_home: str = ""
+    offline: bool = True
+    interface: str = ""  # network interface, or empty
+    subnet: str = ""  # CIDR, or empty
+    checkpoint_dir: str = ""
+    hold: bool = False  # keep the cluster up after the driver
+    time_limit_s: Optional[int] = None
+    shm_min_bytes: int = 0
+    version: int = PLAN_VERSION
+
+
+T = TypeVar("T")
+
+
+def to_json(plan: Plan) -> str:
+    """Canonical JSON text: sorted keys, two spaces, a final newline."""
+    return json.dumps(dataclasses.asdict(plan), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Plan:
+    """Inverse of `to_json`. Raises: ValueError on another version or an unknown key."""
+    data = json.loads(text)
+    if data.get("version") != PLAN_VERSION:
+        raise ValueError(f"plan version {data.get('version')!r} found, version {PLAN_VERSION} wanted")
+    return build(Plan, data)
+
+
+def build(cls: Type[T], data: Mapping[str, Any]) -> T:
+    """A frozen dataclass from plain JSON data, nested ones included.
+
+    Raises: ValueError naming keys that the class does not have.
+    """
+    hints = _hints(cls)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}")
+    return cls(**{key: _convert(hints[key], value) for key, value in data.items()})
+
+
+_HINTS: Dict[type, Dict[str, Any]] = {}
+
+
+def _hints(cls: type) -> Dict[str, Any]:
+    if cls not in _HINTS:
+        _HINTS[cls] = get_type_hints(cls)
+    return _HINTS[cls]
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, value)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Union and len(args) == 2 and type(None) in args:
+        return _convert(next(arg for arg in args if arg is not type(None)), value)
+    if origin is tuple:
+        return tuple(_convert(args[0], item) for item in value)
+    return value
