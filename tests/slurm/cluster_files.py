@@ -1,0 +1,167 @@
+"""The configuration files of the test cluster, as text. Pure functions; `cluster.py` writes them.
+
+Source of the less obvious settings: slurm.conf(5), gres.conf(5), cgroup.conf(5), oci.conf(5) of Slurm 22.05,
+and what was seen on it; each has its reason beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+ALICE = 2001  # uid and gid of the unprivileged user that exists only inside the cluster
+
+Preemption = Literal["none", "partition"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a test cluster is like. `gpus` per node are clones of /dev/null: they can only be counted."""
+
+    nodes: int = 4
+    accounting: Literal["none", "slurmdbd"] = "slurmdbd"
+    preemption: Preemption = "partition"
+    gpus: int = 0
+    cpus: int = 16
+    memory_mib: int = 64000
+
+
+def node_names(options: Options) -> list[str]:
+    return [f"n{index}" for index in range(1, options.nodes + 1)]
+
+
+def address(node: str) -> str:
+    """IPv4 address in the cluster's own network; it exists in no other network namespace."""
+    return "10.77.0.1" if node == "ctl" else f"10.77.0.{10 + int(node[1:])}"
+
+
+def slurm_conf(lab: Path, options: Options, cgroup: str) -> str:
+    """`cgroup` is v1, v2 or empty; without cgroups Slurm cannot kill processes that left their session."""
+    gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
+    lines = [
+        "ClusterName=lab",
+        "SlurmctldHost=ctl(10.77.0.1)",
+        "SlurmUser=root",
+        "SlurmdUser=root",
+        "AuthType=auth/munge",
+        "CredType=cred/munge",
+        # A requeued job waits for its old credential to expire: 120 s by default, about 10 s with this.
+        f"AuthInfo=socket={lab}/munge/socket,cred_expire=5",
+        f"StateSaveLocation={lab}/state/slurmctld",
+        f"SlurmdSpoolDir={lab}/state/%n",
+        f"SlurmctldPidFile={lab}/state/slurmctld.pid",
+        f"SlurmdPidFile={lab}/state/%n.pid",
+        f"SlurmctldLogFile={lab}/log/slurmctld.log",
+        f"SlurmdLogFile={lab}/log/slurmd-%n.log",
+        f"ProctrackType=proctrack/{'cgroup' if cgroup else 'linuxproc'}",
+        f"TaskPlugin=task/{'cgroup' if cgroup else 'none'}",
+        "JobAcctGatherType=jobacct_gather/linux",
+        "JobAcctGatherFrequency=5",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_CPU_Memory",
+        "DefMemPerNode=12000",
+        "SlurmdParameters=config_overrides",  # nodes claim more CPUs and memory than this machine has
+        "ReturnToService=2",
+        "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=2",
+        "MpiDefault=none",
+        "PrologFlags=Alloc",
+        "SlurmctldTimeout=30",
+        "SlurmdTimeout=20",
+        "KillWait=3",
+        "CompleteWait=0",
+        "MinJobAge=600",
+        "MaxJobCount=20000",
+        "MaxArraySize=2001",
+    ]
+    if options.gpus:
+        lines.append("GresTypes=gpu")
+    if options.accounting == "slurmdbd":
+        lines += [
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "AccountingStorageHost=ctl",
+            f"AccountingStoragePass={lab}/munge/socket",  # clients of slurmdbd ignore AuthInfo
+        ]
+    if options.preemption == "partition":
+        lines += ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"]
+    everything = ",".join(node_names(options))
+    lines += [
+        f"NodeName={everything} CPUs={options.cpus} RealMemory={options.memory_mib}{gres} State=UNKNOWN",
+        f"PartitionName=main Nodes={everything} Default=YES MaxTime=INFINITE State=UP PriorityTier=10",
+        f"PartitionName=low Nodes={everything} MaxTime=INFINITE State=UP PriorityTier=1",
+        f"PartitionName=high Nodes={everything} MaxTime=INFINITE State=UP PriorityTier=100"
+        + (" PreemptMode=OFF" if options.preemption == "partition" else ""),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def slurmdbd_conf(lab: Path) -> str:
+    return f"""\
+DbdHost=ctl
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={lab}/munge/socket
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct_db
+LogFile={lab}/log/slurmdbd.log
+PidFile={lab}/state/slurmdbd.pid
+"""
+
+
+def mysql_init() -> str:
+    """The database listens on loopback of the cluster's own network namespace only."""
+    return """\
+CREATE DATABASE IF NOT EXISTS slurm_acct_db;
+CREATE USER IF NOT EXISTS 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm';
+CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY 'slurm';
+GRANT ALL ON slurm_acct_db.* TO 'slurm'@'127.0.0.1';
+GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';
+"""
+
+
+def cgroup_conf(cgroup: str) -> str:
+    """ConstrainRAMSpace is what makes a real out-of-memory kill; v2 must not ask systemd over D-Bus."""
+    lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup", "ConstrainRAMSpace=yes"]
+    lines += ["CgroupAutomount=no"] if cgroup == "v1" else ["IgnoreSystemd=yes"]
+    return "\n".join(lines) + "\n"
+
+
+def gres_conf(lab: Path, options: Options) -> str:
+    """One device file per GPU: a bare count leaves the node `inval` in Slurm 22.05."""
+    last = options.gpus - 1
+    names = ",".join(node_names(options))
+    return f"NodeName={names} Name=gpu Count={options.gpus} File={lab}/dev/nvidia[0-{last}]\n"
+
+
+def oci_conf(lab: Path) -> str:
+    """Slurm's OCI support with crun; `%b` is the bundle, `%e` the file with the step's environment."""
+    crun = "crun --rootless=false --cgroup-manager=disabled --root=/run/oci/"
+    name = "%n.%u.%j.%s.%t"
+    return f"""\
+CreateEnvFile=true
+RunTimeQuery="{crun} state {name}"
+RunTimeKill="{crun} kill -a {name}"
+RunTimeDelete="{crun} delete --force {name}"
+RunTimeRun="{crun} run --bundle %b {name}"
+"""
+
+
+def hosts(options: Options) -> str:
+    rows = [("127.0.0.1", "localhost")] + [(address(n), n) for n in ["ctl", *node_names(options)]]
+    return "".join(f"{ip} {name}\n" for ip, name in rows)
+
+
+def passwd(original: str, homes: Path) -> str:
+    """The machine's users plus alice; both homes lie on the shared folder, as on a real cluster."""
+    kept = [line for line in original.splitlines() if line and not line.startswith(("root:", "alice:"))]
+    root = f"root:x:0:0:root:{homes}/root:/bin/bash"
+    alice = f"alice:x:{ALICE}:{ALICE}:alice:{homes}/alice:/bin/bash"
+    return "\n".join([root, *kept, alice]) + "\n"
+
+
+def group(original: str) -> str:
+    kept = [line for line in original.splitlines() if line and not line.startswith("alice:")]
+    return "\n".join([*kept, f"alice:x:{ALICE}:"]) + "\n"
