@@ -1,0 +1,9 @@
+"""Metrics of a run in one table, whatever the program that wrote them.
+
+Readers only: what a metric means is the business of frameworks, requirements and signals.
+"""
+
+from jobspec.metrics.readers import read_json, read_jsonl, read_metrics
+from jobspec.metrics.table import Row, Table, concat, continue_tables
+
+__all__ = ["Row", "Table", "concat", "continue_tables", "read_json", "read_jsonl", "read_metrics"]

@@ -1,0 +1,151 @@
+"""The first cause of a run that did not end well: the earliest specific one over all nodes.
+
+Candidates are the runtime's findings, failure signatures in the logs, the scheduler's last word and, when
+nothing else speaks, how the driver ended. `docs/verdict.md` gives the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobspec.evidence import Attempt, Evidence
+from jobspec.finding import Finding
+from jobspec.triage import Match
+from jobspec.verdict import Cause, Deliverable, Result, Status
+
+BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray"})
+
+# Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
+SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
+    "TIMEOUT": (
+        Result.BLOCKED,
+        "the job reached its time limit",
+        "raise `resources.time`, or resume from the last checkpoint",
+    ),
+    "OUT_OF_MEMORY": (
+        Result.FAIL,
+        "a process used more host memory than the job has",
+        "raise `resources.memory`, or use less",
+    ),
+    "PREEMPTED": (
+        Result.BLOCKED,
+        "a job of higher priority took the nodes",
+        "allow requeueing: `launch.requeue.max_attempts`",
+    ),
+    "DEADLINE": (Result.BLOCKED, "the job's deadline passed", "submit again without the deadline"),
+    "NODE_FAIL": (Result.BLOCKED, "a node of the job failed", "submit again; report the node to the site"),
+    "BOOT_FAIL": (
+        Result.BLOCKED,
+        "a node of the job did not boot",
+        "submit again; report the node to the site",
+    ),
+    "CANCELLED": (Result.BLOCKED, "somebody cancelled the job", "submit again"),
+    "REVOKED": (Result.BLOCKED, "another cluster of the federation took the job", "look for the job there"),
+}
+# These come from outside at a moment of their own: what the logs say after them are effects.
+FROM_OUTSIDE = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED", "DEADLINE"})
+# What `results.json` says, for launchers whose scheduler says nothing.
+ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
+
+
+def first_cause(
+    evidence: Evidence, attempt: Attempt | None, deliverables: tuple[Deliverable, ...]
+) -> Cause | None:
+    """The first cause, or None when nothing went wrong or nothing says what."""
+    if attempt is None:
+        return _scheduler_cause(evidence, None)
+    return next(_candidates(evidence, attempt, deliverables), None)
+
+
+def _candidates(
+    evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
+) -> Iterator[Cause]:
+    """Causes by rank; the first one wins."""
+    yield from _early_findings(attempt)
+    ended = _scheduler_cause(evidence, attempt)
+    if ended is not None and ended.kind in FROM_OUTSIDE:
+        yield ended
+    yield from (_from_match(match) for match in attempt.matches if not match.generic)
+    if ended is not None:
+        yield ended
+    yield from _late_findings(attempt)
+    yield from (_from_match(match) for match in attempt.matches if match.generic)
+    yield from (
+        _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
+    )
+
+
+def _early_findings(attempt: Attempt) -> Iterator[Cause]:
+    """Errors of the runtime before the driver started: about the environment, by time."""
+    events = [event for event in attempt.events if event.finding is not None and event.finding.is_error]
+    for event in sorted(events, key=lambda item: item.time):
+        if event.phase in BEFORE_DRIVER and event.finding is not None:
+            yield _from_finding(event.finding, event.file, event.line, event.node, event.time, event.phase)
+
+
+def _late_findings(attempt: Attempt) -> Iterator[Cause]:
+    """The runtime's errors about the driver, and those that only `results.json` holds."""
+    seen = {event.finding: event for event in attempt.events if event.finding is not None}
+    for finding in attempt.findings:
+        event = seen.get(finding)
+        if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
+            place = (event.file, event.line, event.node, event.time) if event else ("", 0, "", 0.0)
+            yield _from_finding(finding, *place, event.phase if event else "run")
+
+
+def _from_finding(finding: Finding, file: str, line: int, node: str, time: float, phase: str) -> Cause:
+    tested = phase in ("driver", "run") and finding.rule.startswith("driver.")
+    return Cause(
+        text=finding.what,
+        kind=finding.rule,
+        verdict=Result.FAIL if tested else Result.BLOCKED,
+        file=file,
+        line=line,
+        node=finding.node or node,
+        time=time,
+        why=finding.why,
+        fix=finding.fix,
+    )
+
+
+def _from_match(match: Match) -> Cause:
+    return Cause(
+        text=match.text,
+        kind=match.kind,
+        verdict=Result.BLOCKED if match.verdict == "Blocked" else Result.FAIL,
+        file=match.file,
+        line=match.line,
+        node=match.node,
+        time=match.time or 0.0,
+        why=match.why or match.title,
+        fix=match.fix,
+        signature=match.signature,
+        source=match.source,
+        context=match.context,
+    )
+
+
+def _from_deliverable(item: Deliverable) -> Cause:
+    place = item.evidence[0] if item.evidence else None
+    return Cause(
+        text=item.reason,
+        kind=item.name,
+        verdict=Result.BLOCKED if item.status is Status.BLOCKED else Result.FAIL,
+        file=place.file if place else "",
+        line=place.line if place else 0,
+    )
+
+
+def _scheduler_cause(evidence: Evidence, attempt: Attempt | None) -> Cause | None:
+    state = evidence.scheduler.state.split(" ")[0]  # Slurm says `CANCELLED by 1000`
+    if state not in SCHEDULER_ENDS and attempt is not None and attempt.results is not None:
+        state = ENDED_AS.get(attempt.results.outcome, "")
+    if state not in SCHEDULER_ENDS:
+        return None
+    verdict, why, fix = SCHEDULER_ENDS[state]
+    if state == "OUT_OF_MEMORY" and evidence.plan.slurm.memory:
+        verdict, why = Result.BLOCKED, f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
+    reason = f" ({evidence.scheduler.reason})" if evidence.scheduler.reason not in ("", "None") else ""
+    return Cause(
+        text=f"{state}{reason}", kind=state, verdict=verdict, file="scheduler.json", why=why, fix=fix
+    )

@@ -1,0 +1,239 @@
+"""From evidence to a verdict: the rules of design section 8. Pure; reads no file and asks no scheduler.
+
+`docs/verdict.md` states the rules for users. A level passes only when all that it asks for is proved by
+evidence; what is missing is never taken for granted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobspec.causes import SCHEDULER_ENDS, first_cause
+from jobspec.deliverables import (
+    IMPORTS,
+    all_pass,
+    artifacts_deliverable,
+    metrics_deliverable,
+    phase_deliverables,
+    run_deliverable,
+)
+from jobspec.evidence import Attempt, Evidence
+from jobspec.finding import Finding, warning
+from jobspec.limits import limitations
+from jobspec.verdict import (
+    AttemptVerdict,
+    Cause,
+    Deliverable,
+    EvidenceItem,
+    Figure,
+    Result,
+    Status,
+    Verdict,
+)
+
+if TYPE_CHECKING:  # adapters import this module's types
+    from jobspec.frameworks.base import Framework, Level
+
+__all__ = [
+    "AttemptVerdict",
+    "Cause",
+    "Deliverable",
+    "EvidenceItem",
+    "Figure",
+    "Result",
+    "Status",
+    "Verdict",
+    "judge",
+]
+
+FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
+LIKELY_KEYS = {
+    "reward": ("reward", "rewards/mean", "train/reward", "critic/rewards/mean", "reward/avg_raw_reward"),
+    "loss": ("loss", "train/loss", "actor/loss", "actor/pg_loss"),
+    "grad norm": ("grad_norm", "train/grad_norm", "actor/grad_norm"),
+    "tokens/s": ("tokens_per_s", "tokens_per_second", "performance/tokens_per_sec", "perf/throughput"),
+}
+
+
+def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
+    """The verdict that the evidence supports.
+
+    `framework` is looked up by the plan's name when not given. The last attempt decides; earlier ones are
+    recorded. Never raises for missing evidence.
+    """
+    if framework is None and evidence.plan_read:
+        framework = _find_framework(evidence.plan.framework)
+    level = _find_level(framework, evidence.plan.expect.level)
+    attempt = evidence.last
+    if not evidence.plan_read or attempt is None or not (attempt.events or attempt.results):
+        return _nothing_ran(evidence)
+    deliverables, cause = _judge_attempt(evidence, attempt, framework)
+    result = _result(deliverables, cause)
+    return Verdict(
+        result=result,
+        level=evidence.plan.expect.level,
+        deliverables=deliverables,
+        first_cause=None if result is Result.PASS else cause,
+        limitations=limitations(evidence, level),
+        findings=_findings(evidence, attempt, result),
+        figures=figures(evidence),
+        attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
+        reason=_reason(deliverables, cause, result),
+    )
+
+
+def _judge_attempt(
+    evidence: Evidence, attempt: Attempt, framework: Framework | None
+) -> tuple[tuple[Deliverable, ...], Cause | None]:
+    phases = phase_deliverables(evidence, attempt)
+    run = run_deliverable(evidence, attempt)
+    finished = run.status is Status.PASS and all_pass(phases)
+    cause = None if finished else first_cause(evidence, attempt, (*phases, run))
+    if cause is not None and run.status is not Status.PASS:
+        run = _explain(run, cause, all_pass(phases))
+    own = tuple(framework.judge(evidence)) if framework is not None else ()
+    if not finished:
+        own = tuple(_held_back(item) for item in own)
+    metrics = metrics_deliverable(evidence, finished)
+    artifacts = artifacts_deliverable(evidence, attempt, finished)
+    return (*phases, run, *own, metrics, artifacts), cause
+
+
+def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
+    """The run's status by its cause: a cause outside what is tested makes it `Blocked`."""
+    if not started:
+        return replace(run, status=Status.SKIPPED, reason="an earlier phase stopped the run")
+    item = EvidenceItem(cause.file, cause.line, cause.text)
+    status = Status.BLOCKED if cause.verdict is Result.BLOCKED else Status.FAIL
+    return replace(
+        run, status=status, evidence=(item, *run.evidence), reason=f"{run.reason}; first cause: {cause.kind}"
+    )
+
+
+def _held_back(item: Deliverable) -> Deliverable:
+    """A run that did not end well passes nothing and fails nothing of its own."""
+    if item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
+        return item
+    seen = f"would be {item.status}: {item.reason}".rstrip(": ")
+    return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({seen})")
+
+
+def _result(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result:
+    required = [item for item in deliverables if item.required]
+    if all_pass(required):
+        return Result.PASS
+    if any(item.name == IMPORTS and item.status is Status.BLOCKED for item in required):
+        return Result.BLOCKED
+    if cause is not None:
+        return cause.verdict
+    if any(item.status is Status.FAIL for item in required):
+        return Result.FAIL
+    # Something required was skipped though the run ended well: not proved, and nothing outside is to blame.
+    return Result.BLOCKED if any(item.status is Status.BLOCKED for item in required) else Result.FAIL
+
+
+def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: Result) -> str:
+    if result is Result.PASS:
+        return "every deliverable of the level is proved"
+    if cause is not None:
+        return cause.why or cause.text
+    order = (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
+    bad = sorted(
+        (d for d in deliverables if d.required and d.status in order), key=lambda d: order.index(d.status)
+    )
+    return f"{bad[0].name}: {bad[0].reason}" if bad else ""
+
+
+def _nothing_ran(evidence: Evidence) -> Verdict:
+    state = evidence.scheduler.state.split(" ")[0]
+    if not evidence.plan_read:
+        reason = "`plan.json` cannot be read: nothing says what was to be proved"
+    elif state in SCHEDULER_ENDS:
+        reason = f"the job ended as {state} before anything ran"
+    elif state:
+        reason = f"the job is {state}: {evidence.scheduler.reason or 'nothing has run yet'}"
+    else:
+        reason = "no attempt left any evidence"
+    cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
+    return Verdict(
+        Result.NOTHING_RAN,
+        evidence.plan.expect.level,
+        first_cause=cause,
+        findings=evidence.problems,
+        reason=reason,
+    )
+
+
+def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
+    found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
+    suspicious = next((match for match in attempt.matches if not match.generic), None)
+    if result is Result.PASS and suspicious is not None:
+        what = f"a line looks like a failure: {suspicious.text[:200]}"
+        fix = "the run passed all the same; look at it once"
+        place = {"file": suspicious.file, "line": suspicious.line}
+        found.append(warning("verdict.suspicious-line", what, suspicious.title, fix, **place))
+    return tuple(dict.fromkeys(found))
+
+
+def figures(evidence: Evidence) -> tuple[Figure, ...]:
+    """First and last value of the metrics that people ask for; each a mean over a tenth of the steps."""
+    return tuple(_figures(evidence))
+
+
+def _figures(evidence: Evidence) -> Iterator[Figure]:
+    table = evidence.metrics
+    for name, key in _figure_keys(evidence).items():
+        values = table.values(key, finite=True)
+        if values:
+            width = max(1, len(values) // FIGURE_SHARE)
+            first, last = math.fsum(values[:width]) / width, math.fsum(values[-width:]) / width
+            yield Figure(name, key, first, last, steps=len(values))
+
+
+def _figure_keys(evidence: Evidence) -> dict[str, str]:
+    expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
+    keys = {name: key for name, key in expect.metric_keys.items() if key in logged}
+    for name, likely in LIKELY_KEYS.items():
+        found = next((key for key in likely if key in logged), None)
+        if found is not None and found not in keys.values():
+            keys.setdefault(name, found)
+    learning = expect.learning
+    if learning is not None and learning.metric in logged and learning.metric not in keys.values():
+        keys = {learning.metric: learning.metric, **keys}
+    return keys
+
+
+def _attempt_verdict(attempt: Attempt) -> AttemptVerdict:
+    results, table = attempt.results, attempt.metrics
+    first, last = table.first_step(), table.last_step()
+    return AttemptVerdict(
+        number=attempt.number,
+        outcome=results.outcome if results else "unknown",
+        exit_code=results.exit_code if results else None,
+        reason=_attempt_reason(attempt),
+        start=min((event.time for event in attempt.events), default=0.0),
+        end=max((event.time for event in attempt.events), default=0.0),
+        steps=None if first is None or last is None else (first, last),
+    )
+
+
+def _attempt_reason(attempt: Attempt) -> str:
+    if attempt.results is None:
+        return "no `results.json`: the attempt was cut off or still runs"
+    errors = [finding for finding in attempt.findings if finding.is_error]
+    return errors[0].what if errors else ""
+
+
+def _find_framework(name: str) -> Framework | None:
+    # Adapters import this module's types, so the registry is imported when it is needed.
+    from jobspec import frameworks
+
+    return frameworks.get(name)
+
+
+def _find_level(framework: Framework | None, name: str) -> Level | None:
+    levels = framework.levels if framework is not None else ()
+    return next((level for level in levels if name in (level.name, str(level.number))), None)

@@ -1,0 +1,211 @@
+"""The deliverables that every run has, whatever its framework: one small function each.
+
+Each reads evidence and answers one `Deliverable`. A phase before the driver that did not end well is
+`Blocked`: it is about the environment, not about what is tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
+
+from jobspec.evidence import Attempt, CommandResult, Event, Evidence
+from jobspec.finding import JobspecError
+from jobspec.metrics.require import Outcome, evaluate, parse_requirement
+from jobspec.plan import ImportProof, Plan
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+GOOD = frozenset({"ok", "cached"})
+PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
+IMPORTS, RAY, RUN, METRICS, ARTIFACTS = "Import proof", "Ray cluster", "Run", "Required metrics", "Artifacts"
+NO_RESULTS = "`results.json` is missing or torn: nothing proves how the run ended"
+NOT_FINISHED = "the run did not end well"
+
+
+def phase_deliverables(evidence: Evidence, attempt: Attempt) -> tuple[Deliverable, ...]:
+    """Everything before the driver."""
+    plan = evidence.plan
+    return (
+        _phase(PREFLIGHT, "preflight", attempt, True),
+        _phase(STAGING, "stage", attempt, bool(plan.stage)),
+        _phase(HELPERS, "helpers", attempt, plan.helpers is not None),
+        _imports(plan, attempt),
+        _phase(RAY, "ray", attempt, plan.ray is not None),
+    )
+
+
+def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
+    """The driver's commands. `Pass` needs `results.json` and exit code 0 of every planned command."""
+    results = attempt.results
+    if results is None:
+        return Deliverable(RUN, Status.BLOCKED, _last_event(attempt), NO_RESULTS)
+    failed = next((item for item in results.commands if item.exit_code != 0), None)
+    if failed is not None:
+        return Deliverable(RUN, Status.FAIL, _command_evidence(attempt, failed), _ended(failed))
+    missing = [item.name for item in evidence.plan.commands if attempt.command(item.name) is None]
+    if missing:
+        return Deliverable(
+            RUN, Status.SKIPPED, (EvidenceItem(results.file),), f"`{missing[0]}` did not start"
+        )
+    if results.outcome != "ok" or results.exit_code != 0:
+        reason = f"the run ended as `{results.outcome}` with exit code {results.exit_code}"
+        return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
+    found = tuple(item for command in results.commands for item in _command_evidence(attempt, command))
+    return Deliverable(
+        RUN, Status.PASS, found or (EvidenceItem(results.file),), "every command exited with 0"
+    )
+
+
+def metrics_deliverable(evidence: Evidence, finished: bool) -> Deliverable:
+    """The spec's requirements, and finite values of the metrics that the framework calls its own."""
+    table, expect = evidence.metrics, evidence.plan.expect
+    wanted = [*expect.metrics_require, *_finite_checks(evidence)]
+    if not wanted:
+        return Deliverable(METRICS, Status.NOT_REQUESTED)
+    if not finished:
+        return Deliverable(METRICS, Status.SKIPPED, reason=f"{NOT_FINISHED}: its metrics decide nothing")
+    try:
+        outcomes = [evaluate(parse_requirement(text), table) for text in wanted]
+    except JobspecError as why:
+        return Deliverable(METRICS, Status.FAIL, reason=str(why))
+    bad = [outcome for outcome in outcomes if not outcome.holds]
+    items = tuple(metric_evidence(outcome) for outcome in bad + [o for o in outcomes if o.holds])
+    if bad:
+        return Deliverable(METRICS, Status.FAIL, items, "; ".join(outcome.reason for outcome in bad))
+    return Deliverable(METRICS, Status.PASS, items, "; ".join(outcome.reason for outcome in outcomes[:3]))
+
+
+def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) -> Deliverable:
+    """Collection ended well, the manifest's files are there, and so is every expected file."""
+    plan = evidence.plan
+    if not plan.collect.patterns and not plan.expect.files:
+        return Deliverable(ARTIFACTS, Status.NOT_REQUESTED)
+    listed = EvidenceItem("artifacts/manifest.json", text=f"{len(evidence.artifacts)} files")
+    lost = [item.path for item in evidence.artifacts if not item.present]
+    absent = [pattern for pattern in plan.expect.files if not evidence.expected_files.get(pattern)]
+    if absent and not finished:
+        return Deliverable(ARTIFACTS, Status.SKIPPED, (listed,), f"{NOT_FINISHED}: files are missing")
+    if absent:
+        return Deliverable(ARTIFACTS, Status.FAIL, (listed,), f"no file matches `{absent[0]}`")
+    if lost:
+        return Deliverable(
+            ARTIFACTS, Status.BLOCKED, (listed,), f"`{lost[0]}` is in the manifest but not as collected"
+        )
+    if not _ended_well(attempt, "collect"):
+        return Deliverable(ARTIFACTS, Status.BLOCKED, (listed,), "collection did not end well")
+    found = tuple(EvidenceItem(path) for paths in evidence.expected_files.values() for path in paths[:3])
+    return Deliverable(ARTIFACTS, Status.PASS, (listed, *found), f"{len(evidence.artifacts)} files collected")
+
+
+def metric_evidence(outcome: Outcome) -> EvidenceItem:
+    """The row that decided a requirement."""
+    row, requirement = outcome.row, outcome.requirement
+    place = (row.source, row.line) if row is not None else ("", 0)
+    return EvidenceItem(*place, text=outcome.reason, metric=requirement.metric, value=outcome.value)
+
+
+def other_checkouts(plan: Plan, attempt: Attempt) -> Iterator[tuple[ImportProof, str, str]]:
+    """Proof, node and file of every package that was imported from elsewhere than the spec says."""
+    imports = attempt.results.imports if attempt.results else {}
+    for proof in plan.proofs:
+        for node, file in imports.get(proof.module, {}).items():
+            if not PurePosixPath(str(file)).is_relative_to(proof.root):
+                yield proof, node, str(file)
+
+
+def _phase(name: str, phase: str, attempt: Attempt, requested: bool) -> Deliverable:
+    if not requested:
+        return Deliverable(name, Status.NOT_REQUESTED, required=False)
+    event = attempt.ended(phase)
+    items = (event_evidence(event),) if event else ()
+    if _ended_well(attempt, phase):
+        return Deliverable(name, Status.PASS, items, _took(event))
+    outcome = attempt.outcome(phase)
+    if outcome == "skipped" or not attempt.started(phase):
+        return Deliverable(name, Status.SKIPPED, items, "an earlier phase stopped the run")
+    trouble = next((e for e in attempt.events if e.phase == phase and e.finding and e.finding.is_error), None)
+    if trouble is not None and trouble.finding is not None:
+        where = f"{trouble.finding.node or trouble.node}: ".removeprefix(": ")
+        return Deliverable(name, Status.BLOCKED, (event_evidence(trouble),), where + trouble.finding.what)
+    return Deliverable(
+        name, Status.BLOCKED, items, f"ended as `{outcome}`" if outcome else "started but never ended"
+    )
+
+
+def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
+    """The phase's own word is not enough: every proved package must be seen on every node, below its root."""
+    base = _phase(IMPORTS, "imports", attempt, bool(plan.proofs))
+    if base.status is not Status.PASS:
+        return base
+    wrong = next(other_checkouts(plan, attempt), None)
+    if wrong is not None:
+        proof, node, file = wrong
+        item = EvidenceItem(attempt.results.file if attempt.results else "", text=f"{proof.module}: {file}")
+        reason = f"{node}: `{proof.module}` comes from {file}, not from {proof.root}: the run is void"
+        return Deliverable(IMPORTS, Status.BLOCKED, (item,), reason)
+    imports = attempt.results.imports if attempt.results else {}
+    unseen = [proof.module for proof in plan.proofs if len(imports.get(proof.module, {})) < plan.nodes]
+    if unseen:
+        return Deliverable(
+            IMPORTS, Status.BLOCKED, base.evidence, f"no file of `{unseen[0]}` was recorded on every node"
+        )
+    file = attempt.results.file if attempt.results else ""
+    found = tuple(
+        EvidenceItem(file, text=f"{p.module}: {next(iter(imports[p.module].values()))}") for p in plan.proofs
+    )
+    return Deliverable(
+        IMPORTS, Status.PASS, found, f"{len(plan.proofs)} packages from their checkouts on {plan.nodes} nodes"
+    )
+
+
+def _ended_well(attempt: Attempt, phase: str) -> bool:
+    """True when something says that `phase` ended well and nothing says otherwise."""
+    event = attempt.ended(phase)
+    said = [event.outcome] if event else []
+    said += [
+        item.outcome for item in (attempt.results.phases if attempt.results else ()) if item.phase == phase
+    ]
+    return bool(said) and all(outcome in GOOD for outcome in said)
+
+
+def _finite_checks(evidence: Evidence) -> Iterator[str]:
+    table = evidence.metrics
+    for key in dict.fromkeys(evidence.plan.expect.metric_keys.values()):
+        if any(not math.isfinite(value) for value in table.values(key)):
+            yield f"finite({key})"
+
+
+def _command_evidence(attempt: Attempt, command: CommandResult) -> tuple[EvidenceItem, ...]:
+    log = attempt.log(command.name)
+    return (EvidenceItem(command.log or (log.path if log else ""), text=_ended(command)),)
+
+
+def _ended(command: CommandResult) -> str:
+    if command.signal:
+        return f"`{command.name}` was ended by signal {command.signal}"
+    if command.exit_code is None:
+        return f"`{command.name}` did not end on its own"
+    return f"`{command.name}` exited with {command.exit_code}"
+
+
+def event_evidence(event: Event) -> EvidenceItem:
+    """An event as evidence."""
+    text = event.finding.what if event.finding else f"{event.phase} {event.event} {event.outcome}".strip()
+    return EvidenceItem(event.file, event.line, text)
+
+
+def _last_event(attempt: Attempt) -> tuple[EvidenceItem, ...]:
+    return (event_evidence(attempt.events[-1]),) if attempt.events else ()
+
+
+def _took(event: Event | None) -> str:
+    if event is None:
+        return ""
+    word = "from cache" if event.outcome == "cached" else "ended well"
+    return f"{word} after {event.seconds:.1f} s" if event.seconds is not None else word
+
+
+def all_pass(deliverables: Iterable[Deliverable]) -> bool:
+    """True when every requested deliverable passed."""
+    return all(item.status in (Status.PASS, Status.NOT_REQUESTED) for item in deliverables)

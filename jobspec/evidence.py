@@ -1,0 +1,335 @@
+"""What a run left behind, read from its files alone and never judged here.
+
+Reading never fails: a missing, torn or unreadable file becomes a finding in `Evidence.problems`, and what
+such a file would have proved is simply not there. `jobspec.coverage` draws the conclusions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from jobspec.evidence_model import (
+    Artifact,
+    Attempt,
+    Checkpoint,
+    CommandResult,
+    Event,
+    Evidence,
+    LogFile,
+    NodeFacts,
+    PhaseResult,
+    Results,
+    SchedulerState,
+)
+from jobspec.finding import Finding, warning
+from jobspec.metrics import read_metrics
+from jobspec.plan import Plan, from_json
+from jobspec.runs import RunPaths
+from jobspec.triage import scan_files
+
+__all__ = [
+    "Artifact",
+    "Attempt",
+    "Checkpoint",
+    "CommandResult",
+    "Event",
+    "Evidence",
+    "LogFile",
+    "NodeFacts",
+    "PhaseResult",
+    "Results",
+    "SchedulerState",
+    "read_checkpoints",
+    "read_evidence",
+]
+
+MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300
+CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter[-_]|epoch[-_]?)0*(\d+)$")
+LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
+
+
+def read_evidence(run_dir: Path) -> Evidence:
+    """Read everything that the run directory holds.
+
+    Touches files only below `run_dir`, the checkpoint folder of the plan and absolute patterns of
+    `plan.expect.files`. Raises nothing for what is missing or torn; see `Evidence.problems`.
+    """
+    paths = RunPaths(run_dir)
+    problems: list[Finding] = []
+    plan = _read_plan(paths.plan, problems)
+    known = plan if plan is not None else Plan("", "", "", "", "")
+    return Evidence(
+        root=run_dir,
+        plan=known,
+        plan_read=plan is not None,
+        attempts=tuple(_read_attempt(paths, number, problems) for number in paths.attempts()),
+        artifacts=_read_manifest(paths, problems),
+        checkpoints=read_checkpoints(Path(known.checkpoint_dir)) if known.checkpoint_dir else (),
+        scheduler=_read_scheduler(paths.root / "scheduler.json", problems),
+        expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
+        problems=tuple(problems),
+    )
+
+
+def read_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
+    """Checkpoint folders right below `folder` by step; `()` when there is none or it cannot be read."""
+    found = []
+    for path in _children(folder):
+        name = CHECKPOINT_NAME.match(path.name)
+        if name and path.is_dir():
+            found.append(_read_checkpoint(path, int(name.group(1))))
+    return tuple(sorted(found, key=lambda item: item.step))
+
+
+def _read_checkpoint(path: Path, step: int) -> Checkpoint:
+    files, total, modified = [], 0, 0.0
+    for base, _, names in os.walk(path):
+        for name in names:
+            stat = _stat(Path(base, name))
+            if stat is not None:
+                files.append(str(Path(base, name).relative_to(path)))
+                total, modified = total + stat.st_size, max(modified, stat.st_mtime)
+    return Checkpoint(str(path), step, tuple(sorted(files)[:MAX_LISTED_FILES]), total, modified)
+
+
+def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
+    text = _text(path, "evidence.plan", problems)
+    if text is None:
+        return None
+    try:
+        return from_json(text)
+    except (ValueError, TypeError, AttributeError) as why:
+        problems.append(_unreadable("evidence.plan", path, str(why)))
+        return None
+
+
+def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Attempt:
+    folder = paths.attempt(number)
+    logs = _read_logs(paths, folder, number)
+    events = tuple(_read_events(folder / "events.jsonl", paths.root, problems))
+    scanned = scan_files([(paths.root / log.path, log.path, log.node) for log in logs])
+    return Attempt(
+        number=number,
+        folder=_relative(folder, paths.root),
+        events=events,
+        results=_read_results(folder / "results.json", paths.root, problems),
+        logs=logs,
+        metrics=read_metrics(folder / "metrics", relative_to=paths.root),
+        matches=tuple(scanned),
+    )
+
+
+def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...]:
+    """Logs of every node, and the batch script's own, which all attempts share, for the first attempt."""
+    base = folder / "logs"
+    found = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES)
+    logs = [LogFile(_relative(p, paths.root), p.relative_to(base).parts[0], _size(p)) for p in found]
+    if number == min(paths.attempts()):
+        batch = sorted(p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log")
+        logs.extend(LogFile(path.name, "", _size(path)) for path in batch)
+    return tuple(logs)
+
+
+def _read_events(path: Path, root: Path, problems: list[Finding]) -> Iterator[Event]:
+    """Events of every whole line; a torn line proves nothing and is named as a problem."""
+    text = _text(path, "evidence.events", problems)
+    for number, line in enumerate((text or "").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield _event(json.loads(line), _relative(path, root), number)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            problems.append(_unreadable("evidence.events", path, "the line is not a whole event", number))
+
+
+def _event(data: Mapping[str, Any], file: str, line: int) -> Event:
+    """Raises: KeyError, TypeError or ValueError when a field is missing or has another type."""
+    seconds = data.get("seconds")
+    return Event(
+        time=_number(data["t"]),
+        phase=_string(data["phase"]),
+        event=_string(data["event"]),
+        node=_string(data.get("node") or ""),
+        outcome=_string(data.get("outcome") or ""),
+        seconds=None if seconds is None else _number(seconds),
+        data=_mapping(data.get("data") or {}),
+        finding=_finding(data["finding"]) if data.get("finding") else None,
+        file=file,
+        line=line,
+    )
+
+
+def _read_results(path: Path, root: Path, problems: list[Finding]) -> Results | None:
+    text = _text(path, "evidence.results", problems)
+    if text is None:
+        return None
+    try:
+        return _results(_mapping(json.loads(text)), _relative(path, root))
+    except (ValueError, TypeError, KeyError, RecursionError) as why:
+        problems.append(_unreadable("evidence.results", path, f"{type(why).__name__}: {why}"))
+        return None
+
+
+def _results(data: Mapping[str, Any], file: str) -> Results:
+    return Results(
+        outcome=_string(data["outcome"]),
+        exit_code=_integer(data.get("exit_code")),
+        first_phase_failed=_string(data.get("first_phase_failed") or ""),
+        findings=tuple(_finding(item) for item in data.get("findings") or ()),
+        phases=tuple(
+            PhaseResult(
+                _string(item["phase"]),
+                _string(item.get("outcome") or ""),
+                _number(item.get("start") or 0),
+                _number(item.get("end") or 0),
+            )
+            for item in data.get("phases") or ()
+        ),
+        commands=tuple(_command(item) for item in data.get("commands") or ()),
+        nodes=tuple(_node(item) for item in data.get("nodes") or ()),
+        imports={str(key): _mapping(value) for key, value in (data.get("imports") or {}).items()},
+        collect=_mapping(data.get("collect") or {}),
+        file=file,
+    )
+
+
+def _command(item: Mapping[str, Any]) -> CommandResult:
+    return CommandResult(
+        name=_string(item["name"]),
+        exit_code=_integer(item.get("exit_code")),
+        start=_number(item.get("start") or 0),
+        end=_number(item.get("end") or 0),
+        log=_string(item.get("log") or ""),
+        signal=str(item.get("signal") or ""),
+    )
+
+
+def _node(item: Mapping[str, Any]) -> NodeFacts:
+    return NodeFacts(
+        name=_string(item["name"]),
+        index=_integer(item.get("index")) or 0,
+        ip=str(item.get("ip") or ""),
+        gpus=_integer(item.get("gpus")) or 0,
+        cpus=_integer(item.get("cpus")) or 0,
+        facts=_mapping(item.get("facts") or {}),
+    )
+
+
+def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, ...]:
+    if not paths.manifest.exists():
+        return ()
+    text = _text(paths.manifest, "evidence.manifest", problems)
+    try:
+        files = _mapping(json.loads(text or ""))["files"]
+        return tuple(_artifact(paths.artifacts, _mapping(item)) for item in files)
+    except (ValueError, TypeError, KeyError, RecursionError) as why:
+        problems.append(_unreadable("evidence.manifest", paths.manifest, f"{type(why).__name__}: {why}"))
+        return ()
+
+
+def _artifact(folder: Path, item: Mapping[str, Any]) -> Artifact:
+    path, size = _string(item["path"]), _integer(item["bytes"]) or 0
+    stat = _stat(folder / path)
+    present = stat is not None and stat.st_size == size
+    return Artifact(path, size, str(item.get("sha256") or ""), str(item.get("node") or ""),
+                    str(item.get("source") or ""), present)  # fmt: skip
+
+
+def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
+    if not path.exists():
+        return SchedulerState()
+    text = _text(path, "evidence.scheduler", problems)
+    try:
+        data = _mapping(json.loads(text or ""))
+        restarts = _integer(data.get("restarts")) or 0
+    except (ValueError, TypeError, RecursionError) as why:
+        problems.append(_unreadable("evidence.scheduler", path, str(why)))
+        return SchedulerState()
+    exit_code = data.get("exit_code")
+    return SchedulerState(
+        state=str(data.get("state") or ""),
+        reason=str(data.get("reason") or ""),
+        exit_code="" if exit_code is None else str(exit_code),
+        restarts=restarts,
+    )
+
+
+def _expected(paths: RunPaths, pattern: str) -> tuple[str, ...]:
+    base = "" if pattern.startswith("/") else str(paths.artifacts) + os.sep
+    found = sorted(glob(base + pattern, recursive=True))  # noqa: PTH207 - `pattern` may be absolute
+    return tuple(_relative(Path(path), paths.root) for path in found if Path(path).is_file())
+
+
+def _text(path: Path, rule: str, problems: list[Finding]) -> str | None:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError as why:
+        problems.append(_unreadable(rule, path, why.strerror or type(why).__name__))
+        return None
+
+
+def _unreadable(rule: str, path: Path, why: str, line: int = 0) -> Finding:
+    what, fix = f"`{path.name}` cannot be read in full", "what it would prove counts as not proved"
+    return warning(rule, what, why, fix, file=str(path), line=line)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _integer(value: object) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} is not an object")
+    return value
+
+
+def _finding(value: object) -> Finding:
+    return Finding.from_json(_mapping(value))
+
+
+def _relative(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _children(folder: Path) -> Sequence[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return ()
+
+
+def _walk(folder: Path) -> Iterable[Path]:
+    return (Path(base, name) for base, _, names in os.walk(folder) for name in names)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _size(path: Path) -> int:
+    stat = _stat(path)
+    return stat.st_size if stat is not None else 0

@@ -1,0 +1,199 @@
+"""The types of a run's evidence: frozen plain data, nothing read and nothing judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jobspec.finding import Finding
+from jobspec.metrics import Table, continue_tables
+from jobspec.plan import Plan
+from jobspec.triage import Match
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of `events.jsonl`. `seconds` is None where the event gives no duration."""
+
+    time: float
+    phase: str
+    event: str
+    node: str = ""
+    outcome: str = ""
+    seconds: float | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+    finding: Finding | None = None
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """One phase over all nodes; times are seconds since the epoch."""
+
+    phase: str
+    outcome: str
+    start: float = 0.0
+    end: float = 0.0
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """One command of the driver. `exit_code` is None when it never ended on its own."""
+
+    name: str
+    exit_code: int | None = None
+    start: float = 0.0
+    end: float = 0.0
+    log: str = ""
+    signal: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What the runtime saw of one node."""
+
+    name: str
+    index: int = 0
+    ip: str = ""
+    gpus: int = 0
+    cpus: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """`results.json`, the last file that the head writes in an attempt."""
+
+    outcome: str
+    exit_code: int | None
+    first_phase_failed: str = ""
+    findings: tuple[Finding, ...] = ()
+    phases: tuple[PhaseResult, ...] = ()
+    commands: tuple[CommandResult, ...] = ()
+    nodes: tuple[NodeFacts, ...] = ()
+    imports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # module -> node -> file
+    collect: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One log; `path` is relative to the run directory, `node` empty for the batch script's log."""
+
+    path: str
+    node: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of the job. `results` is None when the head never wrote them."""
+
+    number: int
+    folder: str
+    events: tuple[Event, ...] = ()
+    results: Results | None = None
+    logs: tuple[LogFile, ...] = ()
+    metrics: Table = field(default_factory=Table)
+    matches: tuple[Match, ...] = ()
+
+    def ended(self, phase: str) -> Event | None:
+        """The run-level `end` event of `phase`, or None: it did not start, or did not end."""
+        ends = (e for e in self.events if e.phase == phase and e.event == "end" and not e.node)
+        return next(ends, None)
+
+    def outcome(self, phase: str) -> str:
+        """`ok`, `failed`, `blocked`, `skipped`, `cached`; empty when nothing says how `phase` ended."""
+        event = self.ended(phase)
+        if event is not None:
+            return event.outcome
+        phases = self.results.phases if self.results else ()
+        return next((item.outcome for item in phases if item.phase == phase), "")
+
+    def started(self, phase: str) -> bool:
+        return any(event.phase == phase for event in self.events)
+
+    def command(self, name: str) -> CommandResult | None:
+        commands = self.results.commands if self.results else ()
+        return next((item for item in commands if item.name == name), None)
+
+    def log(self, command: str) -> LogFile | None:
+        """The log of `command`, the head's one where several nodes have it."""
+        return next((item for item in self.logs if Path(item.path).stem == command), None)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Findings of the runtime, in order of time, each once."""
+        found = [event.finding for event in self.events if event.finding is not None]
+        found.extend(self.results.findings if self.results else ())
+        return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One collected file as the manifest lists it; `present` says that it is there with this size."""
+
+    path: str
+    bytes: int
+    sha256: str = ""
+    node: str = ""
+    source: str = ""
+    present: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint folder. `modified` is the newest file's time in seconds since the epoch."""
+
+    path: str
+    step: int
+    files: tuple[str, ...] = ()
+    bytes: int = 0
+    modified: float = 0.0
+
+
+@dataclass(frozen=True)
+class SchedulerState:
+    """The scheduler's last word about the job, as the launcher recorded it in `scheduler.json`."""
+
+    state: str = ""
+    reason: str = ""
+    exit_code: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a run directory proves. Paths are relative to `root` where they lie below it.
+
+    `plan` is an empty Plan when `plan_read` is False: nothing can be judged then.
+    `expected_files` maps each pattern of `plan.expect.files` to the files that match it.
+    """
+
+    root: Path
+    plan: Plan
+    plan_read: bool = True
+    attempts: tuple[Attempt, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    scheduler: SchedulerState = SchedulerState()
+    expected_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[Finding, ...] = ()
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    @property
+    def last(self) -> Attempt | None:
+        """The attempt that decides: the last one that left anything."""
+        return self.attempts[-1] if self.attempts else None
+
+    @cached_property
+    def metrics(self) -> Table:
+        """Metrics of the whole run; see `continue_tables` for what a requeued attempt replaces."""
+        return continue_tables(attempt.metrics for attempt in self.attempts)

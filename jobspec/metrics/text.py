@@ -1,0 +1,51 @@
+"""Log text as programs meant it: no colours, no overwritten progress bars, no Ray prefixes."""
+
+from __future__ import annotations
+
+import re
+
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# Ray's log deduplication and prefix. Source: ray 2.5x `ray/_private/ray_logging`, RAY_DEDUP_LOGS.
+RAY_PREFIX = re.compile(
+    r"^\s*\((?P<task>[^()]{1,120}?)\s+pid=(?P<pid>\d+)(?:,\s*ip=(?P<ip>[0-9a-fA-F.:]+))?\)\s?"
+)
+RAY_REPEATED = re.compile(r"\s*\[repeated (?P<times>\d+)x across cluster\].*$")
+NUMPY_SCALAR = re.compile(r"\b(?:np|numpy)\.(?:float|int|uint|bool)\w*\(([^()]*)\)")
+TENSOR = re.compile(r"\btensor\(([^(),\[\]]*)(?:,[^()]*)?\)")
+
+
+def clean(line: str) -> str:
+    """`line` without colours, line ends and Ray's prefix."""
+    return without_ray(strip_ansi(line))
+
+
+def strip_ansi(line: str) -> str:
+    """`line` without escape sequences and line ends."""
+    return (ANSI.sub("", line) if "\x1b" in line else line).rstrip("\r\n")
+
+
+def without_ray(line: str) -> str:
+    """`line` without Ray's worker prefix and its remark about repeated lines."""
+    if line.lstrip()[:1] == "(":
+        line = RAY_PREFIX.sub("", line)
+    return RAY_REPEATED.sub("", line) if "[repeated " in line else line
+
+
+def unwrap_scalars(text: str) -> str:
+    """`np.float64(1.5)` and `tensor(1.5, device='cuda:0')` as `1.5`."""
+    if "(" not in text:
+        return text
+    return TENSOR.sub(r"\1", NUMPY_SCALAR.sub(r"\1", text))
+
+
+def to_number(text: str) -> float | None:
+    """A number, NaN for `nan`, `null` and `None`, or None when `text` is no number at all."""
+    word = text.strip().strip("'\"")
+    if word in ("null", "None"):
+        return float("nan")
+    if word in ("True", "False", "true", "false") or "_" in word:
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        return None

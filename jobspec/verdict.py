@@ -1,0 +1,140 @@
+"""The types of a verdict: deliverables, their evidence, and what was concluded.
+
+Plain frozen data and no rules: `jobspec.coverage` judges, `jobspec.report` renders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from jobspec.finding import Finding
+
+
+class Status(StrEnum):
+    """What became of one deliverable. `Blocked` is a cause outside what is tested."""
+
+    PASS = "Pass"
+    FAIL = "Fail"
+    BLOCKED = "Blocked"
+    SKIPPED = "Skipped"
+    NOT_REQUESTED = "Not requested"
+
+
+class Result(StrEnum):
+    """What became of the run."""
+
+    PASS = "Pass"
+    FAIL = "Fail"
+    BLOCKED = "Blocked"
+    NOTHING_RAN = "Nothing ran"
+
+
+EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}
+
+
+@dataclass(frozen=True)
+class EvidenceItem:
+    """One piece of evidence: a line of a file, or a metric and its value, or both.
+
+    `file` is relative to the run directory where it lies below it. `line` counts from 1, 0 is the whole file.
+    """
+
+    file: str = ""
+    line: int = 0
+    text: str = ""
+    metric: str = ""
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Deliverable:
+    """One thing that a coverage level asks for, and what supports its status.
+
+    `reason` says why the status is not `Pass`, or, for a pass, what was found. A deliverable with
+    `required=False` is reported but does not decide the result.
+    """
+
+    name: str
+    status: Status
+    evidence: tuple[EvidenceItem, ...] = ()
+    reason: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The earliest specific cause of a run that did not pass.
+
+    `kind` is the class of the cause (`network`, `disk`, `gpu-memory`, ...). `verdict` is `Fail` or `Blocked`.
+    `time` is seconds since the epoch, 0 where the evidence has none. `context` holds the lines around.
+    """
+
+    text: str
+    kind: str
+    verdict: Result
+    file: str = ""
+    line: int = 0
+    node: str = ""
+    time: float = 0.0
+    why: str = ""
+    fix: str = ""
+    signature: str = ""
+    source: str = ""
+    context: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number worth a place in the summary: first and last value of a metric."""
+
+    name: str
+    metric: str
+    first: float
+    last: float
+    unit: str = ""
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class AttemptVerdict:
+    """What became of one attempt; a requeued run has several."""
+
+    number: int
+    outcome: str
+    exit_code: int | None
+    reason: str = ""
+    start: float = 0.0
+    end: float = 0.0
+    steps: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The conclusion about one run: derived from evidence files, never from exit codes alone."""
+
+    result: Result
+    level: str
+    deliverables: tuple[Deliverable, ...] = ()
+    first_cause: Cause | None = None
+    limitations: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    attempts: tuple[AttemptVerdict, ...] = ()
+    reason: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 Pass, 1 Fail, 3 Blocked, 4 nothing ran."""
+        return EXIT_CODES[self.result]
+
+    def deliverable(self, name: str) -> Deliverable | None:
+        """The deliverable called `name`, or None."""
+        return next((item for item in self.deliverables if item.name == name), None)
+
+
+def worst(deliverables: Iterable[Deliverable]) -> Status | None:
+    """`Fail` before `Blocked` before `Pass` over the required ones; None when none is required and judged."""
+    found = {item.status for item in deliverables if item.required}
+    return next((status for status in (Status.FAIL, Status.BLOCKED, Status.PASS) if status in found), None)
