@@ -1,0 +1,102 @@
+"""How a rendered run is started and watched.
+
+The only folder besides `clusters/` that knows a scheduler. Nothing here reads a spec, renders a file or
+judges a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
+from jobspec.launchers.environment import read_secrets
+
+from jobspec.runs import Launch, RunPaths, write_json
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan
+    from jobspec.spec.cluster_model import ClusterProfile
+
+__all__ = [
+    "Access",
+    "JobState",
+    "JobStatus",
+    "Launcher",
+    "access_of",
+    "cancel",
+    "for_launch",
+    "for_plan",
+    "query",
+    "read_secrets",
+    "record_final",
+    "sync",
+]
+
+
+def access_of(profile: ClusterProfile) -> Access:
+    return Access(profile.access.login, profile.access.user or "", profile.access.jump or "")
+
+
+def for_plan(plan: Plan, profile: ClusterProfile) -> Launcher:
+    """The launcher for a plan's scheduler and mode, talking to the profile's login node."""
+    return _launcher(plan.scheduler, plan.mode, access_of(profile))
+
+
+def for_launch(launch: Launch) -> Launcher:
+    """The launcher that can watch a run that was started before, from its record alone."""
+    return _launcher(launch.launcher, launch.mode, Access(launch.login, launch.user, launch.jump))
+
+
+def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
+    if scheduler == "local":
+        from jobspec.launchers.local import LocalLauncher
+
+        return LocalLauncher()
+    from jobspec.launchers.client import connect
+    from jobspec.launchers.ray_sub import RaySubLauncher
+    from jobspec.launchers.srun import SrunLauncher
+    from jobspec.launchers.upstream import UpstreamLauncher
+
+    kinds = {"ray": RaySubLauncher, "srun": SrunLauncher, "upstream": UpstreamLauncher}
+    return kinds[mode](connect(access.login, access.user, access.jump), access)
+
+
+def query(launches: Iterable[Launch]) -> dict[Launch, JobStatus]:
+    """States of any launches: one scheduler call for each cluster and login they were started from."""
+    groups: dict[tuple[str, Access], list[Launch]] = {}
+    for launch in launches:
+        groups.setdefault((launch.launcher, Access(launch.login, launch.user, launch.jump)), []).append(
+            launch
+        )
+    states: dict[Launch, JobStatus] = {}
+    for members in groups.values():
+        states.update(for_launch(members[0]).query(members))
+    return states
+
+
+def cancel(launches: Iterable[Launch]) -> None:
+    for launch in launches:
+        for_launch(launch).cancel([launch])
+
+
+def record_final(run: RunPaths, status: JobStatus) -> None:
+    """Write `scheduler.json` once the job's state is final, for the run and each point of a sweep."""
+    if not status.state.final:
+        return
+    write_json(run.scheduler, status.to_json())
+    for point in run.points():
+        task = status.tasks.get(int(point.run_id))
+        if task is not None:
+            write_json(point.scheduler, task.to_json())
+
+
+def sync(launch: Launch) -> None:
+    """Bring what a run on a remote cluster has written so far here; nothing to do for one that is here."""
+    if launch.login == "here" or not launch.submitted:
+        return
+    from pathlib import Path
+
+    from jobspec.launchers.client import connect
+
+    connect(launch.login, launch.user, launch.jump).download(launch.run_dir, Path(launch.root))

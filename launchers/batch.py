@@ -1,0 +1,223 @@
+"""A run as a Slurm batch job: submitted once, watched in one call, cancelled.
+
+`ray_sub`, `srun` and `upstream` build on it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from jobspec.launchers import slurm
+from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
+from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
+
+from jobspec.finding import fail
+from jobspec.plan import Plan
+from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+
+# sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
+SUBMIT_TIMEOUT_S = 60.0
+# sacct asks a database; a name search over a day of a large site takes seconds.
+ACCOUNTING_TIMEOUT_S = 60.0
+_DAY_S = 86400.0
+_TEST_ONLY = "`sbatch --test-only job.sbatch` in the run directory repeats the check"
+
+
+class SlurmLauncher:
+    """Starts `job.sbatch` of a run directory. `files` are what the mode's script needs beside it."""
+
+    name = "slurm"
+    files: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        client: Client,
+        access: Access = HERE,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._access = access
+        self._clock = clock
+        self._sleep = sleep
+
+    def submit(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
+        """Submit the run once; a second call, also after a crash, finds the job of the first.
+
+        Raises: JobspecError with sbatch's text when it refuses, or when it cannot be known whether the
+        job was accepted; a later call then decides.
+        """
+        launch = read_launch(run)
+        if launch is not None and launch.submitted:
+            return launch
+        found = self._find(launch) if launch is not None else ""
+        if launch is None:
+            self._require_files(run)
+            launch = new_launch(run, plan, self.name, self._access, self._clock())
+            self._client.upload(run.root, launch.run_dir)
+            write_launch(run, launch)
+        job_id = found or self._submit(launch, secrets)
+        launch = replace(launch, job_id=job_id, submit_time=self._clock())
+        write_launch(run, launch)
+        return launch
+
+    def _require_files(self, run: RunPaths) -> None:
+        missing = [name for name in ("job.sbatch", "runtime.pyz", *self.files) if not self._has(run, name)]
+        if missing:
+            raise fail(
+                "launch.incomplete",
+                f"`{run.root}` lacks {', '.join(f'`{name}`' for name in missing)}",
+                why="a rendered run directory is complete without the login node",
+                fix="render the spec again",
+            )
+
+    @staticmethod
+    def _has(run: RunPaths, name: str) -> bool:
+        points = run.points()
+        return (run.root / name).is_file() or bool(points and (points[0].root / name).is_file())
+
+    def _submit(self, launch: Launch, secrets: Mapping[str, str]) -> str:
+        """The new job's id. After a lost answer the queue is asked before sbatch is called again."""
+        argv = slurm.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        for pause in (*BACK_OFF_S, None):
+            done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
+            job_id = slurm.parse_submitted(done.stdout) if done.code == 0 else ""
+            if job_id:
+                return job_id
+            if not (done.timed_out or done.code == 0 or slurm.is_transient(done.stderr)):
+                break
+            if pause is not None:
+                self._sleep(pause)
+            found = self._find(launch)
+            if found:
+                return found
+        raise fail(
+            "launch.refused",
+            f"sbatch did not accept the job (exit code {done.code})"
+            if not done.timed_out
+            else "sbatch did not answer",
+            why=done.complaint or f"no answer within {SUBMIT_TIMEOUT_S:.0f} s",
+            fix=slurm.refusal_fix(done.complaint, _TEST_ONLY),
+            file=f"{launch.run_dir}/job.sbatch",
+        )
+
+    def _find(self, launch: Launch) -> str:
+        """The id of a job that was accepted under this run's name; empty when there is none.
+
+        Raises: JobspecError when the controller cannot say, since submitting again could double the job.
+        """
+        queued = run_retrying(self._client, slurm.squeue_argv(job_name=launch.job_name), sleep=self._sleep)
+        if queued.code != 0:
+            raise _unanswered(queued, "whether the job was accepted is not known yet")
+        rows = slurm.parse_squeue(queued.stdout)
+        if not rows:
+            since = datetime.fromtimestamp(launch.intent_time - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
+            accounted = self._client.run(
+                slurm.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
+            )
+            rows = slurm.parse_sacct(accounted.stdout) if accounted.code == 0 else []
+        return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
+
+    def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
+        """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
+        ids = sorted({launch.job_id for launch in launches if launch.submitted}, key=int)
+        queued = self._queued(ids)
+        ended = [job for job in ids if not any(not s.state.final for s in queued.get(job, {}).values())]
+        accounted = self._accounted(ended)
+        return {launch: self._status(launch, queued, accounted) for launch in launches}
+
+    def _status(
+        self, launch: Launch, queued: Mapping[str, Tasks], accounted: Mapping[str, Tasks]
+    ) -> JobStatus:
+        if not launch.submitted:
+            return JobStatus(JobState.UNKNOWN, "no job id was recorded; `jobspec submit` again settles it")
+        in_queue, in_records = queued.get(launch.job_id, {}), accounted.get(launch.job_id, {})
+        keys = set(in_queue) | set(in_records)
+        if launch.array:
+            keys.discard(None)  # the array's own line beside its tasks'
+        merged = {key: slurm.merge(in_queue.get(key), in_records.get(key)) for key in keys}
+        if launch.array and merged:
+            return slurm.summarise({index: status for index, status in merged.items() if index is not None})
+        status = merged.get(None) or slurm.merge(None, None)
+        return _restarted(launch, _from_results(launch, status))
+
+    def _queued(self, ids: Sequence[str]) -> dict[str, Tasks]:
+        if not ids:
+            return {}
+        argv = slurm.squeue_argv(ids, user=getpass.getuser() if len(ids) > slurm.MAX_IDS else "")
+        done = run_retrying(self._client, argv, sleep=self._sleep)
+        if done.code != 0:
+            if slurm.job_unknown(done.stderr):  # squeue says so only when it knows none of them
+                return {}
+            raise _unanswered(done, "the state of the jobs is not known")
+        return _by_job(slurm.latest(slurm.parse_squeue(done.stdout)))
+
+    def _accounted(self, ids: Sequence[str]) -> dict[str, Tasks]:
+        """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
+        found: dict[str, Tasks] = {}
+        for first in range(0, len(ids), slurm.MAX_IDS):
+            argv = slurm.sacct_argv(ids[first : first + slurm.MAX_IDS])
+            done = self._client.run(argv, timeout_s=ACCOUNTING_TIMEOUT_S)
+            if done.code == 0:
+                found.update(_by_job(slurm.latest(slurm.parse_sacct(done.stdout))))
+            elif not slurm.accounting_missing(done.stderr) and not slurm.is_transient(done.stderr):
+                raise _unanswered(done, "how the jobs ended is not known")
+        return found
+
+    def cancel(self, launches: Sequence[Launch]) -> None:
+        ids = [launch.job_id for launch in launches if launch.submitted]
+        if not ids:
+            return
+        done = run_retrying(self._client, slurm.scancel_argv(ids), sleep=self._sleep)
+        if done.code != 0 and not slurm.job_unknown(done.stderr):
+            raise _unanswered(done, "the jobs may still be running")
+
+
+Tasks = dict[int | None, JobStatus]
+
+
+def _by_job(found: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:
+    jobs: dict[str, Tasks] = {}
+    for (job_id, task), status in found.items():
+        jobs.setdefault(job_id, {})[task] = status
+    return jobs
+
+
+def _from_results(launch: Launch, status: JobStatus) -> JobStatus:
+    """Fill in from the run's own result what the scheduler has forgotten or never recorded."""
+    if status.state.final and status.state is not JobState.MISSING and status.exit_code is not None:
+        return status
+    if not status.state.final and status.state is not JobState.UNKNOWN:
+        return status
+    results = read_results(RunPaths(Path(launch.root or launch.run_dir)))
+    if results is None:
+        return status
+    code = results.get("exit_code")
+    if status.state.final and status.state is not JobState.MISSING:
+        return replace(status, exit_code=code)
+    state = JobState.COMPLETED if results.get("outcome") == "ok" else JobState.FAILED
+    return replace(
+        status, state=state, exit_code=code, reason="from results.json, the scheduler has forgotten the job"
+    )
+
+
+def _restarted(launch: Launch, status: JobStatus) -> JobStatus:
+    """Restarts as accounting counts them, or as many attempts as have left a folder."""
+    attempts = RunPaths(Path(launch.root or launch.run_dir)).attempts()
+    return replace(status, restarts=max(status.restarts, max(attempts, default=1) - 1))
+
+
+def _unanswered(done: Completed, consequence: str) -> Exception:
+    said = done.complaint or ("no answer in time" if done.timed_out else "no output")
+    return fail(
+        "launch.scheduler",
+        f"`{done.argv[0]}` failed with exit code {done.code}: {consequence}",
+        why=said,
+        fix=slurm.refusal_fix(said, "try again"),
+    )

@@ -1,0 +1,209 @@
+"""A run on this machine: the same batch script in a session of its own, without a scheduler.
+
+The process outlives the command that started it and is found again by its number together with the
+moment it started, so that a number that the kernel has given to somebody else is never signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
+from jobspec.launchers.environment import LOCAL, submission_environment
+
+from jobspec.finding import fail
+from jobspec.plan import Plan
+from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+
+EXIT_FILE = "job-exit"
+CANCEL_FILE = "job-cancelled"
+# How long a cancelled run may take to collect its logs before it is killed.
+CANCEL_GRACE_S = 60.0
+_POLL_S = 0.1
+
+# Runs the job, or every point of a sweep after the other, and notes how it ended. The traps keep this
+# shell alive when the whole group is told to end: bash runs them after its child has finished.
+_KEEPER = r"""
+trap : TERM INT HUP
+run_dir=$1; points=$2; code=0
+run_one() { JOBSPEC_LOCAL=1 bash "$run_dir/job.sbatch"; }
+if [ "$points" -eq 0 ]; then
+  run_one || code=$?
+else
+  for ((point = 0; point < points; point++)); do
+    if [ -e "$run_dir/job-cancelled" ]; then break; fi
+    status=0
+    SLURM_ARRAY_TASK_ID=$point run_one || status=$?
+    printf '%s\n' "$status" > "$run_dir/points/$point/job-exit"
+    if [ "$status" -ne 0 ]; then code=$status; fi
+  done
+fi
+printf '%s\n' "$code" > "$run_dir/.job-exit" && mv "$run_dir/.job-exit" "$run_dir/job-exit"
+"""
+
+
+class LocalLauncher:
+    """Starts `job.sbatch` of a run directory as a detached process group of this machine."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        env: Mapping[str, str] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        grace_s: float = CANCEL_GRACE_S,
+    ) -> None:
+        self._env = dict(os.environ if env is None else env)
+        self._clock = clock
+        self._grace_s = grace_s
+
+    def submit(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
+        """Start the run; a run that was started before is returned as it is."""
+        launch = read_launch(run)
+        if launch is not None and launch.submitted:
+            return launch
+        if not run.job.is_file():
+            raise fail("launch.incomplete", f"`{run.root}` lacks `job.sbatch`", fix="render the spec again")
+        launch = launch or new_launch(run, plan, self.name, HERE, self._clock())
+        write_launch(run, launch)
+        pid = self._start(run, secrets)
+        launch = replace(
+            launch,
+            job_id=str(pid),
+            submit_time=self._clock(),
+            process_start=process_start(pid),
+            boot_id=boot_id(),
+        )
+        write_launch(run, launch)
+        return launch
+
+    def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> int:
+        env = submission_environment(self._env, secrets, LOCAL)
+        # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
+        argv = ["bash", "-c", _KEEPER, "jobspec-local", str(run.root), str(len(run.points()))]
+        with (run.root / "job-local.log").open("ab") as log:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=run.root,
+                start_new_session=True,
+            )
+        _CHILDREN[process.pid] = process
+        return process.pid
+
+    def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
+        return {launch: _status(launch) for launch in launches}
+
+    def cancel(self, launches: Sequence[Launch]) -> None:
+        """End the runs: TERM to every process of their sessions, and KILL when the grace is over."""
+        live = [launch for launch in launches if launch.submitted and alive(launch)]
+        for launch in live:
+            (Path(launch.root or launch.run_dir) / CANCEL_FILE).touch()
+            _signal(launch, signal.SIGTERM)
+        deadline = time.monotonic() + self._grace_s
+        while time.monotonic() < deadline and any(alive(launch) for launch in live):
+            time.sleep(_POLL_S)
+        for launch in live:
+            if alive(launch):
+                _signal(launch, signal.SIGKILL)
+
+
+# Children of this process must be waited for, or an ended one looks alive until we end.
+_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def alive(launch: Launch) -> bool:
+    """True while the very process that was started exists (not a later one with its number)."""
+    pid = int(launch.job_id)
+    child = _CHILDREN.get(pid)
+    if child is not None and child.poll() is not None:
+        return False
+    return launch.boot_id == boot_id() and process_start(pid) == launch.process_start != ""
+
+
+def _signal(launch: Launch, number: signal.Signals) -> None:
+    try:
+        os.killpg(int(launch.job_id), number)
+    except ProcessLookupError:
+        return
+    except PermissionError as problem:
+        raise fail(
+            "launch.not-yours",
+            f"process {launch.job_id} belongs to another user",
+            fix="cancel it as that user",
+        ) from problem
+
+
+def _status(launch: Launch) -> JobStatus:
+    run = RunPaths(Path(launch.root or launch.run_dir))
+    if not launch.submitted:
+        return JobStatus(JobState.UNKNOWN, "it was about to be started and no process was recorded")
+    host = os.uname().nodename
+    if alive(launch):
+        return JobStatus(JobState.RUNNING, nodes=host)
+    code = _read_code(run.root / EXIT_FILE)
+    if (run.root / CANCEL_FILE).exists():
+        return JobStatus(JobState.CANCELLED, "cancelled by its user", code, host)
+    if code is None:
+        return _without_code(launch, run, host)
+    state = JobState.COMPLETED if code == 0 else JobState.FAILED
+    tasks = {index: _task(point) for index, point in enumerate(run.points())}
+    return JobStatus(state, "" if code == 0 else f"exit code {code}", code, host, tasks=tasks)
+
+
+def _task(point: RunPaths) -> JobStatus:
+    code = _read_code(point.root / EXIT_FILE)
+    if code is None:
+        return JobStatus(JobState.CANCELLED, "did not start")
+    return JobStatus(JobState.COMPLETED if code == 0 else JobState.FAILED, exit_code=code)
+
+
+def _without_code(launch: Launch, run: RunPaths, host: str) -> JobStatus:
+    """The keeper is gone and noted nothing: it was killed, or the machine was restarted."""
+    results = read_results(run)
+    if results is not None:
+        state = JobState.COMPLETED if results.get("outcome") == "ok" else JobState.FAILED
+        return JobStatus(state, "from results.json", results.get("exit_code"), host)
+    if launch.boot_id != boot_id():
+        return JobStatus(JobState.NODE_FAIL, "this machine was restarted, or it is another one", nodes=host)
+    return JobStatus(JobState.FAILED, "the process was killed", 137, host)
+
+
+def _read_code(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        return None
+
+
+def process_start(pid: int) -> str:
+    """Clock ticks after boot at which a process started; empty when there is none or it is a zombie.
+
+    Source: proc(5), `/proc/pid/stat` fields 3 and 22. The name in field 2 may contain blanks and brackets.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    cells = text.rpartition(")")[2].split()
+    return "" if cells[0] in "ZX" else cells[19]
+
+
+def boot_id() -> str:
+    """This boot of this machine's kernel; empty where there is no /proc."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

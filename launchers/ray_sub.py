@@ -1,0 +1,11 @@
+"""Mode `ray`: the batch script starts `ray.sub`, one step whose agents bring Ray up and run the driver."""
+
+from __future__ import annotations
+
+from jobspec.launchers.batch import SlurmLauncher
+
+
+class RaySubLauncher(SlurmLauncher):
+    """Submits a run whose nodes form one Ray cluster."""
+
+    files = ("ray.sub",)

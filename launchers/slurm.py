@@ -1,0 +1,314 @@
+"""Slurm's command lines and the parsing of what they print. Pure: nothing here runs anything.
+
+Text formats (`-o`, `--parsable2`) and not `--json`: `scontrol show job --json` does not exist in 22.05, the
+JSON of squeue changed its shape between 20.11 and 23.11, and 1000 jobs cost 3.4 MB there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jobspec.launchers.base import JobState, JobStatus
+
+# The reason comes last: it is the one free text, so a separator inside it is harmless.
+SQUEUE_FORMAT = "%i|%T|%D|%N|%S|%j|%r"
+SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Start,JobName"
+# Above this many ids one argument may pass the kernel's 128 KiB for a single one (MAX_ARG_STRLEN).
+MAX_IDS = 8000
+
+_WORDS = {state.value: state for state in JobState}
+# Short forms and old names that -o %T or sacct print in some versions.
+_WORDS.update(
+    {"NODE_FAILED": JobState.NODE_FAIL, "OOM": JobState.OUT_OF_MEMORY, "REQUEUE": JobState.REQUEUED}
+)
+_NO_VALUE = frozenset({"", "N/A", "n/a", "None", "(null)", "Unknown", "None assigned"})
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One line of squeue or sacct. `task` is the array index, None for a job that is no array."""
+
+    job_id: str
+    task: int | None
+    job_name: str
+    status: JobStatus
+
+
+def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
+    """Submit `script` under a name that finds it again; everything else stands in the script."""
+    return ["sbatch", "--parsable", f"--job-name={job_name}", f"--chdir={workdir}", script]
+
+
+def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "", user: str = "") -> list[str]:
+    """List jobs of every state that the controller still remembers, array tasks one by one."""
+    argv = ["squeue", "--noheader", "--states=all", "--array", f"--format={SQUEUE_FORMAT}"]
+    ids = list(job_ids)
+    if ids and len(ids) <= MAX_IDS:
+        argv.append("--jobs=" + ",".join(ids))
+    elif user:
+        argv.append(f"--user={user}")
+    if job_name:
+        argv.append(f"--name={job_name}")
+    return argv
+
+
+def sacct_argv(job_ids: Iterable[str] = (), job_name: str = "", since: str = "") -> list[str]:
+    """Allocations, every attempt of a requeued job as its own line (`--duplicates`).
+
+    `since` is `YYYY-MM-DDTHH:MM:SS`. sacct looks at today alone without it when a name is given.
+    """
+    argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--format={SACCT_FIELDS}"]
+    ids = list(job_ids)
+    if ids:
+        argv.append("--jobs=" + ",".join(ids))
+    if job_name:
+        argv.append(f"--name={job_name}")
+    if since:
+        argv.append(f"--starttime={since}")
+    return argv
+
+
+def scancel_argv(job_ids: Iterable[str]) -> list[str]:
+    return ["scancel", *job_ids]
+
+
+def parse_submitted(text: str) -> str:
+    """The job id out of `sbatch --parsable`: `1234` or `1234;cluster`. Empty when there is none."""
+    for line in reversed(text.strip().splitlines()):
+        found = re.match(r"^(\d+)(;[\w.-]+)?$", line.strip())
+        if found:
+            return found.group(1)
+    return ""
+
+
+def parse_state(text: str) -> JobState:
+    """The state in a word such as `CANCELLED by 1000` or `CANCELLED+`; UNKNOWN for a new one.
+
+    >>> parse_state("CANCELLED by 1000")
+    <JobState.CANCELLED: 'CANCELLED'>
+    """
+    word = re.split(r"[ +,]", text.strip(), maxsplit=1)[0].upper()
+    return _WORDS.get(word, JobState.UNKNOWN)
+
+
+def parse_exit_code(text: str) -> int | None:
+    """`7:0` is 7, `0:15` is 143 (the shell's 128 + signal); None when there is no such pair."""
+    found = re.match(r"^(\d+):(\d+)$", text.strip())
+    if not found:
+        return None
+    code, signal = int(found.group(1)), int(found.group(2))
+    return 128 + signal if signal else code
+
+
+def parse_job_id(text: str) -> tuple[str, tuple[int | None, ...]]:
+    """A job id and its array tasks: `7` -> (7, None), `7_3` -> (7, 3), `7_[1-2,5%2]` -> (7, 1 2 5).
+
+    Raises: ValueError when the text is no job id.
+    """
+    found = re.match(r"^(\d+)(?:\+\d+)?(?:_(\d+|\[[^\]]*\]))?$", text.strip())
+    if not found:
+        raise ValueError(f"`{text}` is not a Slurm job id")
+    tasks = found.group(2)
+    if tasks is None:
+        return found.group(1), (None,)
+    if not tasks.startswith("["):
+        return found.group(1), (int(tasks),)
+    return found.group(1), tuple(_expand(tasks.strip("[]").split("%")[0]))
+
+
+def _expand(ranges: str) -> Iterable[int]:
+    for part in ranges.split(","):
+        found = re.match(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$", part)
+        if not found:  # `...` where squeue cut a long list
+            continue
+        first, last, step = (
+            int(found.group(1)),
+            int(found.group(2) or found.group(1)),
+            int(found.group(3) or 1),
+        )
+        yield from range(first, last + 1, step)
+
+
+def parse_squeue(text: str) -> list[JobRow]:
+    """Rows of `squeue` in `SQUEUE_FORMAT`; lines that are something else (a banner) are left out."""
+    rows: list[JobRow] = []
+    for line in text.splitlines():
+        cells = line.split("|", 6)
+        if len(cells) == 7:
+            job, state, _count, nodes, start, name, reason = (cell.strip() for cell in cells)
+            status = JobStatus(
+                parse_state(state), _value(reason), None, _value(nodes), start=_value(start), raw=state
+            )
+            rows.extend(_rows(job, name, status))
+    return rows
+
+
+def parse_sacct(text: str) -> list[JobRow]:
+    """Rows of `sacct` in `SACCT_FIELDS`, as they come: a requeued job has several."""
+    rows: list[JobRow] = []
+    for line in text.splitlines():
+        cells = line.split("|", 5)
+        if len(cells) == 6:
+            job, state, code, nodes, start, name = (cell.strip() for cell in cells)
+            status = JobStatus(
+                parse_state(state), "", parse_exit_code(code), _value(nodes), start=_value(start), raw=state
+            )
+            rows.extend(_rows(job, name, status))
+    return rows
+
+
+def _rows(job: str, name: str, status: JobStatus) -> Iterable[JobRow]:
+    try:
+        job_id, tasks = parse_job_id(job)
+    except ValueError:
+        return ()
+    return [JobRow(job_id, task, name, status) for task in tasks]
+
+
+def _value(text: str) -> str:
+    return "" if text in _NO_VALUE else text
+
+
+def latest(rows: Sequence[JobRow]) -> dict[tuple[str, int | None], JobStatus]:
+    """One status for each job or task out of sacct's rows, with the restarts counted.
+
+    sacct prints the attempts in the order in which they started; one that was requeued ends in
+    REQUEUED, PREEMPTED or NODE_FAIL and is followed by the next.
+    """
+    grouped: dict[tuple[str, int | None], list[JobStatus]] = {}
+    for row in rows:
+        grouped.setdefault((row.job_id, row.task), []).append(row.status)
+    return {key: replace(found[-1], restarts=len(found) - 1) for key, found in grouped.items()}
+
+
+def merge(queued: JobStatus | None, accounted: JobStatus | None) -> JobStatus:
+    """What to believe about one job out of the queue's and accounting's answers.
+
+    The queue knows best what a job does now; accounting alone knows the exit code. A job that the
+    queue has forgotten and accounting still calls running is neither: its record was never closed.
+    """
+    if queued is None:
+        if accounted is None:
+            return JobStatus(JobState.MISSING, "neither the queue nor accounting knows the job")
+        if accounted.state.final or accounted.state is JobState.UNKNOWN:
+            return accounted
+        reason = f"accounting says {accounted.state.value}, the queue does not know the job"
+        return replace(accounted, state=JobState.UNKNOWN, reason=reason)
+    if accounted is None:
+        return queued
+    if not queued.state.final:
+        return replace(queued, restarts=accounted.restarts)
+    return replace(
+        queued,
+        exit_code=accounted.exit_code,
+        nodes=queued.nodes or accounted.nodes,
+        restarts=accounted.restarts,
+    )
+
+
+def summarise(tasks: Mapping[int, JobStatus]) -> JobStatus:
+    """One status for an array: running while a task can still run, failed when one failed."""
+    order = sorted(tasks.items())
+    waiting = [task for _, task in order if not task.state.final]
+    bad = [task for _, task in order if task.state.final and task.state is not JobState.COMPLETED]
+    counts: dict[str, int] = {}
+    for _, task in order:
+        counts[task.state.value] = counts.get(task.state.value, 0) + 1
+    reason = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    if waiting:
+        active = next((task for task in waiting if task.state.active), waiting[0])
+        return JobStatus(active.state, reason, start=active.start, raw=active.raw, tasks=tasks)
+    if bad:
+        return JobStatus(bad[0].state, reason, bad[0].exit_code, raw=bad[0].raw, tasks=tasks)
+    return JobStatus(JobState.COMPLETED, reason, 0, raw="COMPLETED", tasks=tasks)
+
+
+# Texts of a controller that is busy, restarting or unreachable for a moment: the call is worth repeating.
+# Source: Slurm's slurm_errno.c (22.05 and 24.11) and the messages of slurm_protocol_api.c.
+_TRANSIENT = re.compile(
+    r"Unable to contact slurm controller|Socket timed out on send/recv|temporarily unable to accept job"
+    r"|Slurm backup controller|Connection refused|Connection timed out|Connection reset"
+    r"|Zero Bytes were transmitted"
+    r"|Resource temporarily unavailable|Transport endpoint is not connected|Unexpected message received"
+    r"|Slurmctld.*(?:shutdown|busy)|Rate limit exceeded|Communication connection failure",
+    re.IGNORECASE,
+)
+_NO_ACCOUNTING = re.compile(
+    r"accounting storage is disabled|not running a supported accounting_storage"
+    r"|Problem talking to the database"
+    r"|slurmdbd.*(?:refused|not responding)|Unable to connect to.*database",
+    re.IGNORECASE,
+)
+_UNKNOWN_JOB = re.compile(r"Invalid job id specified", re.IGNORECASE)
+
+
+def is_transient(text: str) -> bool:
+    return bool(_TRANSIENT.search(text))
+
+
+def accounting_missing(text: str) -> bool:
+    return bool(_NO_ACCOUNTING.search(text))
+
+
+def job_unknown(text: str) -> bool:
+    return bool(_UNKNOWN_JOB.search(text))
+
+
+# (text of sbatch, what to do). Source: slurm_errno.c; the first that fits is used.
+_REFUSALS: tuple[tuple[str, str], ...] = (
+    (
+        r"Invalid account",
+        "set `slurm.account` in the site profile to one of `sacctmgr show assoc user=$USER`",
+    ),
+    (r"invalid partition", "set `slurm.partition` in the site profile to one of `sinfo -o %P`"),
+    (r"Invalid qos", "set `slurm.qos` in the site profile to one of `sacctmgr show qos`"),
+    (
+        r"time limit is invalid|PartitionTimeLimit|requested time limit",
+        "lower `resources.time`, see `sinfo -o '%P %l'`",
+    ),
+    (
+        r"generic resource|gres",
+        "compare `resources.gpus_per_node` and the profile's `slurm.gpus` with `sinfo -o %G`",
+    ),
+    (
+        r"node count specification|More processors requested|PartitionNodeLimit",
+        "lower `resources.nodes`, see `sinfo -s`",
+    ),
+    (
+        r"node configuration is not available",
+        "no node fits `resources`; compare with `sinfo -N -o '%N %c %m %G'`",
+    ),
+    (r"Memory specification", "lower `resources.memory`, see `sinfo -o '%m'`"),
+    (r"job array|MaxArraySize", "make the sweep smaller, or set `limits.max_array` in the site profile"),
+    (
+        r"accounting/QOS policy|Limit",
+        "a limit of your account is reached; wait, or see `sacctmgr show assoc user=$USER`",
+    ),
+    (
+        r"unrecognized option|Invalid .*option|invalid option",
+        "remove the option from the profile's `slurm.extra_sbatch`",
+    ),
+    (r"not permitted|Access/permission denied", "ask the cluster's staff for access to the partition"),
+    (
+        r"configuration source|fetch_config",
+        "no Slurm is configured here; set SLURM_CONF, or log in to a node that submits",
+    ),
+    (
+        r"munge|credential|Protocol authentication",
+        "munge is not running or its key differs; ask the cluster's staff",
+    ),
+    (
+        r"Unable to contact slurm controller",
+        "the controller does not answer; `scontrol ping` shows it, then try again",
+    ),
+)
+
+
+def refusal_fix(text: str, otherwise: str) -> str:
+    """What to do about a complaint of a Slurm command, by its own text."""
+    for pattern, fix in _REFUSALS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return fix
+    return otherwise

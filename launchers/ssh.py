@@ -1,0 +1,281 @@
+"""The SSH client: a login node's commands and files through paramiko.
+
+Host keys are checked against known_hosts and never accepted silently: who controls the name of a login
+node would otherwise receive the secrets. `~/.ssh/config` is honoured (HostName, Port, User, IdentityFile,
+UserKnownHostsFile, ProxyJump), keys come from the agent or from files, never from the site profile.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import secrets as secrets_module
+import shlex
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
+
+from jobspec.finding import JobspecError, fail
+
+if TYPE_CHECKING:
+    import paramiko
+
+CONNECT_TIMEOUT_S = 20.0
+# Files that only grow: a longer remote one is continued from where the local copy ends.
+_GROWING = (".log", ".jsonl")
+
+
+class SshClient:
+    """One connection, opened at first use and kept; commands each have their own channel."""
+
+    def __init__(self, login: str, user: str = "", jump: str = "", config: Path | None = None) -> None:
+        self.where = login
+        self._user = user
+        self._jump = jump
+        self._config_path = config or Path("~/.ssh/config").expanduser()
+        self._connections: list[paramiko.SSHClient] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        secrets: Mapping[str, str] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> Completed:
+        marker = f"jobspec-{secrets_module.token_hex(8)}"
+        channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
+        channel.settimeout(1.0)
+        channel.exec_command("bash -l -s")
+        channel.sendall(shell_text(argv, secrets or {}, marker).encode())
+        channel.shutdown_write()
+        code, out, err = _drain(channel, time.monotonic() + timeout_s)
+        printed = out.partition(marker + "\n")[2]
+        if code == 127 and marker in out:
+            raise missing_program(argv[0], self.where)
+        if code is None:
+            return Completed(tuple(argv), 124, printed, err, timed_out=True)
+        return Completed(tuple(argv), code, printed, err)
+
+    def interactive(self, argv: Sequence[str]) -> int:
+        ssh = shutil.which("ssh")
+        if ssh is None:
+            raise fail(
+                "launch.no-ssh",
+                "`ssh` is needed for a terminal on the login node",
+                fix="install OpenSSH's client",
+            )
+        options = ["-F", str(self._config_path)] if self._config_path.is_file() else []
+        options += ["-J", self._jump] if self._jump else []
+        target = f"{self._user}@{self.where}" if self._user else self.where
+        return subprocess.run([ssh, "-t", *options, target, shlex.join(argv)], check=False).returncode
+
+    def upload(self, local: Path, remote: str) -> None:
+        if self.run(["test", "-e", remote]).code == 0:  # it arrives in one rename, so it is complete
+            return
+        parent, partial = posixpath.dirname(remote), f"{remote}.partial-{os.getpid()}"
+        self._must(["mkdir", "-p", parent, partial])
+        with self._transport_sftp() as sftp:
+            for path in sorted(local.rglob("*")):
+                target = posixpath.join(partial, path.relative_to(local).as_posix())
+                if path.is_dir():
+                    sftp.mkdir(target)
+                elif path.is_file():
+                    sftp.put(str(path), target)
+                    sftp.chmod(target, stat.S_IMODE(path.stat().st_mode))
+        self._must(["mv", "-T", partial, remote])
+
+    def download(self, remote: str, local: Path) -> None:
+        with self._transport_sftp() as sftp:
+            for name, attributes in _walk(sftp, remote):
+                _fetch(sftp, posixpath.join(remote, name), attributes, local / name)
+
+    def close(self) -> None:
+        for connection in reversed(self._connections):
+            connection.close()
+        self._connections.clear()
+
+    def _must(self, argv: Sequence[str]) -> None:
+        done = self.run(argv)
+        if done.code != 0:
+            raise fail(
+                "launch.remote-failed",
+                f"`{shlex.join(argv)}` failed on `{self.where}` with exit code {done.code}",
+                why=done.complaint,
+                fix="check `paths.runs` of the site profile: it must be writable on the login node",
+            )
+
+    def _transport_sftp(self) -> paramiko.SFTPClient:
+        return self._connect().open_sftp()
+
+    def _transport(self) -> paramiko.Transport:
+        transport = self._connect().get_transport()
+        if transport is None:
+            raise fail("launch.ssh-closed", f"the connection to `{self.where}` was closed", fix="try again")
+        return transport
+
+    def _connect(self) -> paramiko.SSHClient:
+        if self._connections:
+            return self._connections[-1]
+        config = _read_config(self._config_path)
+        jump = self._jump or str(config.lookup(self.where).get("proxyjump", ""))
+        previous: Any = None
+        for hop in [part for part in jump.split(",") if part and part != "none"]:
+            previous = self._open(config, hop, previous)
+        self._open(config, self.where, previous, self._user)
+        return self._connections[-1]
+
+    def _open(self, config: paramiko.SSHConfig, target: str, through: Any, user: str = "") -> Any:
+        """Log in to one hop, through the previous one; `through` is the previous hop's client."""
+        import paramiko
+
+        name, _, host = target.rpartition("@")
+        found = config.lookup(host)
+        address, port = str(found.get("hostname", host)), int(found.get("port", 22))
+        client = paramiko.SSHClient()
+        _load_known_hosts(client, found)
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        keys = [str(item) for item in found.get("identityfile", [])] or None
+        try:
+            sock = None
+            if through is not None:
+                sock = through.get_transport().open_channel(
+                    "direct-tcpip", (address, port), ("", 0), timeout=CONNECT_TIMEOUT_S
+                )
+            client.connect(
+                address,
+                port=port,
+                username=user or name or found.get("user"),
+                key_filename=keys,  # type: ignore[arg-type]  # a list is documented and taken, the stubs say str
+                sock=sock,
+                timeout=CONNECT_TIMEOUT_S,
+                banner_timeout=CONNECT_TIMEOUT_S,
+                auth_timeout=CONNECT_TIMEOUT_S,
+            )
+        except (paramiko.SSHException, OSError) as problem:
+            client.close()
+            raise _refused(host, problem) from problem
+        self._connections.append(client)
+        return client
+
+
+def _read_config(path: Path) -> paramiko.SSHConfig:
+    try:
+        import paramiko
+    except ModuleNotFoundError as problem:
+        raise fail(
+            "launch.no-paramiko",
+            "the site profile's `access.login` is another host, and paramiko is not installed",
+            fix="pip install 'jobspec-rl[cluster]', or run jobspec on the login node",
+        ) from problem
+    if not path.is_file():
+        return paramiko.SSHConfig()
+    return paramiko.SSHConfig.from_path(str(path))
+
+
+def _load_known_hosts(client: paramiko.SSHClient, found: Mapping[str, Any]) -> None:
+    files = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
+    for file in [*files, "/etc/ssh/ssh_known_hosts"]:
+        path = Path(file).expanduser()
+        if path.is_file():
+            client.load_system_host_keys(str(path))
+
+
+def _refused(host: str, problem: Exception) -> JobspecError:
+    """A connection problem in words; the order matters, the classes are subclasses of each other."""
+    import paramiko
+
+    if isinstance(problem, paramiko.BadHostKeyException):
+        return fail(
+            "launch.ssh-host-key",
+            f"`{host}` shows another host key than known_hosts has",
+            why="the host was reinstalled, or somebody else answers in its name",
+            fix=f"ask the cluster's staff for its fingerprint; if the change is right: ssh-keygen -R {host}",
+        )
+    if "not found in known_hosts" in str(problem):
+        return fail(
+            "launch.ssh-unknown-host",
+            f"`{host}` is not in known_hosts",
+            why="jobspec never accepts a host key by itself: secrets travel over this connection",
+            fix=f"run `ssh {host}` once and compare the fingerprint",
+        )
+    if isinstance(problem, paramiko.AuthenticationException):
+        return fail(
+            "launch.ssh-auth",
+            f"`{host}` did not accept the login",
+            why=str(problem),
+            fix="load a key into the agent (ssh-add), or name `IdentityFile` and `User` in ~/.ssh/config",
+        )
+    if isinstance(problem, socket.gaierror):
+        return fail(
+            "launch.ssh-name",
+            f"the host name `{host}` cannot be resolved",
+            why=str(problem),
+            fix="check `access.login`",
+        )
+    return fail(
+        "launch.ssh",
+        f"no SSH connection to `{host}`",
+        why=str(problem) or type(problem).__name__,
+        fix=f"`ssh {host}` shows more; check `access` in the site profile",
+    )
+
+
+def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str, str]:
+    """Read both streams to their end; exit code None when the deadline came first.
+
+    Both are read in turns: a command that fills one buffer while we wait on the other would hang.
+    """
+    out, err = bytearray(), bytearray()
+    while True:
+        while channel.recv_ready():
+            out += channel.recv(65536)
+        while channel.recv_stderr_ready():
+            err += channel.recv_stderr(65536)
+        if (
+            channel.exit_status_ready()
+            and channel.eof_received
+            and not (channel.recv_ready() or channel.recv_stderr_ready())
+        ):
+            code: int | None = channel.recv_exit_status()
+            break
+        if time.monotonic() > deadline:
+            code = None
+            break
+        channel.status_event.wait(0.02)
+    channel.close()
+    return code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+def _walk(
+    sftp: paramiko.SFTPClient, root: str, below: str = ""
+) -> Iterator[tuple[str, paramiko.SFTPAttributes]]:
+    for entry in sftp.listdir_attr(posixpath.join(root, below) if below else root):
+        name = posixpath.join(below, entry.filename) if below else entry.filename
+        mode = entry.st_mode or 0
+        if stat.S_ISDIR(mode):
+            yield from _walk(sftp, root, name)
+        elif stat.S_ISREG(mode):
+            yield name, entry
+
+
+def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttributes, local: Path) -> None:
+    size, mtime = attributes.st_size or 0, attributes.st_mtime or 0
+    known = local.stat() if local.is_file() else None
+    if known is not None and known.st_size == size and int(known.st_mtime) >= mtime:
+        return
+    local.parent.mkdir(parents=True, exist_ok=True)
+    if known is not None and local.name.endswith(_GROWING) and known.st_size < size:
+        with sftp.open(remote, "rb") as source, local.open("ab") as target:
+            source.seek(known.st_size)
+            target.write(source.read())
+    else:
+        partial = local.with_name(f".{local.name}.partial")
+        sftp.get(remote, str(partial))
+        partial.replace(local)
+    os.utime(local, (mtime, mtime))
