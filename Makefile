@@ -1,0 +1,108 @@
+# Two commands matter to a newcomer: `make quickstart` and `make test`. `make help` lists all.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+# Any Python 3.11 or newer.
+PYTHON ?= python3
+# Installed before anything that depends on it, so that no other build is pulled in. On Linux without an
+# NVIDIA GPU this must be a CPU build (a CUDA build is some 3 GB): first `+cpu` from the configured index,
+# else from PyTorch's own index of CPU wheels.
+TORCH ?= torch==2.13.0
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+# More arguments for pytest, e.g. `make pytest ARGS='-m "not slurm" -x'`.
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := jobspec launchers runtime tests benchmarks examples
+SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
+CLUSTER := $(BIN)/python tests/slurm/cluster.py
+
+.PHONY: help quickstart test check lint format types contracts shellcheck pytest packages \
+        cluster cluster-stop bench docs clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+quickstart: $(VENV)/.local ## train a tiny model on this machine and judge the run (2 minutes after downloads)
+	if ! command -v g++ >/dev/null; then .ci/debian-packages compiler; fi
+	$(BIN)/python examples/make_tiny_model.py
+	$(BIN)/jobspec run examples/quickstart.yaml
+
+test: packages check pytest ## everything CI runs; as root on Debian it installs the packages it needs
+
+check: lint types contracts shellcheck ## what needs no test run
+
+lint: $(VENV)/.dev ## ruff
+	$(BIN)/ruff check $(SOURCES)
+
+format: $(VENV)/.dev ## ruff, rewriting files
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+# setuptools' `package-dir` maps launchers/ and runtime/ into the package `jobspec`; an editable install
+# hides that from tools that read folders. They get a copy laid out as it is installed.
+define TREE
+rm -rf .cache/tree
+mkdir -p .cache/tree
+cp -R jobspec .cache/tree/
+cp -R launchers runtime templates clusters .cache/tree/jobspec/
+endef
+
+types: $(VENV)/.dev ## mypy --strict over jobspec, launchers and runtime
+	$(TREE)
+	MYPYPATH=.cache/tree $(BIN)/mypy --cache-dir .cache/mypy -p jobspec \
+	  | sed -E 's#^\.cache/tree/jobspec/(launchers|runtime|templates|clusters)/#\1/#; s#^\.cache/tree/##'
+
+contracts: $(VENV)/.dev ## import-linter: which part may import which
+	$(TREE)
+	PYTHONPATH=.cache/tree $(BIN)/lint-imports --no-cache
+
+shellcheck: ## shell scripts of this repository (rendered ones are checked by the tests)
+	if command -v shellcheck >/dev/null; then shellcheck $(SHELL_SCRIPTS); else echo "shellcheck: not installed, skipped"; fi
+
+pytest: $(VENV)/.dev ## the tests, with a coverage figure
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(ARGS)
+
+packages: ## Debian packages for the tests (as root; elsewhere it names what will be skipped)
+	.ci/debian-packages
+
+cluster: $(VENV)/.local ## a real 4-node Slurm cluster on this machine (root on Debian)
+	$(CLUSTER) start
+	$(CLUSTER) profile
+	@echo "try: $(CLUSTER) in ctl sinfo"
+	echo "     $(CLUSTER) in ctl jobspec run --cluster lab $(CURDIR)/examples/quickstart.yaml"
+
+cluster-stop: ## end it; nothing is left behind
+	$(CLUSTER) stop
+
+bench: $(VENV)/.dev ## the figures of the README: command line speed, and Ray bring-up on the test cluster
+	$(BIN)/python benchmarks/cli.py
+	$(BIN)/python benchmarks/bringup.py
+
+clean: ## caches and build output; runs and .venv stay
+	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find jobspec launchers runtime templates clusters tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	if ! $(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))'; then
+	  echo "$(PYTHON) must be Python 3.11 or newer with venv; name another by PYTHON=, on Debian 12 install python3-venv" >&2
+	  exit 1
+	fi
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.local: $(VENV)/bin/python pyproject.toml
+	if [[ $$(uname -s) == Linux ]] && ! nvidia-smi -L >/dev/null 2>&1; then
+	  $(BIN)/pip install -q '$(TORCH)+cpu' 2>/dev/null || $(BIN)/pip install -q --index-url $(TORCH_CPU_INDEX) '$(TORCH)'
+	else
+	  $(BIN)/pip install -q '$(TORCH)'
+	fi
+	$(BIN)/pip install -q -e '.[local]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.local
+	$(BIN)/pip install -q -e '.[local,dev]'
+	touch $@
