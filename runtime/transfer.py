@@ -1,0 +1,467 @@
+"""Copies files with their hash computed on the way, in parallel lanes, resumable and watched.
+
+Knows nothing of models or cache layouts. The bytes come from an `OpenSource`, today a local open of the
+shared file system; a reader that asks other nodes has the same shape. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+
+from jobspec.finding import Finding, JobspecError, error
+from jobspec.runtime.hfcache import FileEntry, corrupt, new_hash
+
+CHUNK_BYTES = 4 << 20
+# Files from this size are flushed one by one; smaller ones together, by the caller, before publishing.
+SYNC_BYTES = 4 << 20
+# From this size a second thread hashes while the first copies: sha256 alone takes as long as the copy.
+OVERLAP_BYTES = 32 << 20
+_RING = 4
+_RETRY = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.EHOSTDOWN, errno.ENETDOWN)
+_TRIES = 3
+
+
+class Stream(Protocol):
+    """What is read from: a raw file or a socket's file."""
+
+    def readinto(self, buffer: Any, /) -> Optional[int]: ...
+    def close(self) -> None: ...
+
+
+OpenSource = Callable[[FileEntry, int], Stream]  # (file, offset) -> its bytes from that offset
+
+
+@dataclass(frozen=True)
+class Work:
+    """Copy `entry` to `target` by way of `part`. An existing `target` is verified before it is replaced.
+
+    `by_digest` puts the digest found in place of the last component of `target`. `key` is the caller's.
+    """
+
+    entry: FileEntry
+    target: str
+    part: str
+    mode: int = 0o640
+    by_digest: bool = False
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Done:
+    """`work` is complete and verified at `path`. `copied` counts the bytes read from the source."""
+
+    work: Work
+    path: str
+    algorithm: str
+    digest: str
+    copied: int
+
+
+@dataclass
+class Lane:
+    """What one copying thread does now; `since` is when it last moved (`time.monotonic`)."""
+
+    path: str = ""
+    doing: str = ""
+    since: float = 0.0
+    moved: int = 0
+
+    def tick(self, count: int) -> None:
+        self.moved += count
+        self.since = time.monotonic()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to give up: `stall_s` without a byte in a lane, or `deadline` on `time.monotonic`."""
+
+    deadline: float
+    stall_s: float = 120.0
+    lanes: int = 2
+
+
+def open_local(entry: FileEntry, offset: int) -> Stream:
+    """The file itself, unbuffered, read ahead by the kernel."""
+    stream = open(entry.path, "rb", buffering=0)  # noqa: SIM115 - the caller closes it
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    stream.seek(offset)
+    return stream
+
+
+class Transfer:
+    """One call of `run` copies all work; findings end it, the first one wins.
+
+    Threads that hang in the kernel cannot be ended; they are daemons, and check `stop` before they
+    write or rename, so an abandoned one changes nothing any more.
+    """
+
+    def __init__(self, works: Sequence[Work], limits: Limits, open_source: OpenSource = open_local) -> None:
+        self.limits = limits
+        self.total = sum(work.entry.size for work in works)
+        self._open = open_source
+        self._todo: "queue.SimpleQueue[Work]" = queue.SimpleQueue()
+        # Large first: the last lane to end then ends soon after the others.
+        for work in sorted(works, key=lambda w: (-w.entry.size, w.target)):
+            self._todo.put(work)
+        self._left = len(works)
+        self._out: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self.lanes = [Lane(since=time.monotonic()) for _ in range(max(1, min(limits.lanes, len(works))))]
+        self.stop = threading.Event()
+
+    def run(
+        self, on_done: Callable[[Done], None], on_progress: Callable[[int, int, str], None]
+    ) -> Tuple[Finding, ...]:
+        """Copy everything; `()` when all is complete and verified. Both callbacks run in this thread.
+
+        `on_progress(bytes, total, path)` is called about once a second.
+        """
+        for lane in self.lanes:
+            threading.Thread(target=self._serve, args=(lane,), daemon=True, name="stage-copy").start()
+        try:
+            return self._watch(on_done, on_progress)
+        finally:
+            self.stop.set()
+
+    def _watch(
+        self, on_done: Callable[[Done], None], on_progress: Callable[[int, int, str], None]
+    ) -> Tuple[Finding, ...]:
+        told = time.monotonic()
+        while self._left:
+            try:
+                outcome = self._out.get(timeout=0.25)
+            except queue.Empty:
+                outcome = None
+            if isinstance(outcome, Done):
+                self._left -= 1
+                on_done(outcome)
+            elif outcome is not None:
+                return tuple(outcome)
+            now = time.monotonic()
+            if now - told >= 1.0:
+                told = now
+                on_progress(self.moved, self.total, self._busy().path)
+            if outcome is None:
+                given_up = self._overdue(now)
+                if given_up:
+                    return given_up
+        on_progress(self.moved, self.total, "")
+        return ()
+
+    @property
+    def moved(self) -> int:
+        return sum(lane.moved for lane in self.lanes)
+
+    def _busy(self) -> Lane:
+        return min(
+            (lane for lane in self.lanes if lane.path), key=lambda lane: lane.since, default=self.lanes[0]
+        )
+
+    def _overdue(self, now: float) -> Tuple[Finding, ...]:
+        lane = self._busy()
+        if lane.path and now - lane.since > self.limits.stall_s:
+            what = f"no byte has moved for {now - lane.since:.0f} s while {lane.doing} `{lane.path}`"
+            fix = "look at that file system on this node; a mount whose server is gone hangs like this"
+            return (
+                error(
+                    "stage.stalled",
+                    what,
+                    f"{self.moved} of {self.total} bytes were done",
+                    fix,
+                    file=lane.path,
+                ),
+            )
+        if now > self.limits.deadline:
+            what = f"the time is up with {self.moved} of {self.total} bytes done"
+            why = f"last file: `{lane.path}` ({lane.doing})"
+            return (
+                error(
+                    "stage.deadline",
+                    what,
+                    why,
+                    "give staging more time; what is complete is kept",
+                    file=lane.path,
+                ),
+            )
+        return ()
+
+    def _serve(self, lane: Lane) -> None:
+        while not self.stop.is_set():
+            try:
+                work = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            lane.path, lane.doing, lane.since = work.entry.path, "reading", time.monotonic()
+            try:
+                self._out.put(self._copy(work, lane))
+            except JobspecError as problem:
+                self._out.put(problem.findings)
+                return
+            except OSError as problem:
+                self._out.put([os_finding(problem, work, lane.doing)])
+                return
+            lane.path = ""
+
+    def _copy(self, work: Work, lane: Lane) -> Done:
+        existing = self._verify_existing(work, lane)
+        if existing is not None:
+            return existing
+        fresh, mismatch, copied = False, "", 0
+        for attempt in range(_TRIES):
+            lane.path = work.entry.path
+            try:
+                found, count, resumed = self._fill(work, lane, fresh)
+            except _SourceError as problem:
+                if attempt + 1 < _TRIES and problem.cause.errno in _RETRY:
+                    continue
+                raise JobspecError(os_finding(problem.cause, work, "reading")) from problem.cause
+            copied += count
+            if not work.entry.digest or found == work.entry.digest:
+                return self._publish(work, lane, found, copied)
+            os.unlink(work.part)
+            lane.tick(-work.entry.size)
+            mismatch = found
+            # A whole read that hashes wrong twice is the source; once may be a bad part or a bad transfer.
+            if fresh and not resumed:
+                break
+            fresh = True
+        raise JobspecError(corrupt(work.entry, mismatch))
+
+    def _verify_existing(self, work: Work, lane: Lane) -> Optional[Done]:
+        """`Done` where `target` already holds the right bytes: a run that was cut off before its record."""
+        if work.by_digest or not work.entry.digest or not os.path.isfile(work.target):
+            return None
+        if os.path.getsize(work.target) != work.entry.size:
+            return None
+        lane.path, lane.doing = work.target, "verifying"
+        state = new_hash(work.entry.algorithm, work.entry.size)
+        with open(work.target, "rb", buffering=0) as stream:
+            _feed(stream, work.entry.size, state, lane)
+        if state.hexdigest() != work.entry.digest:
+            lane.tick(-work.entry.size)
+            return None
+        return Done(work, work.target, work.entry.algorithm, work.entry.digest, 0)
+
+    def _fill(self, work: Work, lane: Lane, fresh: bool) -> Tuple[str, int, int]:
+        """(digest, bytes read from the source, bytes that were there already) with `part` complete."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(work.part, flags, 0o600)
+        try:
+            size, state = work.entry.size, new_hash(work.entry.algorithm, work.entry.size)
+            have = 0 if fresh else min(os.fstat(fd).st_size, size)
+            os.ftruncate(fd, have)
+            if have:
+                lane.path, lane.doing = work.part, "verifying"
+                with open(fd, "rb", buffering=0, closefd=False) as part:
+                    _feed(part, have, state, lane)
+                lane.path = work.entry.path
+            copied = self._pump(work, lane, fd, have, state)
+            os.fchmod(fd, work.mode)
+            if size >= SYNC_BYTES:
+                lane.doing = "flushing the copy of"
+                os.fsync(fd)
+                lane.tick(0)
+        finally:
+            os.close(fd)
+        return str(state.hexdigest()), copied, have
+
+    def _pump(self, work: Work, lane: Lane, fd: int, offset: int, state: Any) -> int:
+        """Read the source from `offset` to its end into `fd`, hashing. Returns the bytes read."""
+        size = work.entry.size
+        lane.doing = "opening"
+        stream = _source(lambda: self._open(work.entry, offset))
+        hasher = _Hasher(
+            state, size - offset >= OVERLAP_BYTES
+        )  # after the open: nothing to end if that fails
+        buffers = [memoryview(bytearray(min(CHUNK_BYTES, max(size - offset, 1)))) for _ in range(hasher.ring)]
+        position, turn = offset, 0
+        try:
+            while position < size:
+                buffer = buffers[turn % hasher.ring]
+                lane.doing = "reading"
+                count = _source(lambda: stream.readinto(buffer[: min(len(buffer), size - position)])) or 0  # noqa: B023
+                if self.stop.is_set():
+                    raise InterruptedError(errno.EINTR, "staging was ended", work.entry.path)
+                if count == 0:
+                    raise JobspecError(_short(work.entry, position))
+                hasher.put(buffer[:count])
+                lane.doing = "writing the copy of"
+                _write(fd, buffer[:count], position)
+                position, turn = position + count, turn + 1
+                lane.tick(count)
+        finally:
+            hasher.close()
+            stream.close()
+        return position - offset
+
+    def _publish(self, work: Work, lane: Lane, digest: str, copied: int) -> Done:
+        if not work.entry.digest:
+            _unchanged(work.entry)
+        target = os.path.join(os.path.dirname(work.target), digest) if work.by_digest else work.target
+        if self.stop.is_set():
+            raise InterruptedError(errno.EINTR, "staging was ended", work.entry.path)
+        os.replace(work.part, target)
+        lane.tick(0)
+        return Done(work, target, work.entry.algorithm or "sha256", digest, copied)
+
+
+class _SourceError(Exception):
+    """An OSError of the source, told apart from one of the target."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _source(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except OSError as problem:
+        raise _SourceError(problem) from problem
+
+
+class _Hasher:
+    """Updates a hash, in a thread of its own for long files. A buffer given to `put` may be reused
+    after `ring - 1` further puts: at most `ring - 2` wait and one is being hashed."""
+
+    def __init__(self, state: Any, threaded: bool) -> None:
+        self._state = state
+        self.ring = _RING if threaded else 1
+        self._queue: "Optional[queue.Queue[Optional[memoryview]]]" = None
+        if threaded:
+            self._queue = queue.Queue(_RING - 2)
+            self._thread = threading.Thread(
+                target=self._work, args=(self._queue,), daemon=True, name="stage-hash"
+            )
+            self._thread.start()
+
+    def _work(self, chunks: "queue.Queue[Optional[memoryview]]") -> None:
+        for chunk in iter(chunks.get, None):
+            self._state.update(chunk)
+
+    def put(self, chunk: memoryview) -> None:
+        if self._queue is None:
+            self._state.update(chunk)
+        else:
+            self._queue.put(chunk)
+
+    def close(self) -> None:
+        if self._queue is not None:
+            self._queue.put(None)
+            self._thread.join()
+
+
+def _feed(stream: Any, count: int, state: Any, lane: Lane) -> None:
+    """Hash the first `count` bytes of `stream`."""
+    buffer = memoryview(bytearray(min(CHUNK_BYTES, max(count, 1))))
+    while count > 0:
+        got = stream.readinto(buffer[: min(len(buffer), count)])
+        if not got:
+            return
+        state.update(buffer[:got])
+        lane.tick(got)
+        count -= got
+
+
+def _write(fd: int, data: memoryview, position: int) -> None:
+    while data:
+        count = os.pwrite(fd, data, position)
+        data, position = data[count:], position + count
+
+
+def _unchanged(entry: FileEntry) -> None:
+    """Nothing but its own stability vouches for a file without a known hash."""
+    info = os.stat(entry.path)
+    if (info.st_size, info.st_mtime_ns) != (entry.size, entry.mtime_ns):
+        raise JobspecError(
+            error(
+                "stage.changed",
+                f"`{entry.name}` changed while it was read",
+                f"{entry.size} bytes when staging began, {info.st_size} now",
+                "let its writer end before the job starts",
+                file=entry.path,
+            )
+        )
+
+
+def _short(entry: FileEntry, position: int) -> Finding:
+    return error(
+        "stage.corrupt",
+        f"`{entry.name}` ends after {position} of {entry.size} bytes",
+        "it was cut off while it was read",
+        "look for its writer; download the file again to shared storage",
+        file=entry.path,
+    )
+
+
+_CAUSES: Dict[int, Tuple[str, str, str]] = {
+    errno.ENOSPC: (
+        "stage.disk-full",
+        "the disk is full",
+        "free space on this node's disk, or set node_local elsewhere",
+    ),
+    errno.EDQUOT: (
+        "stage.disk-full",
+        "the quota is used up",
+        "free space, or set node_local to a folder without quota",
+    ),
+    errno.EFBIG: ("stage.file-limit", "the file size limit is reached", "raise `ulimit -f` on the node"),
+    errno.EROFS: ("stage.read-only", "the file system is read-only", "set node_local to a writable folder"),
+    errno.EACCES: (
+        "stage.permission",
+        "permission is denied",
+        "let the job's user read the source and write node_local",
+    ),
+    errno.EPERM: (
+        "stage.permission",
+        "permission is denied",
+        "let the job's user read the source and write node_local",
+    ),
+    errno.ENOENT: (
+        "stage.vanished",
+        "it is not there any more",
+        "keep the source until the jobs that use it have ended",
+    ),
+    errno.ESTALE: (
+        "stage.vanished",
+        "its file handle is stale",
+        "the file was replaced on the server; run the job again",
+    ),
+}
+
+
+def os_finding(problem: OSError, work: Optional[Work], doing: str, path: str = "") -> Finding:
+    """What an OSError means for staging, with the file and what was being done to it."""
+    rule, why, fix = _CAUSES.get(
+        problem.errno or 0, ("stage.io", "the system refused", "look at `dmesg` on the node")
+    )
+    name = path or (work.entry.path if work else "") or str(problem.filename or "")
+    if rule == "stage.disk-full" and work:
+        _drop(work.part)
+    return error(
+        rule,
+        f"{doing} `{name}` failed: {why}",
+        f"[Errno {problem.errno}] {problem.strerror or problem}",
+        fix,
+        file=name,
+    )
+
+
+def _drop(path: str) -> None:
+    """Remove a part that cannot be completed, so that a full disk does not stay full."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def default_lanes() -> int:
+    """Two lanes reach the disk's rate on two cores with sha256 and SHA-NI; more only helps on more cores."""
+    cores: List[int] = list(os.sched_getaffinity(0))
+    return max(2, min(8, len(cores) // 2))
