@@ -6,80 +6,141 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from jobspec.spec.model import Base, EnvName, Name, PositiveInt
+from jobspec.spec.model import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
 
 Runtime = Literal["pyxis", "oci", "apptainer", "charliecloud", "podman", "bubblewrap", "none"]
+Port = Annotated[int, Meta(ge=1024, le=65535)]
+
+DEFAULT_NODE_LOCAL = "/tmp/jobspec-${user}"
 
 
-class Access(Base):
-    login: str = "here"  # here, or an SSH host name
-    user: str | None = None
-    jump: str | None = None
+class Access(Base, frozen=True):
+    """From where the cluster is reached."""
+
+    login: Annotated[
+        str,
+        doc("`here` when jobspec runs on the login node, else the SSH host.", "here", "login.example.org"),
+    ] = "here"
+    user: Annotated[str | None, doc("User name on the cluster. Default: SSH's own choice.", "alice")] = None
+    jump: Annotated[str | None, doc("SSH host to jump through.", "bastion.example.org")] = None
 
 
-class Slurm(Base):
-    account: str | None = None
-    partition: str | None = None
-    qos: str | None = None
-    gpus: Literal["gres", "gpus-per-node", "none"] = "gres"
-    extra_sbatch: tuple[str, ...] = ()
-    mpi: str | None = None
+class Slurm(Base, frozen=True):
+    """What this site's Slurm wants to be told."""
+
+    account: Annotated[str | None, doc("Account that is charged (`--account`).", "research")] = None
+    partition: Annotated[str | None, doc("Partition (`--partition`).", "batch")] = None
+    qos: Annotated[str | None, doc("Quality of service (`--qos`).", "normal")] = None
+    gpus: Annotated[
+        Literal["gres", "gpus-per-node", "none"],
+        doc("How GPUs are asked for: `--gres=gpu:N`, `--gpus-per-node=N`, or not at all (whole GPU nodes)."),
+    ] = "gres"
+    extra_sbatch: Annotated[
+        tuple[str, ...],
+        doc("Further sbatch options, each one word.", ["--constraint=h200", "--reservation=rl"]),
+    ] = ()
+    mpi: Annotated[str | None, doc("Value of `srun --mpi`. Default: not passed.", "none", "pmix")] = None
 
 
-class SiteContainer(Base):
-    runtime: Runtime = "none"
-    image_cache: str | None = None
-    mount_home: bool = False
-    remap_root: bool | None = None
+class SiteContainer(Base, frozen=True):
+    """How containers run here."""
+
+    runtime: Annotated[
+        Runtime,
+        doc(
+            "`pyxis` (srun --container-image), `oci` (srun --container), or a program that srun starts; `none`: bare nodes."
+        ),
+    ] = "none"
+    image_cache: Annotated[str | None, doc("Shared folder for imported images.", "/shared/images")] = None
+    mount_home: Annotated[bool, doc("Make the user's home visible in the container.")] = False
+    remap_root: Annotated[
+        bool | None,
+        doc("Be root in the container (`pyxis`: --container-remap-root). Default: the site's own."),
+    ] = None
 
 
-class Paths(Base):
-    runs: str = "./runs"  # shared by login node and compute nodes
-    hf_home: str | None = None  # shared
-    scratch: str | None = None  # shared
-    node_local: str = "/tmp/jobspec-${user}"  # each node's own disk
+class Paths(Base, frozen=True):
+    """Where files go. `${user}`, `${home}` and `${env:NAME}` are expanded."""
+
+    runs: Annotated[
+        str, doc("Run directories. Shared by login node and compute nodes.", "/shared/${user}/runs")
+    ] = "./runs"
+    hf_home: Annotated[str | None, doc("Hugging Face cache (HF_HOME). Shared.", "/shared/hf")] = None
+    scratch: Annotated[str | None, doc("Large files. Shared.", "/scratch/${user}")] = None
+    node_local: Annotated[
+        str, doc("Each node's own fast disk: staged models, Ray's files. Keep it short.", "/raid/${user}")
+    ] = DEFAULT_NODE_LOCAL
 
 
-class RayPorts(Base):
-    head: PositiveInt = 6379
-    worker_min: PositiveInt = 20000
-    worker_max: PositiveInt = 20999
+class RayPorts(Base, frozen=True):
+    """Ports of Ray. Keep them below `net.ipv4.ip_local_port_range` (Linux default: from 32768)."""
+
+    head: Annotated[Port, doc("Port of Ray's head (GCS).", 6379)] = 6379
+    worker_min: Annotated[Port, doc("First port of Ray's workers.", 20000)] = 20000
+    worker_max: Annotated[Port, doc("Last port of Ray's workers.", 20999)] = 20999
 
 
-class Network(Base):
-    interface: str | None = None
-    subnet: str | None = None
-    ray_ports: RayPorts = RayPorts()
+class Network(Base, frozen=True):
+    """The network that nodes use among themselves. At most one of `interface` and `subnet`."""
+
+    interface: Annotated[
+        str | None, doc("Interface with an IPv4 address on every node.", "eth0", "bond0")
+    ] = None
+    subnet: Annotated[str | None, doc("Network in which every node has an address.", "10.12.0.0/16")] = None
+    ray_ports: Annotated[RayPorts, doc("Ports of Ray.")] = RayPorts()
 
 
-class Node(Base):
-    cpus: PositiveInt | None = None
-    memory: str | None = None
-    gpus: Annotated[int, Meta(ge=0)] = 0
-    gpu_memory: str | None = None
+class Node(Base, frozen=True):
+    """One compute node. Used as default, and to check a spec before it is submitted."""
+
+    cpus: Annotated[PositiveInt | None, doc("CPU cores that a job can use.", 96)] = None
+    memory: Annotated[
+        Size | None, doc("Memory that a job can use: a whole number with K, M, G or T.", "1900G")
+    ] = None
+    gpus: Annotated[NaturalInt, doc("GPUs.", 8)] = 0
+    gpu_memory: Annotated[Size | None, doc("Memory of one GPU.", "80G", "141G")] = None
 
 
-class Limits(Base):
-    max_nodes: PositiveInt | None = None
-    max_time: str | None = None
-    max_array: PositiveInt | None = None
+class Limits(Base, frozen=True):
+    """What the site allows; checked before submission."""
+
+    max_nodes: Annotated[PositiveInt | None, doc("Nodes in one job.", 64)] = None
+    max_time: Annotated[
+        Duration | None, doc("Longest time limit, in Slurm's notation. Quote it.", "24:00:00")
+    ] = None
+    max_array: Annotated[PositiveInt | None, doc("Points in one job array (MaxArraySize - 1).", 1000)] = None
 
 
-class Hooks(Base):
-    setup: tuple[str, ...] = ()  # bash lines at the start of the batch script, on the first node
+class Hooks(Base, frozen=True):
+    """Bash of the site."""
+
+    setup: Annotated[
+        tuple[str, ...],
+        doc("Bash lines at the start of the batch script, on the first node.", ["module load slurm"]),
+    ] = ()
 
 
-class ClusterProfile(Base):
-    version: Literal[1]
-    name: Name
-    description: str = ""
-    scheduler: Literal["slurm", "local"] = "slurm"
-    access: Access = Access()
-    slurm: Slurm = Slurm()
-    container: SiteContainer = SiteContainer()
-    paths: Paths = Paths()
-    network: Network = Network()
-    node: Node = Node()
-    limits: Limits = Limits()
-    env: dict[EnvName, str] = {}
-    hooks: Hooks = Hooks()
+class ClusterProfile(Base, frozen=True):
+    """A site profile: everything that jobspec has to know about one cluster."""
+
+    version: Annotated[Literal[1], doc("Version of this format.", 1)]
+    name: Annotated[Name, doc("Name of the profile; the same as the file's.", "h200-efa")]
+    description: Annotated[str, doc("One line for `jobspec cluster list`.")] = ""
+    scheduler: Annotated[
+        Literal["slurm", "local"], doc("`slurm`, or `local` for this machine without a scheduler.")
+    ] = "slurm"
+    access: Annotated[Access, doc("From where the cluster is reached.")] = Access()
+    slurm: Annotated[Slurm, doc("What this site's Slurm wants to be told.")] = Slurm()
+    container: Annotated[SiteContainer, doc("How containers run here.")] = SiteContainer()
+    paths: Annotated[Paths, doc("Where files go.")] = Paths()
+    network: Annotated[Network, doc("The network that nodes use among themselves.")] = Network()
+    node: Annotated[Node, doc("One compute node.")] = Node()
+    limits: Annotated[Limits, doc("What the site allows.")] = Limits()
+    env: Annotated[
+        dict[EnvName, str],
+        doc(
+            "Environment of every run here; a spec's `container.env` wins. Values are text.",
+            {"NCCL_IB_HCA": "mlx5"},
+        ),
+    ] = {}
+    hooks: Annotated[Hooks, doc("Bash of the site.")] = Hooks()

@@ -1,7 +1,7 @@
 """The typed model of a job spec: the single source of the JSON Schema and of the key reference.
 
-Structs are frozen. A field's `Meta(description=...)` becomes the text that an editor shows.
-Nothing here reads files or knows a framework's or a cluster's names.
+Structs are frozen. A field's description becomes the text that an editor shows and the row in
+`docs/spec.md`. Nothing here reads files or knows a framework's or a cluster's names.
 """
 
 from __future__ import annotations
@@ -10,178 +10,415 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# `(?!\n)`: Python's `$` also matches before a final newline, and a name ends up in file names and scripts.
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
+EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
+Size = Annotated[str, Meta(pattern=r"^[0-9]+[KMGT]?$(?!\n)")]
+Duration = Annotated[str, Meta(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)")]
 PositiveInt = Annotated[int, Meta(ge=1)]
+NaturalInt = Annotated[int, Meta(ge=0)]
 Scalar = str | int | float | bool | None
+
+
+def doc(text: str, *examples: Any) -> Meta:
+    """The description, and examples, of one field."""
+    return Meta(description=text, examples=list(examples) or None)
 
 
 class Base(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Unknown keys are errors."""
 
 
-class Coverage(Base):
-    level: Annotated[str | int, Meta(description="Level by name or by the framework's own number.")] = "smoke"
-    variants: tuple[str, ...] = ()
+class Coverage(Base, frozen=True):
+    """What the run has to prove."""
+
+    level: Annotated[
+        str | int,
+        doc(
+            "Coverage level by name or by the framework's own number; `--level` wins.", "smoke", "learning", 0
+        ),
+    ] = "smoke"
+    variants: Annotated[
+        tuple[str, ...], doc("Variants of the level, as the framework names them.", ["colocated"])
+    ] = ()
 
 
-class Resources(Base):
-    nodes: PositiveInt = 1
-    gpus_per_node: Annotated[int, Meta(ge=0)] | None = None
-    cpus_per_node: PositiveInt | None = None
-    memory: Annotated[str, Meta(pattern=r"^[0-9]+[KMGT]?$")] | None = None
-    time: Annotated[str, Meta(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$")] | None = None
-    exclusive: bool | None = None
+class Resources(Base, frozen=True):
+    """What the scheduler is asked for. What is not given comes from the site profile."""
+
+    nodes: Annotated[PositiveInt, doc("Number of nodes.", 8)] = 1
+    gpus_per_node: Annotated[
+        NaturalInt | None, doc("GPUs on each node; 0 for CPU only. Default: the profile's `node.gpus`.", 8)
+    ] = None
+    cpus_per_node: Annotated[
+        PositiveInt | None, doc("CPU cores on each node. Default: the profile's `node.cpus`.", 96)
+    ] = None
+    memory: Annotated[
+        Size | None,
+        doc("Memory of each node: a whole number with K, M, G or T (powers of 1024; none means M).", "960G"),
+    ] = None
+    time: Annotated[
+        Duration | None,
+        doc(
+            "Time limit in Slurm's notation: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS. Quote it.",
+            "24:00:00",
+            "2-00:00:00",
+        ),
+    ] = None
+    exclusive: Annotated[
+        bool | None, doc("Whole nodes, shared with nobody. Default: yes for more than one node.", True)
+    ] = None
 
 
-class Requeue(Base):
-    max_attempts: PositiveInt = 1
-    grace: Annotated[int, Meta(ge=0)] = 300
+class Requeue(Base, frozen=True):
+    """What happens when the time limit, a preemption or a node failure ends an attempt."""
+
+    max_attempts: Annotated[PositiveInt, doc("Attempts in all, the first included; 1 never requeues.", 3)] = 1
+    grace: Annotated[
+        NaturalInt, doc("Seconds before the time limit at which the run is told to save and stop.", 300)
+    ] = 300
 
 
-class Launch(Base):
-    mode: Literal["ray", "upstream", "srun"] = "ray"
-    hold: bool = False
-    requeue: Requeue = Requeue()
-    tasks_per_node: PositiveInt = 1
-    join_timeout: Annotated[int, Meta(ge=1)] = 300
+class Launch(Base, frozen=True):
+    """How the run is started inside its allocation."""
+
+    mode: Annotated[
+        Literal["ray", "upstream", "srun"],
+        doc("`ray`: jobspec starts Ray; `upstream`: the framework's own script does; `srun`: no Ray."),
+    ] = "ray"
+    hold: Annotated[bool, doc("Keep the cluster up after the command ends, for `jobspec exec`.")] = False
+    requeue: Annotated[Requeue, doc("Requeueing after a time limit, preemption or node failure.")] = Requeue()
+    tasks_per_node: Annotated[
+        PositiveInt, doc("Processes of the command on each node in mode `srun`.", 8)
+    ] = 1
+    join_timeout: Annotated[
+        PositiveInt, doc("Seconds to wait until every planned node has joined; then the missing are named.")
+    ] = 300
 
 
-class Mount(Base):
-    source: str
-    target: str
-    read_only: bool = False
+class Mount(Base, frozen=True):
+    """A host directory made visible in the container."""
+
+    source: Annotated[str, doc("Absolute path on the node.", "${cluster:scratch}")]
+    target: Annotated[str, doc("Absolute path in the container.", "/scratch")]
+    read_only: Annotated[bool, doc("Refuse writes from inside the container.")] = False
 
 
-class Container(Base):
-    image: str | None = None
-    python: str | None = None
-    mounts: tuple[Mount, ...] = ()
-    env: dict[EnvName, str] = {}
-    workdir: str | None = None
+class Container(Base, frozen=True):
+    """The container that every process of the run lives in."""
+
+    image: Annotated[
+        str | None,
+        doc(
+            "Image as the site's runtime names it. Optional where the profile's `container.runtime` is `none`.",
+            "nvcr.io/nvidia/nemo-rl:v0.4.0",
+            "/images/nemo-rl.sqsh",
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        doc("Interpreter for jobspec's runtime, 3.9 or newer. Default: `python3`.", "/opt/venv/bin/python"),
+    ] = None
+    mounts: Annotated[tuple[Mount, ...], doc("Directories of the node to make visible, in order.")] = ()
+    env: Annotated[
+        dict[EnvName, str],
+        doc(
+            "Environment of every process of the run. Values are text: quote them. Never secrets.",
+            {"NCCL_DEBUG": "WARN"},
+        ),
+    ] = {}
+    workdir: Annotated[
+        str | None, doc("Working directory of the commands in the container.", "/workspace")
+    ] = None
 
 
-class Prove(Base):
-    module: str = field(name="import")
+class Prove(Base, frozen=True):
+    """An import that must come from this repo on every node, or the run stops before training."""
+
+    module: Annotated[str, doc("Dotted module name.", "megatron.bridge")] = field(name="import")
 
 
-class Repo(Base):
-    name: Name
-    path: str | None = None
-    url: str | None = None
-    ref: str | None = None
-    pythonpath: tuple[str, ...] = (".",)
-    prove: Prove | None = None
+class Repo(Base, frozen=True):
+    """A source checkout: a local `path`, or a `url` with a `ref`."""
+
+    name: Annotated[Name, doc("Short name; other keys refer to it.", "bridge")]
+    path: Annotated[
+        str | None, doc("Checkout on shared storage. Excludes `url`.", "~/src/Megatron-Bridge")
+    ] = None
+    url: Annotated[
+        str | None,
+        doc(
+            "Git URL without credentials. Excludes `path`, needs `ref`.",
+            "https://github.com/verl-project/verl",
+        ),
+    ] = None
+    ref: Annotated[
+        str | None,
+        doc("Commit, tag or branch. With `path`: the commit that the checkout must be at.", "1a2b3c4"),
+    ] = None
+    pythonpath: Annotated[
+        tuple[str, ...],
+        doc(
+            "Folders below the repo that go onto PYTHONPATH, in this order.", ["src", "3rdparty/Megatron-LM"]
+        ),
+    ] = (".",)
+    prove: Annotated[
+        Prove | None, doc("Import that must come from this repo.", {"import": "megatron.bridge"})
+    ] = None
 
 
-class Model(Base):
-    id: str | None = None
-    path: str | None = None
-    revision: str | None = None
-    stage: Literal["shared", "node_local"] = "node_local"
-    require: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+class Model(Base, frozen=True):
+    """The model that is trained: a Hugging Face `id` or a `path`."""
+
+    id: Annotated[str | None, doc("Hugging Face repository. Excludes `path`.", "Qwen/Qwen3-0.6B")] = None
+    path: Annotated[
+        str | None,
+        doc("Folder with the weights on shared storage. Excludes `id`.", "${cluster:scratch}/models/tiny"),
+    ] = None
+    revision: Annotated[
+        str | None,
+        doc(
+            "Commit of the repository; pinned in the lock when absent.",
+            "c1899de289a04d12100db370d81485cdf75e47ca",
+        ),
+    ] = None
+    stage: Annotated[
+        Literal["shared", "node_local"],
+        doc(
+            "`node_local`: copy to each node's own disk before training; `shared`: read from shared storage."
+        ),
+    ] = "node_local"
+    require: Annotated[
+        tuple[str, ...], doc("Files (globs) that must exist in the snapshot.", ["chat_template.jinja"])
+    ] = ()
+    allow: Annotated[
+        tuple[str, ...], doc("Only files that match one of these globs are staged.", ["*.json"])
+    ] = ()
+    ignore: Annotated[
+        tuple[str, ...], doc("Files that match one of these globs are not staged.", ["*.gguf"])
+    ] = ()
 
 
-class Data(Base):
-    name: Name
-    source: str
-    revision: str | None = None
-    prepare: str | None = None
-    stage: Literal["shared", "node_local"] = "node_local"
+class Data(Base, frozen=True):
+    """A data set."""
+
+    name: Annotated[Name, doc("Short name; the driver finds the path in JOBSPEC_DATA_<NAME>.", "gsm8k")]
+    source: Annotated[
+        str,
+        doc(
+            "Hugging Face data set id, or a path on shared storage.",
+            "openai/gsm8k",
+            "${cluster:scratch}/data/x.jsonl",
+        ),
+    ]
+    revision: Annotated[str | None, doc("Commit of the repository; pinned in the lock when absent.")] = None
+    prepare: Annotated[str | None, doc("The framework's own preparation step, by name.", "gsm8k")] = None
+    stage: Annotated[
+        Literal["shared", "node_local"],
+        doc(
+            "`node_local`: copy to each node's own disk before training; `shared`: read from shared storage."
+        ),
+    ] = "node_local"
 
 
-class HfCache(Base):
-    home: str | None = None
-    offline: bool = True
+class HfCache(Base, frozen=True):
+    """The Hugging Face cache."""
+
+    home: Annotated[
+        str | None,
+        doc("HF_HOME on shared storage. Default: the profile's `paths.hf_home`.", "${cluster:hf_home}"),
+    ] = None
+    offline: Annotated[
+        bool, doc("Forbid downloads during the run (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE).")
+    ] = True
 
 
-class McoreHelpers(Base):
-    repo: str | None = None
-    subdir: str = "."
-    package: str | None = None
+class McoreHelpers(Base, frozen=True):
+    """Megatron-Core's compiled dataset helpers, built on each node before training."""
+
+    repo: Annotated[
+        str | None, doc("Name of the repo that holds Megatron-Core. Excludes `package`.", "bridge")
+    ] = None
+    subdir: Annotated[
+        str, doc("Folder in the repo that contains `megatron/core`.", "3rdparty/Megatron-LM")
+    ] = "."
+    package: Annotated[
+        str | None, doc("Import name of an installed Megatron-Core. Excludes `repo`.", "megatron.core")
+    ] = None
 
 
-class Parallel(Base):
-    tp: PositiveInt = 1
-    pp: PositiveInt = 1
-    ep: PositiveInt = 1
-    etp: PositiveInt = 1
-    cp: PositiveInt = 1
-    vpp: PositiveInt | None = None
+class Parallel(Base, frozen=True):
+    """Degrees of model parallelism of the trainer."""
+
+    tp: Annotated[PositiveInt, doc("Tensor parallel size.", 8)] = 1
+    pp: Annotated[PositiveInt, doc("Pipeline parallel size.", 4)] = 1
+    ep: Annotated[PositiveInt, doc("Expert parallel size.", 16)] = 1
+    etp: Annotated[PositiveInt, doc("Tensor parallel size of the experts.", 1)] = 1
+    cp: Annotated[PositiveInt, doc("Context parallel size.", 1)] = 1
+    vpp: Annotated[PositiveInt | None, doc("Virtual pipeline stages of each pipeline rank.", 2)] = None
 
 
-class Rollout(Base):
-    engines: PositiveInt | None = None
-    tp: PositiveInt | None = None
-    pp: PositiveInt | None = None
-    ep: PositiveInt | None = None
+class Rollout(Base, frozen=True):
+    """The engines that generate. What is not given, the framework chooses."""
+
+    engines: Annotated[PositiveInt | None, doc("Number of inference engines.", 2)] = None
+    tp: Annotated[PositiveInt | None, doc("Tensor parallel size of an engine.", 8)] = None
+    pp: Annotated[PositiveInt | None, doc("Pipeline parallel size of an engine.", 4)] = None
+    ep: Annotated[PositiveInt | None, doc("Expert parallel size of an engine.", 8)] = None
 
 
-class Train(Base):
-    algorithm: str | None = None
-    steps: PositiveInt | None = None
-    workers: PositiveInt | None = None
-    reward: str | None = None
-    seed: int | None = None
-    command: tuple[str, ...] | None = None
-    shell: bool = False
-    parallel: Parallel = Parallel()
-    rollout: Rollout = Rollout()
-    overrides: dict[str, Any] = {}
+class Train(Base, frozen=True):
+    """What is trained, and how."""
+
+    algorithm: Annotated[str | None, doc("RL algorithm, as the framework names it.", "grpo")] = None
+    steps: Annotated[PositiveInt | None, doc("Training steps.", 100)] = None
+    workers: Annotated[
+        PositiveInt | None,
+        doc("Data-parallel training processes over all nodes, where the framework has them.", 2),
+    ] = None
+    reward: Annotated[str | None, doc("Reward function, as the framework names it.", "digits")] = None
+    seed: Annotated[int | None, doc("Random seed.", 42)] = None
+    command: Annotated[
+        tuple[str, ...] | None,
+        doc(
+            "Argument vector of framework `command`; one bash text with `shell: true`.",
+            ["python3", "train.py"],
+        ),
+    ] = None
+    shell: Annotated[bool, doc("Run `command`'s only item as a bash script with `-eo pipefail`.")] = False
+    parallel: Annotated[Parallel, doc("Degrees of model parallelism of the trainer.")] = Parallel()
+    rollout: Annotated[Rollout, doc("The engines that generate.")] = Rollout()
+    overrides: Annotated[
+        dict[str, Any],
+        doc(
+            "Settings in the framework's own names: scalars, lists or maps, passed on as they are. They win.",
+            {"trainer.train_batch_size": 64},
+        ),
+    ] = {}
 
 
-class Checkpoint(Base):
-    dir: str | None = None
-    every: PositiveInt | None = None
-    keep: PositiveInt | None = None
-    resume: Literal["auto", "never", "must"] = "auto"
+class Checkpoint(Base, frozen=True):
+    """Saving and resuming."""
+
+    dir: Annotated[
+        str | None,
+        doc("Folder for checkpoints, on shared storage for more than one node.", "${cluster:runs}/ckpt/x"),
+    ] = None
+    every: Annotated[PositiveInt | None, doc("Save after every so many steps.", 20)] = None
+    keep: Annotated[PositiveInt | None, doc("Keep only so many of the newest checkpoints.", 3)] = None
+    resume: Annotated[
+        Literal["auto", "never", "must"],
+        doc("`auto`: resume if there is a checkpoint; `never`: start anew; `must`: fail without one."),
+    ] = "auto"
 
 
-class Learning(Base):
-    metric: str
-    direction: Literal["up", "down"] = "up"
-    min_change: Annotated[float, Meta(ge=0)] = 0.0
+class Learning(Base, frozen=True):
+    """The metric whose trend is the learning signal."""
+
+    metric: Annotated[str, doc("Metric name, as the framework logs it.", "reward/avg_raw_reward")]
+    direction: Annotated[Literal["up", "down"], doc("Which way is better.")] = "up"
+    min_change: Annotated[
+        Annotated[float, Meta(ge=0)], doc("Smallest improvement that counts, in the metric's unit.", 0.05)
+    ] = 0.0
 
 
-class Metrics(Base):
-    require: tuple[str, ...] = ()
-    learning: Learning | None = None
+class Metrics(Base, frozen=True):
+    """What the logged figures must show."""
+
+    require: Annotated[
+        tuple[str, ...],
+        doc(
+            "Conditions `FUNCTION(METRIC) OPERATOR NUMBER`, all of which must hold.",
+            ["max(reward/mean) > 0.8"],
+        ),
+    ] = ()
+    learning: Annotated[Learning | None, doc("The learning signal.")] = None
 
 
-class Artifacts(Base):
-    collect: tuple[str, ...] = ()
-    require: tuple[str, ...] = ()
-    max_size: Annotated[str, Meta(pattern=r"^[0-9]+[KMGT]?$")] = "2G"
+class Artifacts(Base, frozen=True):
+    """Files to bring home, also after a failure."""
+
+    collect: Annotated[
+        tuple[str, ...],
+        doc(
+            "Globs, relative to the command's working directory or absolute, from every node.",
+            ["dumped_evals/**"],
+        ),
+    ] = ()
+    require: Annotated[
+        tuple[str, ...], doc("Globs that must each match at least one file.", ["eval.json"])
+    ] = ()
+    max_size: Annotated[
+        Size, doc("Most that is collected: a whole number with K, M, G or T (powers of 1024).", "500M")
+    ] = "2G"
 
 
-class Sweep(Base):
-    grid: dict[str, tuple[Any, ...]] = {}
-    points: tuple[dict[str, Any], ...] = field(default=(), name="list")
-    exclude: tuple[dict[str, Any], ...] = ()
-    invalid: Literal["skip", "error"] = "error"
+class Sweep(Base, frozen=True):
+    """Many points from one spec, submitted as one job array."""
+
+    grid: Annotated[
+        dict[str, tuple[Any, ...]],
+        doc("Values of each dotted key; every combination is a point.", {"train.parallel.pp": [2, 4]}),
+    ] = {}
+    points: Annotated[
+        tuple[dict[str, Any], ...],
+        doc("Points given one by one: dotted keys and values.", [{"train.seed": 1}]),
+    ] = field(default=(), name="list")
+    exclude: Annotated[
+        tuple[dict[str, Any], ...], doc("Points of the grid to leave out: dotted keys and values.")
+    ] = ()
+    invalid: Annotated[
+        Literal["skip", "error"],
+        doc("What happens to a point that breaks a check: left out and named, or an error."),
+    ] = "error"
 
 
-class JobSpec(Base):
-    version: Literal[1]
-    name: Name
-    framework: str
-    cluster: str | None = None
-    coverage: Coverage = Coverage()
-    resources: Resources = Resources()
-    launch: Launch = Launch()
-    container: Container = Container()
-    repos: tuple[Repo, ...] = ()
-    model: Model | None = None
-    data: tuple[Data, ...] = ()
-    hf_cache: HfCache = HfCache()
-    mcore_helpers: McoreHelpers | None = None
-    train: Train = Train()
-    checkpoint: Checkpoint = Checkpoint()
-    metrics: Metrics = Metrics()
-    artifacts: Artifacts = Artifacts()
-    secrets: tuple[EnvName, ...] = ()
-    sweep: Sweep | None = None
-    lock: dict[str, Any] | UnsetType = UNSET
-    user: dict[str, Any] = {}
+class JobSpec(Base, frozen=True):
+    """A jobspec job: one RL post-training run on one cluster."""
+
+    version: Annotated[Literal[1], doc("Version of this format.", 1)]
+    name: Annotated[
+        Name, doc("Name of the run: letters, digits, `.`, `_`, `-`; at most 63.", "ultra550b-grpo")
+    ]
+    framework: Annotated[
+        str,
+        doc(
+            "What runs: `nemo_rl`, `verl`, `skyrl`, `rlix`, `trl` or `command` (`jobspec framework list`).",
+            "trl",
+        ),
+    ]
+    cluster: Annotated[
+        str | None, doc("Site profile; `--cluster` wins. Default: `local`.", "slurm-pyxis")
+    ] = None
+    coverage: Annotated[Coverage, doc("What the run has to prove.")] = Coverage()
+    resources: Annotated[Resources, doc("What the scheduler is asked for.")] = Resources()
+    launch: Annotated[Launch, doc("How the run is started inside its allocation.")] = Launch()
+    container: Annotated[Container, doc("The container that every process of the run lives in.")] = (
+        Container()
+    )
+    repos: Annotated[tuple[Repo, ...], doc("Source checkouts; their order is the order on PYTHONPATH.")] = ()
+    model: Annotated[Model | None, doc("The model that is trained.")] = None
+    data: Annotated[tuple[Data, ...], doc("Data sets.")] = ()
+    hf_cache: Annotated[HfCache, doc("The Hugging Face cache.")] = HfCache()
+    mcore_helpers: Annotated[
+        McoreHelpers | None, doc("Megatron-Core's dataset helpers to build before training.")
+    ] = None
+    train: Annotated[Train, doc("What is trained, and how.")] = Train()
+    checkpoint: Annotated[Checkpoint, doc("Saving and resuming.")] = Checkpoint()
+    metrics: Annotated[Metrics, doc("What the logged figures must show.")] = Metrics()
+    artifacts: Annotated[Artifacts, doc("Files to bring home.")] = Artifacts()
+    secrets: Annotated[
+        tuple[EnvName, ...],
+        doc(
+            "Names of environment variables that reach the job by name only; values are never written.",
+            ["HF_TOKEN"],
+        ),
+    ] = ()
+    sweep: Annotated[Sweep | None, doc("Many points from one spec.")] = None
+    lock: Annotated[
+        dict[str, Any] | UnsetType,
+        doc("Written by jobspec into `spec.lock.yaml`: what was pinned. Not for hands."),
+    ] = UNSET
+    user: Annotated[
+        dict[str, Any], doc("Free for your own notes; jobspec ignores it.", {"ticket": "RL-17"})
+    ] = {}

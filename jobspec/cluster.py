@@ -1,0 +1,318 @@
+"""Site profiles: where they are looked for, and how one is read.
+
+Search order, first match wins: `--cluster-file`, `$JOBSPEC_CLUSTERS` (folders and files, separated by `:`), the
+user's folder, the system's folder, the profiles shipped with jobspec. A profile's name is its file's name.
+"""
+
+from __future__ import annotations
+
+import getpass
+import importlib.resources
+import ipaddress
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.spec.cluster_model import DEFAULT_NODE_LOCAL, ClusterProfile
+from jobspec.spec.document import Document, parse_document, read_text
+from jobspec.spec.interpolate import SECRET_NAME, BadReference, map_texts
+from jobspec.spec.paths import Path as KeyPath
+from jobspec.spec.paths import format_path
+from jobspec.spec.text import did_you_mean, one_of
+from jobspec.spec.validate import convert, explain
+
+DEFAULT_CLUSTER = "local"
+SYSTEM_FOLDER = Path("/etc/jobspec/clusters")
+SUFFIXES = (".yaml", ".yml")
+# Linux gives outgoing connections ports from here on, and one of them may be the port that Ray wants.
+# Source: kernel ip-sysctl documentation, `ip_local_port_range`, default `32768 60999`.
+EPHEMERAL_FROM = 32768
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+
+
+@dataclass(frozen=True)
+class ClusterEntry:
+    """A profile that was found. `origin` says where: a variable, `user`, `system` or `shipped`."""
+
+    name: str
+    path: Path
+    origin: str
+
+
+@dataclass(frozen=True)
+class LoadedCluster:
+    """A valid profile with its paths expanded; `findings` are warnings."""
+
+    profile: ClusterProfile
+    path: Path
+    origin: str
+    findings: tuple[Finding, ...] = ()
+
+
+def load_cluster(
+    name: str | None, file: Path | None = None, env: Mapping[str, str] = os.environ
+) -> LoadedCluster:
+    """The profile called `name`, `local` without a name; `file` (`--cluster-file`) wins over all others.
+
+    Raises: JobspecError when there is none of that name, naming those there are, or with every error of the file.
+    """
+    if file is not None:
+        return parse_cluster(read_text(file, "cluster"), file, "--cluster-file", env)
+    wanted = name or DEFAULT_CLUSTER
+    entries = list_clusters(env)
+    for entry in entries:
+        if entry.name == wanted:
+            return parse_cluster(read_text(entry.path, "cluster"), entry.path, entry.origin, env)
+    names = [entry.name for entry in entries]
+    fix = (
+        did_you_mean(wanted, names)
+        or "write a profile (see docs/sites.md), or name its file by `--cluster-file`"
+    )
+    why = f"known profiles: {', '.join(names)}"
+    raise fail("cluster.unknown", f"there is no site profile `{wanted}`", why, fix)
+
+
+def list_clusters(env: Mapping[str, str] = os.environ) -> list[ClusterEntry]:
+    """Every profile that a name can reach, in search order; one that is hidden by an earlier one is left out."""
+    found: dict[str, ClusterEntry] = {}
+    for origin, place in _places(env):
+        for path in _profiles(place):
+            found.setdefault(path.stem, ClusterEntry(path.stem, path, origin))
+    return list(found.values())
+
+
+def _places(env: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    for place in env.get("JOBSPEC_CLUSTERS", "").split(":"):
+        if place:
+            yield "$JOBSPEC_CLUSTERS", Path(place).expanduser()
+    home = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    if home:
+        yield "user", Path(home) / "jobspec" / "clusters"
+    yield "system", SYSTEM_FOLDER
+    yield "shipped", Path(str(importlib.resources.files("jobspec.clusters")))
+
+
+def _profiles(place: Path) -> list[Path]:
+    try:
+        if place.is_dir():
+            return [path for path in sorted(place.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
+        return [place] if place.suffix in SUFFIXES and place.exists() else []
+    except OSError:
+        return []  # a folder that cannot be read has no profiles for this user
+
+
+def parse_cluster(
+    text: str, path: Path, origin: str = "file", env: Mapping[str, str] = os.environ
+) -> LoadedCluster:
+    """The profile in `text`. Raises: JobspecError with every finding, positions in `path`."""
+    document = parse_document(text, str(path), "cluster")
+    data, findings = _expand(document, env)
+    findings = [*document.findings, *findings]
+    profile = convert(data, ClusterProfile)
+    if profile is None:
+        known = {found.path for found in findings if found.is_error}
+        findings += [
+            found for found in explain(data, "cluster", document.positions.place) if found.path not in known
+        ]
+    else:
+        findings += [_placed(found, document) for found in check_profile(profile)]
+        if profile.name != path.stem and origin != "--cluster-file":
+            what = f"the profile says it is `{profile.name}`, and its file's name is what `--cluster` takes"
+            found = warning(
+                "cluster.name", what, fix=f"rename the file or write `name: {path.stem}`", path="name"
+            )
+            findings.append(_placed(found, document))
+    if profile is None or any(found.is_error for found in findings):
+        raise JobspecError(*findings)
+    return LoadedCluster(profile, path, origin, tuple(findings))
+
+
+def _placed(found: Finding, document: Document) -> Finding:
+    line, column = document.positions.at(found.path)
+    return replace(found, file=document.positions.file, line=line, column=column)
+
+
+# -- ${user}, ${home} and ${env:NAME}
+
+
+def _expand(document: Document, env: Mapping[str, str]) -> tuple[dict[str, Any], list[Finding]]:
+    """The data with references expanded everywhere but in `hooks`, which are bash."""
+    data = document.data
+    paths = data.get("paths", {})
+    if isinstance(paths, dict):
+        data = {**data, "paths": {"node_local": DEFAULT_NODE_LOCAL, **paths}}
+    access = data.get("access") if isinstance(data.get("access"), dict) else {}
+    findings: list[Finding] = []
+
+    def fill(text: str, path: KeyPath) -> str:
+        if path[0] == "hooks":
+            return text
+        try:
+            return _REFERENCE.sub(lambda match: _value(match, env, access or {}), text)
+        except BadReference as problem:
+            findings.append(problem.finding(path, document.positions.place))
+            return text
+
+    return map_texts(data, fill), findings
+
+
+def _value(match: re.Match[str], env: Mapping[str, str], access: Mapping[str, Any]) -> str:
+    name = match.group(1)
+    if name is None:
+        return "${"
+    forms = one_of(["${user}", "${home}", "${env:NAME}"])
+    if not match.group(2):
+        raise BadReference("cluster.reference", f"`{match.group(0)}` is not closed", fix="close it with `}`")
+    remote = str(access.get("login", "here")) != "here"
+    if name == "user":
+        return str(access.get("user") or _user(env))
+    if name == "home":
+        if remote or not env.get("HOME"):
+            why = (
+                "the cluster is reached by SSH, and its home directory is not known here"
+                if remote
+                else "HOME is not set"
+            )
+            raise BadReference("cluster.reference", "`${home}` has no value", why, "write the path")
+        return env["HOME"]
+    kind, _, variable = name.partition(":")
+    if kind != "env" or not variable:
+        raise BadReference(
+            "cluster.reference",
+            f"`{match.group(0)}` is none of {forms}",
+            fix="write `$${` for a literal `${`",
+        )
+    if variable not in env:
+        raise BadReference(
+            "cluster.env",
+            f"the environment variable `{variable}` is not set",
+            fix=f"set it: `export {variable}=...`",
+        )
+    if SECRET_NAME.search(variable):
+        raise BadReference(
+            "cluster.secret",
+            f"`${{env:{variable}}}` would write a secret into the run's files",
+            fix="remove it",
+        )
+    return env[variable]
+
+
+def _user(env: Mapping[str, str]) -> str:
+    """The login name: by the password database, since USER may be missing in a batch job or a container."""
+    try:
+        return env.get("USER") or env.get("LOGNAME") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+# -- rules over several keys
+
+
+def check_profile(profile: ClusterProfile) -> list[Finding]:
+    """Findings about a profile that its schema cannot see; `path` names the key."""
+    return [found for rule in (_network, _paths, _slurm, _env) for found in rule(profile)]
+
+
+def _network(profile: ClusterProfile) -> Iterator[Finding]:
+    network = profile.network
+    if network.interface is not None and network.subnet is not None:
+        fix = "keep `subnet` where interface names differ between nodes, else `interface`"
+        yield error(
+            "cluster.network", "both `interface` and `subnet` are given", fix=fix, path="network.subnet"
+        )
+    if network.subnet is not None:
+        try:
+            ipaddress.IPv4Network(network.subnet)
+        except ValueError as problem:
+            what = f"`{network.subnet}` is not an IPv4 network: {problem}"
+            yield error("cluster.network", what, fix="write it like `10.12.0.0/16`", path="network.subnet")
+    ports = network.ray_ports
+    if ports.worker_min > ports.worker_max:
+        what = f"`worker_min` {ports.worker_min} is above `worker_max` {ports.worker_max}"
+        yield error("cluster.ports", what, fix="swap them", path="network.ray_ports.worker_min")
+    elif ports.worker_max - ports.worker_min < 99:
+        why = "each Ray worker process listens on one port"
+        what = f"the range has {ports.worker_max - ports.worker_min + 1} ports"
+        yield warning("cluster.ports", what, why, "give at least 100", path="network.ray_ports.worker_max")
+    if ports.worker_min <= ports.head <= ports.worker_max:
+        what = f"the head's port {ports.head} lies in the workers' range"
+        yield error("cluster.ports", what, fix="move one of the two", path="network.ray_ports.head")
+    for key, port in (("head", ports.head), ("worker_max", ports.worker_max)):
+        if port >= EPHEMERAL_FROM:
+            why = f"from {EPHEMERAL_FROM} on Linux hands ports to outgoing connections, and one may be taken"
+            fix = f"choose ports below {EPHEMERAL_FROM}"
+            yield warning(
+                "cluster.ports",
+                f"port {port} is in the ephemeral range",
+                why,
+                fix,
+                path=f"network.ray_ports.{key}",
+            )
+
+
+def _paths(profile: ClusterProfile) -> Iterator[Finding]:
+    paths = profile.paths
+    for key in ("runs", "hf_home", "scratch", "node_local"):
+        text = getattr(paths, key)
+        if text is None:
+            continue
+        if profile.scheduler == "slurm" and not text.startswith(("/", "~")):
+            why = "a job starts in another directory than the login shell"
+            yield error(
+                "cluster.path",
+                f"`{text}` is not an absolute path",
+                why,
+                "start it with `/`",
+                path=f"paths.{key}",
+            )
+        if "\n" in text or ":" in text:
+            why = "mounts and search paths separate folders by it"
+            yield error(
+                "cluster.path",
+                f"`{text!r}` holds a colon or a newline",
+                why,
+                "rename the folder",
+                path=f"paths.{key}",
+            )
+    if paths.node_local == "/" or paths.node_local == paths.runs:
+        what, fix = f"`node_local` is `{paths.node_local}`", "give a folder of its own on each node's disk"
+        yield error("cluster.path", what, fix=fix, path="paths.node_local")
+
+
+def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
+    for index, option in enumerate(profile.slurm.extra_sbatch):
+        if not re.fullmatch(r"-[^\n]+", option):
+            what = f"`{option}` is not an sbatch option"
+            yield error(
+                "cluster.sbatch",
+                what,
+                fix="write it like `--constraint=h200`",
+                path=f"slurm.extra_sbatch[{index}]",
+            )
+    if profile.scheduler == "local" and profile.slurm != type(profile.slurm)():
+        yield warning(
+            "cluster.unused", "`slurm` has no effect with `scheduler: local`", fix="remove it", path="slurm"
+        )
+    if profile.scheduler == "local" and profile.container.runtime in ("pyxis", "oci"):
+        what = f"container runtime `{profile.container.runtime}` is a part of Slurm"
+        fix = "use podman, apptainer, charliecloud, bubblewrap or none"
+        yield error("cluster.runtime", what, "the scheduler is `local`", fix, path="container.runtime")
+
+
+def _env(profile: ClusterProfile) -> Iterator[Finding]:
+    for name in profile.env:
+        if SECRET_NAME.search(name):
+            what = f"`{name}` is a secret, and its value stands in the profile"
+            why = "a secret reaches the job by name only"
+            yield error(
+                "cluster.secret",
+                what,
+                why,
+                "remove it; specs name it in `secrets`",
+                path=format_path(("env", name)),
+            )

@@ -1,0 +1,101 @@
+"""A YAML file -> plain data with positions. Shared by job specs and site profiles."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from jobspec.finding import Finding, JobspecError, error, fail
+from jobspec.spec.construct import Builder
+from jobspec.spec.paths import Positions
+from jobspec.spec.schema import Kind, root_shape
+from jobspec.spec.yaml_nodes import compose
+
+MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
+WORDS: dict[Kind, str] = {"job": "job spec", "cluster": "site profile"}
+
+
+@dataclass(frozen=True)
+class Document:
+    """The data of one file as written, where each of its values stands, and what is wrong with its YAML."""
+
+    data: dict[str, Any]
+    text: str
+    positions: Positions
+    findings: tuple[Finding, ...] = field(default=())
+
+
+def read_text(path: FilePath, kind: Kind) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises: JobspecError with rule `spec.file` when there is no such file, it is too large, or not UTF-8.
+    """
+    name, word = str(path), WORDS[kind]
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        near = (
+            [other.name for other in sorted(path.parent.glob("*.y*ml"))[:8]] if path.parent.is_dir() else []
+        )
+        fix = f"files there: {', '.join(near)}" if near else "check the path"
+        raise fail("spec.file", "there is no such file", fix=fix, file=name) from None
+    except IsADirectoryError:
+        raise fail(
+            "spec.file",
+            f"this is a directory, and a {word} is a file",
+            fix="name a `.yaml` file in it",
+            file=name,
+        ) from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise fail(
+            "spec.file",
+            f"the file cannot be read: {reason.lower()}",
+            fix="check its path and permissions",
+            file=name,
+        ) from problem
+    if len(raw) > MAX_BYTES:
+        raise fail(
+            "spec.file", f"the file is larger than {MAX_BYTES >> 20} MiB", fix=f"name a {word}", file=name
+        )
+    return decode(raw, name)
+
+
+def decode(raw: bytes, name: str) -> str:
+    """UTF-8 text without a byte order mark. Raises: JobspecError with the position of the first wrong byte."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise fail("spec.encoding", "the file is UTF-16", fix="save it as UTF-8", file=name, line=1, column=1)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        start = problem.start + (len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0)
+        before = raw[:start].decode("utf-8", "replace")
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        what = f"byte 0x{raw[start]:02X} is not UTF-8"
+        raise fail(
+            "spec.encoding", what, fix="save the file as UTF-8", file=name, line=line, column=column
+        ) from problem
+
+
+def parse_document(text: str, name: str, kind: Kind) -> Document:
+    """The document in `text`, typed by the schema of `kind`.
+
+    Raises: JobspecError when there is no mapping to go on with: a syntax error, an empty file.
+    """
+    text = text.removeprefix("\ufeff")
+    root = compose(text, name)
+    if root is None:
+        fix = "start from `jobspec init`" if kind == "job" else "see docs/sites.md"
+        raise JobspecError(error("spec.empty", "the file is empty", fix=fix, file=name, line=1, column=1))
+    builder = Builder(name)
+    data = builder.build(root, root_shape(kind))
+    positions = Positions(name, builder.values, builder.keys)
+    if not isinstance(data, dict):
+        line, column = positions.at(())
+        what = f"a {WORDS[kind]} is a mapping of keys to values"
+        found = error("spec.top", what, fix="start with `version: 1`", file=name, line=line, column=column)
+        raise JobspecError(*builder.findings, found)
+    return Document(data, text, positions, tuple(builder.findings))

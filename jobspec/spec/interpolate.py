@@ -1,0 +1,237 @@
+"""`${env:NAME}`, `${spec:path}` and `${cluster:key}` in the texts of a spec. Nothing else is expanded.
+
+`env` and `spec` are expanded when a spec is loaded, `cluster` once the profile is known. In between, texts stay
+in escaped form: `$${` still stands for a literal `${`, and what an environment variable brought in is escaped,
+so that no value is ever expanded twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobspec.finding import Finding, error
+from jobspec.spec import scalars
+from jobspec.spec.paths import Locate, Path, find_path, format_path, lookup, parse_path
+from jobspec.spec.schema import ANY, Shape
+from jobspec.spec.text import did_you_mean, one_of, shown
+
+KINDS = ("env", "spec", "cluster")
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# Names whose values are secrets by common use; such a value must not end up in a file of the run.
+SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY(_ID)?|PRIVATE_KEY|CREDENTIALS?)\Z", re.I
+)
+
+
+def escape(text: str) -> str:
+    """Text that means `text` literally when it is interpolated."""
+    return text.replace("${", "$${")
+
+
+def escape_data(data: Any) -> Any:
+    """`escape` on every text of plain data, keys left as they are."""
+    return map_texts(data, lambda text, _: escape(text))
+
+
+def unescape(text: str) -> str:
+    """Inverse of `escape`."""
+    return text.replace("$${", "${")
+
+
+def map_texts(data: Any, change: Callable[[str, Path], Any], path: Path = ()) -> Any:
+    """A copy of plain data with `change(text, path)` for each text; parts without a `$` are shared, not copied."""
+    if isinstance(data, str):
+        return change(data, path) if "${" in data else data
+    if isinstance(data, dict):
+        return {key: map_texts(value, change, (*path, key)) for key, value in data.items()}
+    if isinstance(data, list):
+        return [map_texts(value, change, (*path, index)) for index, value in enumerate(data)]
+    return data
+
+
+class BadReference(Exception):
+    """A reference that cannot be expanded: what, why, fix."""
+
+    def __init__(self, rule: str, what: str, why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.rule, self.what, self.why, self.fix = rule, what, why, fix
+
+    def finding(self, path: Path, place: Locate) -> Finding:
+        where = place(path, False)
+        return error(self.rule, self.what, self.why, self.fix, path=format_path(path), **where)
+
+
+@dataclass
+class Expander:
+    """Expands `env` and `spec` references of one document; `cluster` references are only checked for form.
+
+    `env_paths` tells afterwards which values came from which variables.
+    """
+
+    data: Any
+    shape: Shape
+    env: Mapping[str, str]
+    secrets: frozenset[str] = frozenset()
+    place: Locate = lambda path, key: {}
+    findings: list[Finding] = field(default_factory=list)
+    env_paths: dict[Path, str] = field(default_factory=dict)
+    _done: dict[Path, Any] = field(default_factory=dict)
+    _open: list[Path] = field(default_factory=list)
+
+    def run(self) -> Any:
+        """The document with its references expanded; those that cannot be stay and are named in `findings`."""
+        if not isinstance(self.data, dict):
+            return map_texts(self.data, self._text)
+        # `user` is the user's own; jobspec does not read it.
+        return {k: v if k == "user" else map_texts(v, self._text, (k,)) for k, v in self.data.items()}
+
+    def _text(self, text: str, path: Path) -> Any:
+        if path in self._done:
+            return self._done[path]
+        self._open.append(path)
+        try:
+            value = self._expand(text, path)
+        except BadReference as problem:
+            self.findings.append(problem.finding(path, self.place))
+            value = text
+        finally:
+            self._open.pop()
+        self._done[path] = value
+        return value
+
+    def _expand(self, text: str, path: Path) -> Any:
+        whole = _REFERENCE.fullmatch(text)
+        if whole and whole.group(1) is not None:
+            value = self._value(whole, path)
+            if isinstance(value, str) and whole.group(1).startswith("env:"):
+                return self._typed(value, path)
+            return value
+        return _REFERENCE.sub(lambda match: self._embedded(match, path), text)
+
+    def _typed(self, text: str, path: Path) -> Any:
+        """A whole value from the environment gets the type that the schema wants there."""
+        shape = self.shape.at(path)
+        if shape.is_text or not shape.types:
+            return text
+        try:
+            value = scalars.resolve(unescape(text))
+        except scalars.ScalarError as problem:
+            raise BadReference("spec.number", problem.what, problem.why, problem.fix) from problem
+        return text if isinstance(value, str) else value
+
+    def _embedded(self, match: re.Match[str], path: Path) -> str:
+        if match.group(1) is None:
+            return match.group(0)
+        value = self._value(match, path)
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return str(value)
+        what = f"`{match.group(0)}` is {shown(value)}, which cannot stand inside a text"
+        raise BadReference("spec.reference", what, fix="refer to text or to a number")
+
+    def _value(self, match: re.Match[str], path: Path) -> Any:
+        kind, name = check_form(match)
+        if kind == "env":
+            return escape(self._env(name, path))
+        if kind == "spec":
+            return self._spec(name)
+        return match.group(0)
+
+    def _env(self, name: str, path: Path) -> str:
+        if not _ENV_NAME.match(name):
+            raise BadReference("spec.reference", f"`{name}` is not a name of an environment variable")
+        if name in self.secrets or SECRET_NAME.search(name):
+            raise BadReference(
+                "spec.secret", f"`${{env:{name}}}` would write a secret into the run's files",
+                "a secret reaches the job by name only", f"put `{name}` into `secrets` and read the variable in the job",
+            )  # fmt: skip
+        if name not in self.env:
+            fix = did_you_mean(name, self.env) or f"set it: `export {name}=...`"
+            raise BadReference("spec.env", f"the environment variable `{name}` is not set", fix=fix)
+        value = self.env[name]
+        if "\0" in value or not _is_unicode(value):
+            raise BadReference(
+                "spec.env", f"the value of `{name}` is not UTF-8 text", fix="set it to plain text"
+            )
+        self.env_paths[path] = name
+        return value
+
+    def _spec(self, name: str) -> Any:
+        try:
+            wanted = parse_path(name)
+        except ValueError as problem:
+            raise BadReference(
+                "spec.reference", f"`{name}` is not a path into the spec: {problem}"
+            ) from problem
+        found = find_path(self.data, wanted)
+        if found is None:
+            return self._default(wanted, name)
+        if found in self._open or any(found == ancestor[: len(found)] for ancestor in self._open):
+            ring = " -> ".join(format_path(path) for path in (*self._open, found))
+            raise BadReference(
+                "spec.cycle",
+                f"`${{spec:{name}}}` refers to itself: {ring}",
+                fix="write one of the values out",
+            )
+        return map_texts(lookup(self.data, found), lambda text, below: self._text(text, (*found, *below)))
+
+    def _default(self, path: Path, name: str) -> Any:
+        shape: Shape | None = self.shape
+        known: list[str] = []
+        for part in path:
+            known = list((shape.properties or {}) if shape else ())
+            shape = shape.child(part) if shape else None
+        if shape is None or shape is ANY:
+            fix = did_you_mean(str(path[-1]), known)
+            raise BadReference("spec.reference", f"`${{spec:{name}}}`: the spec has no `{name}`", fix=fix)
+        if shape.default is None:
+            raise BadReference(
+                "spec.reference", f"`${{spec:{name}}}`: `{name}` is not set", fix=f"set `{name}`"
+            )
+        return shape.default
+
+
+def check_form(match: re.Match[str]) -> tuple[str, str]:
+    """Kind and name of a reference. Raises: BadReference when it is not one of the three."""
+    inside, closing = match.group(1), match.group(2)
+    literal = "write `$${` for a literal `${`"
+    if not closing:
+        raise BadReference(
+            "spec.reference", f"`{match.group(0)}` is not closed", fix=f"close it with `}}`, or {literal}"
+        )
+    kind, colon, name = inside.partition(":")
+    if not colon or kind not in KINDS or not name:
+        forms = one_of(["${env:NAME}", "${spec:path}", "${cluster:key}"])
+        close = did_you_mean(kind, KINDS) if colon else ""
+        fix = " ".join(part for part in (close, literal) if part)
+        raise BadReference("spec.reference", f"`{match.group(0)}` is none of {forms}", fix=fix)
+    return kind, name
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def expand_cluster(text: str, look_up: Callable[[str], str]) -> str:
+    """Text with `${cluster:key}` replaced by `look_up(key)` and `$${` unescaped. Raises: BadReference."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match.group(1) is None:
+            return "${"
+        kind, name = check_form(match)
+        if kind != "cluster":
+            raise BadReference("spec.reference", f"`{match.group(0)}` was not expanded")
+        return look_up(name)
+
+    return _REFERENCE.sub(replace, text)

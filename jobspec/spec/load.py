@@ -1,0 +1,300 @@
+"""A spec file -> LoadedSpec: typed, with every value's position and origin; or all that is wrong with it at once.
+
+    text --compose--> nodes --construct--> data --sets--> data --${env}, ${spec}--> data --msgspec--> JobSpec
+
+Pure but for reading the file. What depends on a cluster, a framework or a git checkout is checked elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path as FilePath
+from typing import Any
+
+import msgspec
+
+from jobspec.finding import Finding, JobspecError, allow, error
+from jobspec.spec import rules
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.document import parse_document, read_text
+from jobspec.spec.dump import dump_spec
+from jobspec.spec.interpolate import BadReference, Expander, expand_cluster, map_texts
+from jobspec.spec.model import JobSpec
+from jobspec.spec.overrides import Setting, apply_sets, locate, put
+from jobspec.spec.paths import Origin, Path, Positions, find_path, format_path, leaves, parse_path, without
+from jobspec.spec.schema import Shape, root_shape
+from jobspec.spec.text import did_you_mean
+from jobspec.spec.validate import convert, explain
+
+__all__ = [
+    "LoadedSpec", "Origin", "Positions", "dump_spec", "interpolate_cluster", "load_spec", "parse_spec",
+    "validate_data", "with_values",
+]  # fmt: skip
+
+# Findings about the same path that would only repeat a first one of these.
+_CONSEQUENCE_OF = (
+    "spec.not-text",
+    "spec.number",
+    "spec.alias",
+    "spec.tag",
+    "spec.reference",
+    "spec.env",
+    "spec.secret",
+    "spec.cycle",
+)
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A valid spec.
+
+    `data` is plain data after overrides and after `${env:}` and `${spec:}`; its texts are still in escaped form,
+    with `${cluster:}` in place, until `interpolate_cluster`. `raw` is the same before any expansion.
+    `findings` are warnings.
+    """
+
+    spec: JobSpec
+    data: dict[str, Any]
+    path: FilePath
+    text: str
+    positions: Positions
+    findings: tuple[Finding, ...] = ()
+    raw: dict[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: tuple[Setting, ...] = ()
+    env_paths: Mapping[Path, str] = field(default_factory=dict)
+    cluster_paths: Mapping[Path, str] = field(default_factory=dict)
+
+    @cached_property
+    def origins(self) -> Mapping[str, Origin]:
+        """Dotted path -> where its value came from, for every value given and every default."""
+        found = {format_path(path): self._origin(path) for path, _ in leaves(self.data)}
+        defaults = _default_paths(root_shape("job"), self.data, ())
+        return {
+            **found,
+            **{format_path(path): Origin("default") for path in defaults if format_path(path) not in found},
+        }
+
+    def place(self, path: Path, key: bool = False) -> dict[str, Any]:
+        """File, line and column of a path; the `--set` argument for a value that one of them gave."""
+        return _place(self.positions, self.settings, path, key)
+
+    def _origin(self, path: Path) -> Origin:
+        place = self.place(path)
+        where = f"{place['file']}:{place['line']}" if "line" in place else place["file"]
+        if path in self.cluster_paths:
+            return Origin("cluster", f"{where}, from {self.cluster_paths[path]}")
+        if path in self.env_paths:
+            return Origin("env", f"{where}, from ${self.env_paths[path]}")
+        return Origin("spec" if "line" in place else "set", where)
+
+
+def load_spec(
+    path: FilePath | str,
+    sets: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    allow: Sequence[str] = (),
+) -> LoadedSpec:
+    """Read, override, expand and validate one spec file. `env` is `os.environ` unless given.
+
+    `allow` names rules whose errors become warnings, where a typed spec comes out all the same.
+    Raises: JobspecError with every finding of the file, errors and warnings.
+    """
+    path = FilePath(path)
+    return parse_spec(read_text(path, "job"), str(path), sets, env, allow)
+
+
+def parse_spec(
+    text: str,
+    name: str = "<spec>",
+    sets: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    allow: Sequence[str] = (),
+) -> LoadedSpec:
+    """`load_spec` for text; `name` stands in messages where a file name would. Raises: as `load_spec`."""
+    document = parse_document(text, name, "job")
+    applied = apply_sets(document.data, root_shape("job"), tuple(sets))
+    start = LoadedSpec(
+        spec=_NO_SPEC,
+        data=applied.data,
+        path=FilePath(name),
+        text=document.text,
+        positions=document.positions,
+        findings=(*document.findings, *applied.findings),
+        raw=applied.data,
+        env=os.environ if env is None else env,
+        settings=applied.settings,
+    )
+    return _finish(start, tuple(allow))
+
+
+def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "sweep point") -> LoadedSpec:
+    """The spec with dotted keys set to typed values, as one point of a sweep has it; its `sweep` is gone.
+
+    Everything is expanded and validated again, in well under a millisecond.
+    Raises: JobspecError; findings name `label` and the key.
+    """
+    shape = root_shape("job")
+    data = {key: value for key, value in loaded.raw.items() if key != "sweep"}
+    settings = list(loaded.settings)
+    for key, value in values.items():
+        argument = f"{key}={value}"
+        try:
+            path = locate(parse_path(key), data, shape, argument)
+        except ValueError as problem:
+            raise JobspecError(
+                error("spec.sweep", f"`{key}` is not a path into the spec: {problem}", file=label)
+            ) from problem
+        setting = Setting(path, value, argument, label)
+        data = put(data, setting)
+        settings.append(setting)
+    start = replace(loaded, data=data, raw=data, settings=tuple(settings), findings=())
+    return _finish(start, ())
+
+
+def validate_data(data: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Finding, ...]]:
+    """The typed spec of plain data and what is wrong with it; no files, no expansion. For many specs in a loop."""
+    positions = Positions("<data>")
+    spec, findings = _check(dict(data), positions.place, [])
+    return spec, tuple(findings)
+
+
+def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSpec:
+    """The spec with `${cluster:key}` filled in from `profile` and `$${` made a literal `${`.
+
+    `key` is a key of `paths` (`runs`, `hf_home`, `scratch`, `node_local`) or a dotted key of the profile.
+    Raises: JobspecError with a finding for each key that the profile does not have or set.
+    """
+    findings: list[Finding] = []
+    came_from: dict[Path, str] = {}
+
+    def fill(text: str, path: Path) -> str:
+        try:
+            filled = expand_cluster(text, lambda key: _profile_value(profile, key))
+        except BadReference as problem:
+            findings.append(problem.finding(path, loaded.place))
+            return text
+        if "${cluster:" in text:
+            came_from[path] = f"profile `{profile.name}`"
+        return filled
+
+    data = {k: v if k == "user" else map_texts(v, fill, (k,)) for k, v in loaded.data.items()}
+    if not findings and data == loaded.data:
+        return loaded
+    spec, more = _check(data, loaded.place, findings)
+    if spec is None or any(found.is_error for found in (*findings, *more)):
+        raise JobspecError(*findings, *more)
+    return replace(loaded, spec=spec, data=data, cluster_paths=came_from)
+
+
+def _profile_value(profile: ClusterProfile, key: str) -> str:
+    known = msgspec.to_builtins(profile.paths)
+    names = [*profile.paths.__struct_fields__, *profile.__struct_fields__]
+    value: Any = profile
+    for part in ("paths", key) if key in profile.paths.__struct_fields__ else key.split("."):
+        value = (
+            value.get(part, msgspec.UNSET)
+            if isinstance(value, Mapping)
+            else getattr(value, part, msgspec.UNSET)
+        )
+    if value is msgspec.UNSET or not isinstance(value, str | int | None) or isinstance(value, bool):
+        fix = did_you_mean(key, names) or f"use one of {', '.join(sorted(known | {'node.gpus': 0}))}"
+        raise BadReference("spec.cluster", f"the site profile `{profile.name}` has no text `{key}`", fix=fix)
+    if value is None or value == "":
+        where = f"paths.{key}" if key in profile.paths.__struct_fields__ else key
+        what = f"the site profile `{profile.name}` does not set `{where}`"
+        raise BadReference(
+            "spec.cluster",
+            what,
+            "the spec refers to it",
+            f"set `{where}` in the profile, or write the value here",
+        )
+    return str(value)
+
+
+# -- how a document becomes a spec
+
+_NO_SPEC = JobSpec(version=1, name="none", framework="none")
+
+
+def _finish(start: LoadedSpec, allowed: tuple[str, ...]) -> LoadedSpec:
+    """Expand, validate and check; `start` has everything but the typed spec."""
+    secrets = start.raw.get("secrets")
+    expander = Expander(
+        start.raw,
+        root_shape("job"),
+        start.env,
+        frozenset(name for name in secrets if isinstance(name, str))
+        if isinstance(secrets, list)
+        else frozenset(),
+        start.place,
+    )
+    data = expander.run()
+    findings = [*start.findings, *expander.findings]
+    spec, more = _check(data, start.place, findings)
+    found = allow([*findings, *more], allowed)
+    if spec is None or any(finding.is_error for finding in found):
+        raise JobspecError(*found)
+    return replace(start, spec=spec, data=data, findings=found, env_paths=expander.env_paths)
+
+
+def _check(
+    data: dict[str, Any], place: Any, earlier: Iterable[Finding]
+) -> tuple[JobSpec | None, list[Finding]]:
+    """The typed spec, and what schema and rules say beyond `earlier` findings."""
+    known = {found.path for found in earlier if found.is_error and found.rule in _CONSEQUENCE_OF}
+    spec = convert(data, JobSpec)
+    findings: list[Finding] = []
+    subject = spec
+    if spec is None:
+        said = explain(data, "job", place)
+        findings = [found for found in said if found.path not in known]
+        subject = convert(_pruned(data, said), JobSpec)
+        known |= {found.path for found in said}
+    if subject is not None:
+        for broken in rules.check(subject):
+            path = format_path(broken.path)
+            if not any(
+                path == other or path.startswith(f"{other}.") or other.startswith(path)
+                for other in known
+                if other
+            ):
+                where = place(broken.path, False)
+                findings.append(error(broken.rule, broken.what, broken.why, broken.fix, path=path, **where))
+    return spec, findings
+
+
+def _pruned(data: dict[str, Any], findings: Iterable[Finding]) -> dict[str, Any]:
+    """`data` without what the schema refuses, so that the rules can still be checked on the rest."""
+    rest: Any = data
+    for found in sorted(findings, key=lambda found: found.path, reverse=True):
+        if not found.path:
+            continue
+        path = find_path(rest, parse_path(found.path))
+        if path:
+            rest = without(rest, path)
+    return {"version": 1, "name": "x", "framework": "?", **rest}
+
+
+def _place(positions: Positions, settings: Iterable[Setting], path: Path, key: bool) -> dict[str, Any]:
+    for setting in reversed(tuple(settings)):
+        if path[: len(setting.path)] == setting.path:
+            return {"file": setting.where}
+    return positions.place(path, key)
+
+
+def _default_paths(shape: Shape, data: Any, path: Path) -> Iterable[Path]:
+    """Paths of declared keys that `data` does not give."""
+    for key, child in (shape.properties or {}).items():
+        here = (*path, key)
+        given = data.get(key) if isinstance(data, Mapping) else None
+        if child.properties and (given is not None or child.default == {}):
+            yield from _default_paths(child, given, here)
+        elif child.items and child.items.properties and isinstance(given, list):
+            for index, item in enumerate(given):
+                yield from _default_paths(child.items, item, (*here, index))
+        elif given is None and key not in shape.required:
+            yield here

@@ -1,0 +1,201 @@
+"""`--set KEY=VALUE`: where it goes, and which type the schema gives it.
+
+KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key, so
+`train.overrides.trainer.batch=4` sets the key `trainer.batch`; where the spec already has nested mappings, it
+goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last one appends.
+VALUE is YAML, but plain text where text is wanted. `KEY=null` goes back to the default; below a mapping with
+free values null is a value, and `KEY=` removes the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobspec.finding import Finding, JobspecError, error
+from jobspec.spec import scalars
+from jobspec.spec.construct import Builder
+from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
+from jobspec.spec.schema import Shape
+from jobspec.spec.text import did_you_mean
+from jobspec.spec.yaml_nodes import compose
+
+_SPLIT = re.compile(r"""((?:'[^']*'|"[^"]*"|[^='"])*)=(.*)\Z""", re.S)
+SHAPE_OF_SETTING = "write it as `--set train.steps=10`"
+
+
+class Unset:
+    """The value of a setting that takes a key away."""
+
+
+UNSET = Unset()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One parsed `--set`: the real path in the spec, and its typed value or `UNSET`. `source` says who set it."""
+
+    path: Path
+    value: Any
+    argument: str
+    source: str = "--set"
+
+    @property
+    def where(self) -> str:
+        return f"{self.source} {self.argument}"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Data after all settings, the settings themselves, and what is wrong with some of them."""
+
+    data: Any
+    settings: tuple[Setting, ...]
+    findings: tuple[Finding, ...]
+
+
+def apply_sets(data: Any, shape: Shape, sets: tuple[str, ...]) -> Applied:
+    """`data` with every `KEY=VALUE` of `sets` applied in order; a bad one is a finding and is left out."""
+    settings: list[Setting] = []
+    findings: list[Finding] = []
+    for argument in sets:
+        try:
+            setting, warnings = parse_setting(argument, data, shape)
+        except JobspecError as problem:
+            findings += problem.findings
+            continue
+        findings += warnings
+        settings.append(setting)
+        data = put(data, setting)
+    return Applied(data, tuple(settings), tuple(findings))
+
+
+def put(data: Any, setting: Setting) -> Any:
+    """A copy of `data` with one setting applied."""
+    if isinstance(setting.value, Unset):
+        return without(data, setting.path)
+    return with_value(data, setting.path, setting.value)
+
+
+def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list[Finding]]:
+    """One `KEY=VALUE` against the spec it is for. Raises: JobspecError that names the argument."""
+    match = _SPLIT.match(argument)
+    if match is None or not match.group(1).strip():
+        raise JobspecError(_error(argument, "spec.set", "KEY=VALUE is wanted", SHAPE_OF_SETTING))
+    try:
+        parts = parse_path(match.group(1).strip())
+    except ValueError as problem:
+        raise JobspecError(
+            _error(argument, "spec.set", f"the key is not a path: {problem}", SHAPE_OF_SETTING)
+        ) from problem
+    path = locate(parts, data, shape, argument)
+    value, findings = _typed(match.group(2), shape.at(path), path, argument)
+    if isinstance(value, Unset) and isinstance(path[-1], int):
+        raise JobspecError(
+            _error(argument, "spec.set", "a list item cannot be taken out", "set the whole list", path)
+        )
+    return Setting(path, value, argument), findings
+
+
+def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
+    """The real path that dotted `parts` mean: known keys by the schema, free keys with dots by the spec.
+
+    Raises: JobspecError that names the known keys, or the length of a list.
+    """
+    path: Path = ()
+    here: Shape = shape
+    while len(path) < len(parts):
+        part = parts[len(path)]
+        if "array" in here.types or (not here.types and isinstance(_get(data, path), list)):
+            path = (*path, _index(part, _get(data, path), path, argument))
+        elif here.properties is not None:
+            if part not in here.properties:
+                raise JobspecError(_unknown(argument, path, str(part), list(here.properties)))
+            path = (*path, part)
+        elif not here.types or "object" in here.types:
+            return (*path, *_free_key(parts[len(path) :], _get(data, path)))
+        else:
+            what = f"`{format_path(path)}` has no keys of its own"
+            raise JobspecError(_error(argument, "spec.set", what, f"set `{format_path(path)}` itself", path))
+        here = here.child(path[-1]) or Shape()
+    return path
+
+
+def _free_key(parts: Path, data: Any) -> Path:
+    found = find_path(data, parts)
+    if found is not None:
+        return found
+    first = str(parts[0])
+    if len(parts) > 1 and isinstance(data, Mapping) and isinstance(data.get(first), Mapping):
+        return (first, *_free_key(parts[1:], data[first]))
+    return (".".join(map(str, parts)),)
+
+
+def _index(part: str | int, items: Any, path: Path, argument: str) -> int:
+    length = len(items) if isinstance(items, list) else 0
+    if not isinstance(part, int):
+        what = f"`{format_path(path)}` is a list, and `{part}` is no index"
+        raise JobspecError(_error(argument, "spec.set", what, f"write `{format_path(path)}[0]`", path))
+    if part > length:
+        what = f"`{format_path(path)}` has {length} items, and [{part}] is beyond the next"
+        raise JobspecError(
+            _error(argument, "spec.set", what, f"use an index from 0 to {length}; {length} appends", path)
+        )
+    return part
+
+
+def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, list[Finding]]:
+    text = source.strip()
+    nullable = not shape.types or "null" in shape.types
+    if text == "" or (text in scalars.NULLS and (shape.types or not nullable)):
+        return UNSET, []
+    if shape.is_text and not (text[0] == text[-1] and text[0] in "'\"" and len(text) > 1):
+        return source, _nul(source, argument, path)
+    name = f"--set {argument}"
+    try:
+        node = compose(source, name)
+    except JobspecError as problem:
+        found = problem.findings[0]
+        raise JobspecError(
+            _error(argument, "spec.set", f"the value is {found.what}", found.fix, path)
+        ) from problem
+    if node is None:
+        return UNSET, []
+    builder = Builder(name)
+    value = builder.build(node, shape, path)
+    findings = [_without_place(found) for found in builder.findings]
+    if any(found.is_error for found in findings):
+        raise JobspecError(*findings)
+    # On a command line the quotes belong to the shell: there is nothing to warn about.
+    return value, []
+
+
+def _nul(text: str, argument: str, path: Path) -> list[Finding]:
+    if "\0" not in text:
+        return []
+    raise JobspecError(
+        _error(argument, "spec.characters", "the text holds a NUL character", "remove it", path)
+    )
+
+
+def _without_place(found: Finding) -> Finding:
+    return found.at(found.file)
+
+
+def _get(data: Any, path: Path) -> Any:
+    try:
+        return lookup(data, path)
+    except KeyError:
+        return None
+
+
+def _unknown(argument: str, path: Path, key: str, known: list[str]) -> Finding:
+    where = f"`{format_path(path)}`" if path else "a job spec"
+    fix = did_you_mean(key, known) or f"use one of {', '.join(known)}"
+    return _error(argument, "spec.unknown-key", f"{where} has no key `{key}`", fix, (*path, key))
+
+
+def _error(argument: str, rule: str, what: str, fix: str, path: Path = ()) -> Finding:
+    return error(rule, what, fix=fix, path=format_path(path), file=f"--set {argument}")

@@ -1,0 +1,170 @@
+"""Paths into a spec (`train.steps`, `repos[0].path`, `train.overrides.'trainer.batch'`), positions and origins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Path = tuple[str | int, ...]
+Place = tuple[int, int]
+# Path and "the key, not the value" -> `file`, `line` and `column` of a Finding.
+Locate = Callable[[Path, bool], dict[str, Any]]
+
+_PLAIN_KEY = re.compile(r"[^\s.\[\]'\"=]+\Z")
+_PART = re.compile(r"""'((?:[^']|'')*)'|"([^"]*)"|\[(\d+)\]|([^.\[\]'"]+)""")
+
+
+def format_path(path: Path) -> str:
+    """The dotted text of a path; keys that hold a dot, quote or bracket are in single quotes."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+            continue
+        key = part if _PLAIN_KEY.match(part) and not part.isdigit() else "'" + part.replace("'", "''") + "'"
+        text += f".{key}" if text else key
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """The parts of a dotted path, inverse of `format_path`; an unquoted `.0` is an index like `[0]`.
+
+    Raises: ValueError with the column when a part is empty or a quote or bracket is not closed.
+    """
+    parts: list[str | int] = []
+    at = 0
+    while at < len(text):
+        if parts and text[at] == ".":
+            at += 1
+        elif parts and text[at] != "[":
+            raise ValueError(f"`.` or `[` expected at column {at + 1}")
+        match = _PART.match(text, at)
+        if match is None:
+            raise ValueError(f"a key or an index expected at column {at + 1}")
+        single, double, index, plain = match.groups()
+        if index is not None or (plain is not None and plain.isdecimal() and plain.isascii() and parts):
+            parts.append(int(index or plain))
+        else:
+            parts.append(
+                single.replace("''", "'") if single is not None else double if double is not None else plain
+            )
+        at = match.end()
+    if not parts or text.endswith("."):
+        raise ValueError(f"a key expected at column {len(text) + 1}")
+    return tuple(parts)
+
+
+def lookup(data: Any, path: Path) -> Any:
+    """The value at `path`. Raises: KeyError when there is none."""
+    for part in path:
+        if isinstance(data, Mapping) and str(part) in data:
+            data = data[str(part)]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            raise KeyError(format_path(path))
+    return data
+
+
+def find_path(data: Any, parts: Path) -> Path | None:
+    """The real path that dotted `parts` mean in `data`, or None.
+
+    A key may itself contain dots (`train.overrides` holds such keys), so the rest of the parts is
+    tried as one key where the first alone is none.
+    """
+    if not parts:
+        return ()
+    if isinstance(data, Mapping):
+        for size in (1, *range(len(parts), 1, -1)):
+            key = ".".join(map(str, parts[:size]))
+            if key in data and (rest := find_path(data[key], parts[size:])) is not None:
+                return (key, *rest)
+    elif isinstance(data, list) and isinstance(parts[0], int) and parts[0] < len(data):
+        rest = find_path(data[parts[0]], parts[1:])
+        return None if rest is None else (parts[0], *rest)
+    return None
+
+
+def with_value(data: Any, path: Path, value: Any) -> Any:
+    """A copy of `data` with `value` at `path`; only the containers on the way are copied."""
+    if not path:
+        return value
+    part, rest = path[0], path[1:]
+    if isinstance(part, int):
+        items = list(data) if isinstance(data, list) else []
+        items[part : part + 1] = [with_value(items[part] if part < len(items) else None, rest, value)]
+        return items
+    mapping = dict(data) if isinstance(data, Mapping) else {}
+    mapping[part] = with_value(mapping.get(part), rest, value)
+    return mapping
+
+
+def without(data: Any, path: Path) -> Any:
+    """A copy of `data` without the mapping entry or list item at `path`; unchanged if there is none."""
+    part, rest = path[0], path[1:]
+    if isinstance(data, list) and isinstance(part, int) and part < len(data):
+        return [*data[:part], *([without(data[part], rest)] if rest else []), *data[part + 1 :]]
+    if isinstance(data, Mapping) and part in data:
+        if not rest:
+            return {key: value for key, value in data.items() if key != part}
+        return {**data, str(part): without(data[str(part)], rest)}
+    return data
+
+
+def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every scalar, empty list and empty mapping of `data` with its path."""
+    if isinstance(data, Mapping) and data:
+        for key, value in data.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(data, list) and data:
+        for index, value in enumerate(data):
+            yield from leaves(value, (*path, index))
+    else:
+        yield path, data
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where keys and values stand in the text; lines and columns count from 1."""
+
+    file: str = ""
+    values: Mapping[Path, Place] = field(default_factory=dict)
+    keys: Mapping[Path, Place] = field(default_factory=dict)
+
+    def at(self, path: str | Path, key: bool = False) -> Place:
+        """The position of the value (or key) at `path`, else of its nearest known ancestor, else (1, 1)."""
+        parts = _parts(path) if isinstance(path, str) else path
+        table = self.keys if key else self.values
+        for size in range(len(parts), 0, -1):
+            place = table.get(parts[:size]) or self.values.get(parts[:size])
+            if place is None and size < len(parts):
+                # `train.overrides.trainer.batch`: the rest is one key with dots.
+                place = self.values.get((*parts[:size], ".".join(map(str, parts[size:]))))
+            if place is not None:
+                return place
+        return self.values.get((), (1, 1))
+
+    def place(self, path: Path, key: bool = False) -> dict[str, Any]:
+        """The position as a Finding's keywords."""
+        line, column = self.at(path, key)
+        return {"file": self.file, "line": line, "column": column}
+
+
+def _parts(text: str) -> Path:
+    try:
+        return parse_path(text)
+    except ValueError:
+        return (text,)
+
+
+OriginKind = Literal["spec", "set", "env", "default", "cluster", "framework", "level"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from: `where` is `file:line`, `--set KEY=VALUE`, a variable or a profile."""
+
+    kind: OriginKind
+    where: str = ""

@@ -1,0 +1,299 @@
+"""Rules over several keys of one spec that need neither a cluster nor a framework. One function per rule."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from jobspec.finding import JobspecError
+from jobspec.spec.interpolate import SECRET_NAME
+from jobspec.spec.model import JobSpec
+from jobspec.spec.paths import Path, format_path, parse_path
+from jobspec.spec.schema import first_unknown, root_shape
+from jobspec.spec.text import did_you_mean, one_of
+
+# Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
+# Source: huggingface_hub `utils/_validators.py`, `validate_repo_id`.
+_REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?\Z", re.ASCII)
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+_URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A broken rule at a path; the loader adds file and line."""
+
+    rule: str
+    path: Path
+    what: str
+    why: str = ""
+    fix: str = ""
+
+
+Rule = Callable[[JobSpec], Iterable[Broken]]
+
+
+def check(spec: JobSpec) -> list[Broken]:
+    """Every broken rule."""
+    return [broken for rule in RULES for broken in rule(spec)]
+
+
+def repo_source(spec: JobSpec) -> Iterator[Broken]:
+    for index, repo in enumerate(spec.repos):
+        at: Path = ("repos", index)
+        if (repo.path is None) == (repo.url is None):
+            count = "both" if repo.path is not None else "neither"
+            what = f"repo `{repo.name}` gives {count} of `path` and `url`"
+            fix = "give `path` for a checkout on shared storage, or `url` and `ref` to clone"
+            yield Broken("spec.repo-source", at, what, fix=fix)
+        if repo.url is not None and repo.ref is None:
+            why = "without it, two runs of this spec could use different code"
+            yield Broken(
+                "spec.repo-ref",
+                at,
+                f"repo `{repo.name}` has a `url` and no `ref`",
+                why,
+                "add `ref: <commit>`",
+            )
+        if repo.url is not None and _URL_PASSWORD.match(repo.url):
+            yield Broken(
+                "spec.secret", (*at, "url"), "the URL holds credentials", "nothing secret is written into a run's files",
+                "remove them, and let git's credential helper or SSH supply them",
+            )  # fmt: skip
+
+
+def repo_folders(spec: JobSpec) -> Iterator[Broken]:
+    for index, repo in enumerate(spec.repos):
+        for number, folder in enumerate(repo.pythonpath):
+            if folder.startswith(("/", "~")) or ".." in folder.split("/"):
+                what = f"`{folder}` leaves repo `{repo.name}`"
+                fix = "give a folder below the repo, such as `src`"
+                yield Broken("spec.repo-folder", ("repos", index, "pythonpath", number), what, fix=fix)
+            if ":" in folder:
+                what, why = f"`{folder}` holds a `:`", "PYTHONPATH separates folders by it"
+                yield Broken(
+                    "spec.repo-folder", ("repos", index, "pythonpath", number), what, why, "rename the folder"
+                )
+        if repo.prove and not _MODULE.match(repo.prove.module):
+            what = f"`{repo.prove.module}` is not a module name"
+            yield Broken(
+                "spec.module",
+                ("repos", index, "prove", "import"),
+                what,
+                fix="write it like `megatron.bridge`",
+            )
+
+
+def model_source(spec: JobSpec) -> Iterator[Broken]:
+    model = spec.model
+    if model is None:
+        return
+    if (model.id is None) == (model.path is None):
+        count = "both" if model.id is not None else "neither"
+        what = f"the model gives {count} of `id` and `path`"
+        yield Broken(
+            "spec.model-source", ("model",), what, fix="give `id` for Hugging Face, or `path` for a folder"
+        )
+    if model.id is not None:
+        yield from _repo_id(model.id, ("model", "id"))
+    if model.path is not None and model.revision is not None:
+        why = "a plain folder has no revisions"
+        yield Broken(
+            "spec.revision", ("model", "revision"), "`revision` goes with `id`", why, "remove one of the two"
+        )
+
+
+def _repo_id(text: str, path: Path) -> Iterator[Broken]:
+    if "${cluster:" in text:
+        return
+    if not _REPO_ID.match(text) or ".." in text or "--" in text or text.endswith((".", "-", ".git")):
+        what = f"`{text}` is not a Hugging Face id"
+        why = "an id is `owner/name` of letters, digits, `_`, `-` and `.`, without `..` or `--`"
+        yield Broken("spec.model-id", path, what, why, "for a folder use `path`")
+
+
+def command(spec: JobSpec) -> Iterator[Broken]:
+    given = spec.train.command
+    at: Path = ("train", "command")
+    if spec.framework == "command":
+        if not given:
+            yield Broken(
+                "spec.command",
+                at,
+                "framework `command` has no `train.command`",
+                fix="add `command: [python3, train.py]`",
+            )
+        elif not given[0].strip():
+            yield Broken("spec.command", at, "the command's first item is empty", fix="name a program")
+        if given and spec.train.shell and len(given) != 1:
+            why = "`shell: true` runs one bash text"
+            yield Broken(
+                "spec.command",
+                at,
+                f"`command` has {len(given)} items",
+                why,
+                "join them into one text, or remove `shell`",
+            )
+    elif given is not None:
+        why = f"framework `{spec.framework}` makes its own command"
+        yield Broken(
+            "spec.command",
+            at,
+            "`train.command` is for framework `command` alone",
+            why,
+            "remove it, or set `framework: command`",
+        )
+    elif spec.train.shell:
+        yield Broken(
+            "spec.command",
+            ("train", "shell"),
+            "`train.shell` is for framework `command` alone",
+            fix="remove it",
+        )
+
+
+def helpers(spec: JobSpec) -> Iterator[Broken]:
+    wanted = spec.mcore_helpers
+    if wanted is None:
+        return
+    if (wanted.repo is None) == (wanted.package is None):
+        count = "both" if wanted.repo is not None else "neither"
+        what = f"`mcore_helpers` gives {count} of `repo` and `package`"
+        yield Broken(
+            "spec.helpers",
+            ("mcore_helpers",),
+            what,
+            fix="name a repo of this spec, or the installed package `megatron.core`",
+        )
+    names = [repo.name for repo in spec.repos]
+    if wanted.repo is not None and wanted.repo not in names:
+        fix = did_you_mean(wanted.repo, names) or (
+            f"use one of {one_of(names)}" if names else "add the repo to `repos`"
+        )
+        yield Broken("spec.helpers", ("mcore_helpers", "repo"), f"`repos` has no `{wanted.repo}`", fix=fix)
+
+
+def secrets(spec: JobSpec) -> Iterator[Broken]:
+    for name in spec.container.env:
+        if name in spec.secrets or SECRET_NAME.search(name):
+            yield Broken(
+                "spec.secret", ("container", "env", name), f"`{name}` is a secret, and its value stands in the spec",
+                "a secret reaches the job by name only, through the scheduler's environment",
+                f"remove it, put `{name}` into `secrets`, and export it before you submit",
+            )  # fmt: skip
+
+
+def duplicates(spec: JobSpec) -> Iterator[Broken]:
+    lists: list[tuple[str, list[str]]] = [
+        ("repos", [repo.name for repo in spec.repos]),
+        ("data", [data.name for data in spec.data]),
+        ("secrets", list(spec.secrets)),
+    ]
+    for key, names in lists:
+        counted = Counter(names)
+        for index, name in enumerate(names):
+            if counted[name] > 1 and names.index(name) < index:
+                what = f"`{name}` is there twice in `{key}`"
+                yield Broken("spec.duplicate-name", (key, index), what, fix="rename or remove one")
+    # Each data set's path reaches the driver as JOBSPEC_DATA_<NAME>.
+    variables = [_variable(data.name) for data in spec.data]
+    for index, data in enumerate(spec.data):
+        first = variables.index(variables[index])
+        if first < index and spec.data[first].name != data.name:
+            what = f"`{data.name}` and `{spec.data[first].name}` share the variable JOBSPEC_DATA_{variables[index]}"
+            yield Broken("spec.duplicate-name", ("data", index, "name"), what, fix="rename one")
+
+
+def _variable(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+
+
+def mounts(spec: JobSpec) -> Iterator[Broken]:
+    seen: dict[str, int] = {}
+    for index, mount in enumerate(spec.container.mounts):
+        at: Path = ("container", "mounts", index)
+        for key, text in (("source", mount.source), ("target", mount.target)):
+            if not text.startswith(("/", "~/", "${cluster:")) and text != "~":
+                yield Broken(
+                    "spec.mount", (*at, key), f"`{text}` is not an absolute path", fix="start it with `/`"
+                )
+        if mount.target in seen:
+            what = f"two mounts have the target `{mount.target}`"
+            yield Broken(
+                "spec.mount",
+                (*at, "target"),
+                what,
+                f"the other is mounts[{seen[mount.target]}]",
+                "change or remove one",
+            )
+        seen.setdefault(mount.target, index)
+
+
+def checkpoint(spec: JobSpec) -> Iterator[Broken]:
+    given = spec.checkpoint
+    if given.dir is None and given.resume == "must":
+        fix = "add `dir`, or use `resume: auto`"
+        yield Broken(
+            "spec.checkpoint", ("checkpoint", "resume"), "`resume: must` has no `dir` to resume from", fix=fix
+        )
+
+
+def metrics(spec: JobSpec) -> Iterator[Broken]:
+    if not spec.metrics.require:
+        return
+    from jobspec.metrics.require import parse_requirement
+
+    for index, text in enumerate(spec.metrics.require):
+        try:
+            parse_requirement(text)
+        except JobspecError as problem:
+            found = problem.findings[0]
+            yield Broken("metrics.require", ("metrics", "require", index), found.what, found.why, found.fix)
+
+
+def sweep(spec: JobSpec) -> Iterator[Broken]:
+    if spec.sweep is None:
+        return
+    if not spec.sweep.grid and not spec.sweep.points:
+        yield Broken(
+            "spec.sweep", ("sweep",), "the sweep has no points", fix="add `grid` or `list`, or remove `sweep`"
+        )
+    for key, values in spec.sweep.grid.items():
+        if not values:
+            yield Broken(
+                "spec.sweep", ("sweep", "grid", key), f"`{key}` has no values", fix="give at least one value"
+            )
+    places: list[tuple[Path, Iterable[str]]] = [(("sweep", "grid"), spec.sweep.grid)]
+    places += [(("sweep", "list", index), point) for index, point in enumerate(spec.sweep.points)]
+    places += [(("sweep", "exclude", index), point) for index, point in enumerate(spec.sweep.exclude)]
+    for at, keys in places:
+        for key in keys:
+            yield from _sweep_key(key, (*at, key))
+
+
+def _sweep_key(key: str, at: Path) -> Iterator[Broken]:
+    try:
+        parts = parse_path(key)
+    except ValueError as problem:
+        yield Broken(
+            "spec.sweep",
+            at,
+            f"`{key}` is not a path into the spec: {problem}",
+            fix="write it like `train.seed`",
+        )
+        return
+    if parts[0] in ("sweep", "lock", "version"):
+        yield Broken("spec.sweep", at, f"a sweep cannot change `{parts[0]}`", fix="choose another key")
+    unknown = first_unknown(root_shape("job"), parts)
+    if unknown is not None:
+        known = list(root_shape("job").at(parts[:unknown]).properties or {})
+        where = f"`{format_path(parts[:unknown])}`" if unknown else "a job spec"
+        fix = did_you_mean(str(parts[unknown]), known) or f"use one of {', '.join(known)}"
+        yield Broken("spec.sweep", at, f"{where} has no key `{parts[unknown]}`", "the points set it", fix)
+
+
+RULES: tuple[Rule, ...] = (
+    repo_source, repo_folders, model_source, command, helpers, secrets, duplicates, mounts, checkpoint, metrics, sweep,
+)  # fmt: skip

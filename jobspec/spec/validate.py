@@ -1,0 +1,279 @@
+"""Plain data -> typed model. msgspec decides, in microseconds; jsonschema explains, only when msgspec refuses.
+
+That both agree is a property test. jsonschema is imported here and only for an explanation: it costs
+more time than all the rest of a load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from jobspec.finding import Finding, error
+from jobspec.spec import scalars
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+from jobspec.spec.paths import Locate, Path, format_path
+from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
+from jobspec.spec.text import nearest, one_of, shown
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
+M = TypeVar("M", JobSpec, ClusterProfile)
+
+TYPE_WORDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "`true` or `false`",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+# Patterns in words; a user cannot be asked to read a regular expression.
+PATTERN_WORDS = {
+    "[A-Za-z0-9._-]{0,62}": (
+        "letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63",
+        "my-run.1",
+    ),
+    "[A-Za-z_][A-Za-z0-9_]*": (
+        "a name of an environment variable: letters, digits and `_`, no digit first",
+        "NCCL_DEBUG",
+    ),
+    "[KMGT]": ("a whole number with K, M, G or T", "500G"),
+    "{0,2}": ("a time in Slurm's notation: minutes, MM:SS, HH:MM:SS or D-HH:MM:SS", "24:00:00"),
+}
+
+
+def convert(data: Any, model: type[M]) -> M | None:
+    """The typed model of valid data; None when `explain` has something to say."""
+    try:
+        return msgspec.convert(data, model)
+    except msgspec.ValidationError:
+        return None
+
+
+def explain(data: Any, kind: Kind, place: Locate) -> list[Finding]:
+    """Everything that the schema refuses about `data`, each with its position; empty for valid data."""
+    errors = sorted(_validator(kind).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path])
+    return [finding for problem in errors for finding in _Explainer(kind, place).explain(problem)]
+
+
+@cache
+def _validator(kind: Kind) -> Validator:
+    from jsonschema import Draft202012Validator, validators
+
+    def is_integer(_: object, value: object) -> bool:
+        # As msgspec has it: 1.0 is not a whole number. The YAML loader has already made `1e3` one.
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
+    strict = validators.extend(Draft202012Validator, type_checker=checker)  # type: ignore[no-untyped-call]
+    validator: Validator = strict(_schema(kind))
+    return validator
+
+
+class _Explainer:
+    """One schema error -> findings in our words. A method per schema keyword that the models use."""
+
+    def __init__(self, kind: Kind, place: Locate) -> None:
+        self.kind = kind
+        self.place = place
+
+    def explain(self, problem: ValidationError) -> Iterator[Finding]:
+        path: Path = tuple(problem.absolute_path)
+        handlers: Mapping[str, Callable[[ValidationError, Path], Iterator[Finding]]] = {
+            "type": self._type,
+            "enum": self._enum,
+            "pattern": self._pattern,
+            "minimum": self._bound,
+            "maximum": self._bound,
+            "required": self._required,
+            "additionalProperties": self._unknown_keys,
+            "anyOf": self._any_of,
+        }
+        if "propertyNames" in problem.absolute_schema_path:
+            yield from self._key_name(problem, path)
+        elif str(problem.validator) in handlers:
+            yield from handlers[str(problem.validator)](problem, path)
+        else:
+            yield self._finding("spec.value", problem.message, path)
+
+    def _type(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        yield self._wrong_type(problem.instance, [problem.validator_value], path)
+
+    def _any_of(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        """The branch that the value was meant for is the one whose type fits."""
+        by_branch: dict[Any, list[ValidationError]] = {}
+        for inner in problem.context or ():
+            by_branch.setdefault(inner.relative_schema_path[0], []).append(inner)
+        meant = [found for found in by_branch.values() if not any(_is_type_error_here(e) for e in found)]
+        if meant:
+            for inner in meant[0]:
+                yield from self.explain(inner)
+            return
+        types = sorted(self._shape(path).types - {"null"})
+        yield self._wrong_type(problem.instance, types, path)
+
+    def _wrong_type(self, value: Any, types: list[str], path: Path) -> Finding:
+        wanted = " or ".join(TYPE_WORDS.get(name, name) for name in types)
+        return self._finding(
+            "spec.type",
+            f"{shown(value)} is {_kind_of(value)}, {wanted} is wanted",
+            path,
+            fix=_type_fix(value, types),
+        )
+
+    def _enum(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        allowed = [str(value) for value in problem.validator_value]
+        if path == ("version",):
+            why = f"this jobspec reads version {allowed[0]}"
+            newer = isinstance(problem.instance, int) and problem.instance > 1
+            fix = "install a newer jobspec" if newer else f"write `version: {allowed[0]}`"
+            yield self._finding(
+                "spec.version", f"version {shown(problem.instance)} is not known", path, why, fix
+            )
+            return
+        close = nearest(str(problem.instance), allowed)
+        fix = f"write `{close}`" if close else f"use {one_of(allowed)}"
+        yield self._finding(
+            "spec.choice", f"{shown(problem.instance)} is none of {one_of(allowed)}", path, fix=fix
+        )
+
+    def _pattern(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        wanted, example = _pattern_words(str(problem.validator_value))
+        why = (
+            ""
+            if "${cluster:" not in str(problem.instance)
+            else "`${cluster:...}` is only known when the profile is read"
+        )
+        yield self._finding(
+            "spec.format",
+            f"{shown(problem.instance)} is not {wanted}",
+            path,
+            why,
+            f"write it like `{example}`",
+        )
+
+    def _bound(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        least = problem.validator == "minimum"
+        limit = problem.validator_value
+        what = f"{shown(problem.instance)} is {'less' if least else 'more'} than {limit}"
+        yield self._finding("spec.range", what, path, fix=f"use {limit} or {'more' if least else 'less'}")
+
+    def _required(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        missing = problem.message.split("'")[1]
+        shape = self._shape(path).child(missing)
+        where = f" in `{format_path(path)}`" if path else ""
+        why = shape.description if shape else ""
+        yield self._finding(
+            "spec.missing", f"`{missing}` is missing{where}", path, why, _example(missing, shape)
+        )
+
+    def _unknown_keys(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        known = list((self._shape(path).properties or {}).keys())
+        for key in problem.instance:
+            if key in known:
+                continue
+            where = (
+                f"`{format_path(path)}`"
+                if path
+                else "a " + {"job": "job spec", "cluster": "site profile"}[self.kind]
+            )
+            fix = _unknown_key_fix(self.kind, str(key), known, path)
+            why = f"keys of {where}: {', '.join(known)}"
+            yield self._finding(
+                "spec.unknown-key", f"{where} has no key `{key}`", (*path, str(key)), why, fix, key=True
+            )
+
+    def _key_name(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
+        key = str(problem.instance)
+        wanted, example = _pattern_words(str(problem.validator_value))
+        yield self._finding(
+            "spec.format",
+            f"the key {shown(key)} is not {wanted}",
+            (*path, key),
+            fix=f"write it like `{example}`",
+            key=True,
+        )
+
+    def _shape(self, path: Path) -> Shape:
+        return root_shape(self.kind).at(path)
+
+    def _finding(
+        self, rule: str, what: str, path: Path, why: str = "", fix: str = "", key: bool = False
+    ) -> Finding:
+        return error(rule, what, why, fix, path=format_path(path), **self.place(path, key))
+
+
+def _is_type_error_here(problem: ValidationError) -> bool:
+    return problem.validator == "type" and not problem.relative_path
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, float):
+        return "a number with a fraction" if not value.is_integer() else "a number"
+    names: list[tuple[type, str]] = [(int, "a number"), (str, "text"), (list, "a list"), (dict, "a mapping")]
+    return next((name for cls, name in names if isinstance(value, cls)), type(value).__name__)
+
+
+def _type_fix(value: Any, types: list[str]) -> str:
+    if isinstance(value, str) and value in scalars.BOOLEAN_WORDS and "boolean" in types:
+        return f"write `{str(scalars.BOOLEAN_WORDS[value]).lower()}`: only `true` and `false` are booleans"
+    if isinstance(value, str) and "integer" in types and value.replace("_", "").replace(",", "").isdecimal():
+        return f"write `{value.replace('_', '').replace(',', '')}` without quotes, `_` or `,`"
+    if isinstance(value, str) and "${cluster:" in value:
+        return "write the value: `${cluster:...}` is only allowed where text is wanted"
+    if isinstance(value, str) and "boolean" in types:
+        return "write `true` or `false` without quotes"
+    if types == ["string"] and isinstance(value, int | float):
+        return f'quote it: `"{str(value).lower()}"`'
+    if types == ["array"]:
+        return (
+            f"write a list: `[{shown(value)[1:-1]}]`"
+            if not isinstance(value, dict | type(None))
+            else "write a list: `[...]`"
+        )
+    return f"write {' or '.join(TYPE_WORDS.get(name, name) for name in types)}"
+
+
+def _pattern_words(pattern: str) -> tuple[str, str]:
+    return next(
+        (words for part, words in PATTERN_WORDS.items() if part in pattern), (f"of the form `{pattern}`", "?")
+    )
+
+
+def _example(key: str, shape: Shape | None) -> str:
+    if shape is None:
+        return f"add `{key}`"
+    values = shape.node.get("examples") or shape.node.get("enum")
+    return f"add `{key}: {values[0]}`" if values else f"add `{key}: ...`"
+
+
+def _unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
+    close = nearest(key, known)
+    if close:
+        return f"did you mean `{close}`?"
+    elsewhere = [
+        format_path(where) for where in _places_of(kind).get(key, ()) if where[:-1] != path and 0 not in where
+    ]
+    if 0 < len(elsewhere) <= 3:
+        return f"did you mean {one_of(elsewhere)}?"
+    return "remove it" + (", or put your own notes below `user`" if kind == "job" else "")
+
+
+@cache
+def _places_of(kind: Kind) -> Mapping[str, list[Path]]:
+    places: dict[str, list[Path]] = {}
+    for path, _ in walk(root_shape(kind)):
+        places.setdefault(str(path[-1]), []).append(path)
+    return places
