@@ -72,7 +72,6 @@ packages: ## Debian packages for the tests (as root; elsewhere it names what wil
 
 cluster: $(VENV)/.local ## a real 4-node Slurm cluster on this machine (root on Debian)
 	$(CLUSTER) start
-	$(CLUSTER) profile
 	@echo "try: $(CLUSTER) in ctl sinfo"
 	echo "     $(CLUSTER) in ctl jobspec run --cluster lab $(CURDIR)/examples/quickstart.yaml"
 

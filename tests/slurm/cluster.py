@@ -196,6 +196,7 @@ class Cluster:
             "USER": user,
             "LOGNAME": user,
             "LANG": "C.UTF-8",
+            "JOBSPEC_CLUSTERS": str(self.shared / "clusters"),
             **(env or {}),
         }
         enter = ["nsenter", "--target", str(self._processes[node].pid), "-m", "-u", "-i", "-n", "-p"]
@@ -438,6 +439,9 @@ def _act(args: argparse.Namespace) -> int:
             cluster = Cluster(args.name, options)
         began = time.monotonic()
         cluster.start()
+        from lab import Lab  # imports this module
+
+        Lab(cluster).prepare()
         print(f"{len(cluster.nodes)} nodes up in {time.monotonic() - began:.1f} s; shared folder {cluster.shared}")
     elif args.action == "status":
         for node in ["ctl", *cluster.nodes]:

@@ -1,0 +1,64 @@
+"""The test cluster as a fixture, and the proof after each test that nothing was left on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import cluster as harness
+import pytest
+import rootfs
+from lab import Lab
+
+PACKAGE_OF = {"charliecloud": ("ch-run", "charliecloud"), "bubblewrap": ("bwrap", "bubblewrap"),
+              "oci": ("crun", "crun"), "podman": ("podman", "podman")}  # fmt: skip
+
+
+def skip_or_fail(reason: str) -> None:
+    """A skipped Slurm test is a gap that CI must not have."""
+    if os.environ.get("CI") == "true" or os.environ.get("JOBSPEC_REQUIRE_SLURM") == "1":
+        pytest.fail(f"the Slurm tests must run here: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[harness.Cluster]:
+    """Four nodes and a login node, up for the whole session."""
+    if reason := harness.missing():
+        skip_or_fail(reason)
+    found = harness.Cluster("test", harness.Options())
+    found.stop()  # what a killed session left behind
+    found = harness.Cluster("test", harness.Options())
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture(scope="session")
+def prepared(cluster: harness.Cluster) -> Lab:
+    lab = Lab(cluster)
+    lab.prepare()
+    return lab
+
+
+@pytest.fixture
+def lab(prepared: Lab) -> Iterator[Lab]:
+    """The cluster, idle and clean before and after the test."""
+    yield prepared
+    prepared.settle()
+
+
+@pytest.fixture
+def need_runtime() -> Iterator[object]:
+    """Call with a container runtime's name: skips where its package is missing."""
+    from shutil import which
+
+    def need(runtime: str) -> None:
+        program, package = PACKAGE_OF[runtime]
+        absent = [name for name in (rootfs.missing(), "" if which(program) else package) if name]
+        if absent:
+            skip_or_fail(f"Debian packages not installed: {' '.join(absent)}")
+
+    yield need

@@ -1,0 +1,97 @@
+"""Container images for the tests: one Debian root file system, made once and kept in the cache.
+
+The training environment is not in the image: the checkout, its .venv and its Python are mounted, as the
+mounts of a spec do it. So the folders that they are mounted on must exist (ch-run creates none).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SUITE = "bookworm"
+MIRROR = os.environ.get("JOBSPEC_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+# A compiler and Python's headers: Megatron-Core's dataset helpers are built inside the container.
+PACKAGES = ("python3-dev", "g++")
+
+
+def missing() -> str:
+    """The Debian package that is needed and absent, or nothing."""
+    return "" if shutil.which("debootstrap", path="/usr/sbin:/usr/bin") else "debootstrap"
+
+
+def make_rootfs(cache: Path) -> Path:
+    """The root file system below `cache`; half a minute the first time, then at once.
+
+    Raises: CalledProcessError with debootstrap's output.
+    """
+    done = cache / f"rootfs-{SUITE}"
+    if done.is_dir():
+        return done
+    scratch = cache / f"{done.name}.{os.getpid()}"
+    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(scratch), MIRROR],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        # Device nodes keep unprivileged users from unpacking the tree; package archives are dead weight.
+        for folder in ("dev", "var/cache/apt", "var/lib/apt/lists"):
+            shutil.rmtree(scratch / folder)
+            (scratch / folder).mkdir()
+        scratch.rename(done)
+    finally:
+        if scratch.exists():
+            shutil.rmtree(scratch)
+    return done
+
+
+def make_mount_points(rootfs: Path, folders: Sequence[Path]) -> None:
+    for folder in folders:
+        (rootfs / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+
+
+def make_bundle(bundle: Path, rootfs: Path, mounts: Sequence[tuple[Path, bool]]) -> Path:
+    """An OCI bundle that shares the node's network, host name and processes, as a job's step must.
+
+    Slurm takes `<bundle>/rootfs` whatever config.json says. `mounts` are (folder, read only) pairs, seen
+    at the same path inside.
+    """
+    bundle.mkdir()
+    (bundle / "rootfs").symlink_to(rootfs)
+    (bundle / "config.json").write_text(json.dumps(oci_config(mounts), indent=1))
+    return bundle
+
+
+def oci_config(mounts: Sequence[tuple[Path, bool]]) -> dict[str, Any]:
+    """Source: OCI runtime specification 1.0; no `hostname`: that would need a uts namespace of its own."""
+    capabilities = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"]
+    binds = [
+        {"destination": str(path), "type": "bind", "source": str(path),
+         "options": ["rbind", "ro" if read_only else "rw"]}
+        for path, read_only in mounts
+    ]  # fmt: skip
+    return {
+        "ociVersion": "1.0.0",
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": ["true"],
+            "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "cwd": "/",
+            "capabilities": {name: capabilities for name in ("bounding", "effective", "permitted")},
+            "noNewPrivileges": True,
+        },
+        "root": {"path": "rootfs", "readonly": False},
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind", "rw"]},
+            *binds,
+        ],
+        "linux": {"namespaces": [{"type": "mount"}]},
+    }
