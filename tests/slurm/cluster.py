@@ -14,7 +14,6 @@ but /tmp/jobspec-lab-ID and cgroup folders of that name, which `stop` removes.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -24,76 +23,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cluster_files as files
 from cluster_files import ALICE, Options, address, node_names
+from machine import (
+    CHECKOUT,
+    Process,
+    cgroup_folders,
+    cgroup_kind,
+    children,
+    closed_ancestors,
+    missing,
+    prepare_database,
+    read_only_paths,
+    remove_cgroup,
+)
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-CACHE = CHECKOUT / ".cache"
 INIT = Path(__file__).resolve().with_name("node-init.sh")
 LAB_PREFIX = "jobspec-lab-"  # short, below /tmp: socket paths end at 107 bytes
-MASKED = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # each node has its own
 START_TIMEOUT_S = 60.0
-# Program -> Debian package, all needed.
-PROGRAMS = {
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "sbatch": "slurm-client",
-    "munged": "munge",
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
-}
-ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server"}
 
 
 class ClusterError(Exception):
     """The cluster did not come up or a command could not be started; the text says what was seen."""
-
-
-def missing(options: Options | None = None) -> str:
-    """Why no cluster can be started here, with the packages to install; empty if it can."""
-    if os.geteuid() != 0:
-        return "the test cluster needs root (namespaces, mounts)"
-    programs = dict(PROGRAMS)
-    if (options or Options()).accounting == "slurmdbd":
-        programs.update(ACCOUNTING_PROGRAMS)
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    absent = sorted({package for name, package in programs.items() if not shutil.which(name, path=path)})
-    return f"Debian packages not installed: {' '.join(absent)}" if absent else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Process:
-    """A process id and its start time, so that a re-used id is never signalled."""
-
-    pid: int
-    started: str
-
-    @classmethod
-    def of(cls, pid: int) -> Process:
-        return cls(pid, _stat(pid)[19])
-
-    def alive(self) -> bool:
-        with contextlib.suppress(OSError):
-            fields = _stat(self.pid)
-            return fields[19] == self.started and fields[0] not in "ZX"
-        return False
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from `state` on; the name before it may hold blanks."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def _children(parent: int) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if int(_stat(int(entry.name))[1]) == parent:
-                    yield int(entry.name)
 
 
 class Cluster:
@@ -138,7 +92,7 @@ class Cluster:
         """
         if self.alive():
             return
-        if reason := missing(self.options):
+        if reason := missing(self.options.accounting == "slurmdbd"):
             raise ClusterError(reason)
         self.stop()
         self._write_files()
@@ -163,7 +117,7 @@ class Cluster:
         self._spawned.clear()
         self._processes.clear()
         for _, folder in cgroup_folders(self.lab.name):
-            _remove_cgroup(folder)
+            remove_cgroup(folder)
         if not keep_logs and self.lab.exists():
             shutil.rmtree(self.lab)
         elif self.lab.exists():
@@ -180,12 +134,20 @@ class Cluster:
         if self.alive(node):
             raise ClusterError(f"{node} is alive")
         self._spawn(node)
-        self._await(f"{node} to be back", lambda: self._states().get(node, "").startswith(("idle", "mix", "alloc")))
+        self._await(
+            f"{node} to be back", lambda: self._states().get(node, "").startswith(("idle", "mix", "alloc"))
+        )
 
     # commands
 
-    def command(self, node: str, argv: Sequence[str], user: str = "root", cwd: Path | None = None,
-                env: Mapping[str, str] | None = None) -> list[str]:  # fmt: skip
+    def command(
+        self,
+        node: str,
+        argv: Sequence[str],
+        user: str = "root",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """The argv that runs `argv` on `node` with a clean environment, entered from this machine."""
         if not self.alive(node):
             raise ClusterError(f"{node} is not running; start the cluster with `make cluster`")
@@ -201,28 +163,44 @@ class Cluster:
         }
         enter = ["nsenter", "--target", str(self._processes[node].pid), "-m", "-u", "-i", "-n", "-p"]
         enter += [f"--wdns={cwd or home}"]
-        drop = ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups"] if user == "alice" else []
+        drop = (
+            ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups"] if user == "alice" else []
+        )
         return [*enter, *drop, "env", "-i", *(f"{k}={v}" for k, v in variables.items()), *argv]
 
-    def run(self, node: str, argv: Sequence[str], *, user: str = "root", cwd: Path | None = None,
-            env: Mapping[str, str] | None = None, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:  # fmt: skip
-        """Run a command on a node. A client of a broken Slurm waits for ever, so `timeout` (s) always holds."""
+    def run(
+        self,
+        node: str,
+        argv: Sequence[str],
+        *,
+        user: str = "root",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node. A client of a broken Slurm waits for ever: `timeout` is in seconds."""
         process = self.popen(node, argv, user=user, cwd=cwd, env=env)
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            raise ClusterError(f"{' '.join(argv)} took over {timeout} s\n{out[-2000:]}\n{err[-2000:]}") from None
+            raise ClusterError(
+                f"{' '.join(argv)} took over {timeout} s\n{out[-2000:]}\n{err[-2000:]}"
+            ) from None
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def popen(self, node: str, argv: Sequence[str], **how: object) -> subprocess.Popen[str]:
         """Like `run` without waiting; in a process group of its own."""
         command = self.command(node, argv, **how)  # type: ignore[arg-type]
         return subprocess.Popen(
-            command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            command,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def processes(self, node: str) -> list[str]:
         """Command lines of every process on `node` but its daemons."""
@@ -254,7 +232,7 @@ class Cluster:
         if options.accounting == "slurmdbd":
             _write(slurm / "slurmdbd.conf", files.slurmdbd_conf(lab), 0o600)
             _write(etc / "mysql-init.sql", files.mysql_init())
-            _prepare_database(lab / "mysql")
+            prepare_database(lab / "mysql")
         _write(etc / "hosts", files.hosts(options))
         _write(etc / "passwd", files.passwd(Path("/etc/passwd").read_text(), lab / "shared/home"))
         _write(etc / "group", files.group(Path("/etc/group").read_text()))
@@ -269,16 +247,37 @@ class Cluster:
     def _spawn(self, node: str) -> None:
         with (self.lab / "log" / f"init-{node}.log").open("a") as log:
             spawned = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc",
-                 "--propagation", "private", "--kill-child", "bash", str(INIT), str(self.lab), node, address(node)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}, cwd="/",
-            )  # fmt: skip
+                [
+                    "unshare",
+                    "--net",
+                    "--uts",
+                    "--ipc",
+                    "--mount",
+                    "--pid",
+                    "--fork",
+                    "--mount-proc",
+                    "--propagation",
+                    "private",
+                    "--kill-child",
+                    "bash",
+                    str(INIT),
+                    str(self.lab),
+                    node,
+                    address(node),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
+                cwd="/",
+            )
         assert spawned.stdin and spawned.stdout
         self._spawned.append(spawned)
         if spawned.stdout.readline() != "ready\n":
             raise ClusterError(f"{node} did not start\n{self._log_tails()}")
-        self._processes[node] = Process.of(next(_children(spawned.pid)))
+        self._processes[node] = Process.of(next(children(spawned.pid)))
         self._save()
         self._connect(node)
         spawned.stdin.close()
@@ -290,7 +289,11 @@ class Cluster:
             _ip(ctl, "link add br0 type bridge", "link set br0 up")
             return
         # A killed node's end of the pair may still be there.
-        subprocess.run(["nsenter", "-t", str(ctl), "-n", "ip", "link", "del", f"v{node}"], capture_output=True, check=False)
+        subprocess.run(
+            ["nsenter", "-t", str(ctl), "-n", "ip", "link", "del", f"v{node}"],
+            capture_output=True,
+            check=False,
+        )
         _ip(ctl, f"link add v{node} type veth peer name eth0 netns {pid}", f"link set v{node} master br0 up")
         _ip(pid, f"addr add {address(node)}/24 dev eth0", "link set eth0 up")
 
@@ -329,86 +332,20 @@ def _ip(pid: int, *commands: str) -> None:
     """`ip` commands in the network namespace of a process."""
     subprocess.run(
         ["nsenter", "-t", str(pid), "-n", "ip", "-batch", "-"],
-        input="\n".join(commands), text=True, check=True, capture_output=True,
-    )  # fmt: skip
-
-
-def _prepare_database(folder: Path) -> None:
-    """An empty MariaDB data folder: made once and kept in the cache, since making it takes seconds."""
-    template = CACHE / "mariadb"
-    if not (template / "mysql").is_dir():
-        scratch = CACHE / f"mariadb.{os.getpid()}"
-        scratch.mkdir(parents=True)
-        subprocess.run(
-            ["mariadb-install-db", "--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db",
-             "--innodb-log-file-size=8M", f"--datadir={scratch}"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        with contextlib.suppress(OSError):  # another start was faster
-            scratch.rename(template)
-    subprocess.run(["cp", "-a", str(template), str(folder)], check=True)
-
-
-def read_only_paths() -> list[Path]:
-    """What every node must see besides the shared folder: the checkout, its environment, its Python."""
-    wanted = [CHECKOUT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
-    kept: list[Path] = []
-    for path in wanted:
-        if path not in (Path("/usr"), Path("/")) and not any(path.is_relative_to(other) for other in kept):
-            kept.append(path)
-    return kept
-
-
-def closed_ancestors(paths: Sequence[Path]) -> list[Path]:
-    """Folders on the way to `paths` that other users may not enter (/root, a private temp folder).
-
-    Each node masks them with an empty folder and grafts the paths in, so that alice gets through.
-    """
-    found: list[Path] = []
-    for path in paths:
-        for folder in reversed(path.parents):
-            masked = any(folder.is_relative_to(other) for other in (*MASKED, *found))
-            if not masked and not folder.stat().st_mode & 0o001:
-                found.append(folder)
-    return found
-
-
-def cgroup_kind() -> str:
-    """v1, v2, or empty where this machine lets us use neither (Slurm then cannot contain what daemonises)."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    if any(kind == "cgroup" and "freezer" in options.split(",") for _, _, kind, options, *_ in mounts):
-        return "v1" if os.access("/sys/fs/cgroup/freezer", os.W_OK) else ""
-    if any(kind == "cgroup2" and where == "/sys/fs/cgroup" for _, where, kind, *_ in mounts):
-        return "v2" if os.access("/sys/fs/cgroup/cgroup.procs", os.W_OK) else ""
-    return ""
-
-
-def cgroup_folders(name: str) -> list[tuple[str, Path]]:
-    """(controller, folder on this machine) pairs that hold one sub-folder per node."""
-    kind = cgroup_kind()
-    if kind == "v1":
-        return [(c, Path("/sys/fs/cgroup") / c / name) for c in ("freezer", "memory")]
-    return [("unified", Path("/sys/fs/cgroup") / name)] if kind == "v2" else []
-
-
-def _remove_cgroup(folder: Path) -> None:
-    """Remove a tree of empty cgroups; the kernel needs a moment after the last process died."""
-    deadline = time.monotonic() + 10
-    while folder.exists():
-        for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        try:
-            folder.rmdir()
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise ClusterError(f"{folder} cannot be removed: {error}") from error
-            time.sleep(0.05)
+        input="\n".join(commands),
+        text=True,
+        check=True,
+        capture_output=True,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", default=os.environ.get("JOBSPEC_LAB", "dev"), help="several clusters of one checkout")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--name", default=os.environ.get("JOBSPEC_LAB", "dev"), help="several clusters of one checkout"
+    )
     actions = parser.add_subparsers(dest="action", required=True)
     start = actions.add_parser("start")
     start.add_argument("--nodes", type=int, default=4)
@@ -442,7 +379,8 @@ def _act(args: argparse.Namespace) -> int:
         from lab import Lab  # imports this module
 
         Lab(cluster).prepare()
-        print(f"{len(cluster.nodes)} nodes up in {time.monotonic() - began:.1f} s; shared folder {cluster.shared}")
+        seconds = time.monotonic() - began
+        print(f"{len(cluster.nodes)} nodes up in {seconds:.1f} s; shared folder {cluster.shared}")
     elif args.action == "status":
         for node in ["ctl", *cluster.nodes]:
             print(f"{node:4} {'up' if cluster.alive(node) else 'down'}")

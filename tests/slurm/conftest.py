@@ -8,10 +8,16 @@ from collections.abc import Iterator
 import cluster as harness
 import pytest
 import rootfs
+from cluster_files import Options
 from lab import Lab
+from machine import missing
 
-PACKAGE_OF = {"charliecloud": ("ch-run", "charliecloud"), "bubblewrap": ("bwrap", "bubblewrap"),
-              "oci": ("crun", "crun"), "podman": ("podman", "podman")}  # fmt: skip
+PACKAGE_OF = {
+    "charliecloud": ("ch-run", "charliecloud"),
+    "bubblewrap": ("bwrap", "bubblewrap"),
+    "oci": ("crun", "crun"),
+    "podman": ("podman", "podman"),
+}
 
 
 def skip_or_fail(reason: str) -> None:
@@ -24,11 +30,11 @@ def skip_or_fail(reason: str) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[harness.Cluster]:
     """Four nodes and a login node, up for the whole session."""
-    if reason := harness.missing():
+    if reason := missing():
         skip_or_fail(reason)
-    found = harness.Cluster("test", harness.Options())
+    found = harness.Cluster("test", Options())
     found.stop()  # what a killed session left behind
-    found = harness.Cluster("test", harness.Options())
+    found = harness.Cluster("test", Options())
     found.start()
     try:
         yield found

@@ -18,6 +18,7 @@ from typing import Any
 
 import cluster as harness
 import rootfs
+from machine import CACHE, read_only_paths
 
 PYTHON = Path(sys.prefix) / "bin/python"
 PARTITIONS = ("main", "low", "high")
@@ -45,7 +46,7 @@ limits: {{max_nodes: {cluster.options.nodes}, max_array: 2000}}
 
 
 class Lab:
-    """A running test cluster with site profiles `lab` (bare nodes) and `lab-RUNTIME`, `lab-low`, `lab-high`."""
+    """A running test cluster with site profiles `lab` (bare nodes), `lab-RUNTIME`, `lab-low`, `lab-high`."""
 
     def __init__(self, cluster: harness.Cluster) -> None:
         self.cluster = cluster
@@ -70,11 +71,11 @@ class Lab:
     @property
     def mounts(self) -> list[tuple[Path, bool]]:
         """Folders that a container must see at the same path: the shared one, and where Python lies."""
-        return [(self.cluster.lab, False), *((path, True) for path in harness.read_only_paths())]
+        return [(self.cluster.lab, False), *((path, True) for path in read_only_paths())]
 
     def image(self, runtime: str) -> str:
         """The image for a container runtime: a folder, or for `oci` a bundle."""
-        root = rootfs.make_rootfs(harness.CACHE)
+        root = rootfs.make_rootfs(CACHE)
         rootfs.make_mount_points(root, [path for path, _ in self.mounts])
         if runtime != "oci":
             return str(root)
@@ -90,7 +91,11 @@ class Lab:
         found: dict[str, Any] = {"image": self.image(runtime), "python": str(PYTHON)}
         if runtime != "oci":  # a bundle brings its own mounts
             found["mounts"] = [
-                {"source": str(path), "target": str(path), "read_only": read_only and runtime != "charliecloud"}
+                {
+                    "source": str(path),
+                    "target": str(path),
+                    "read_only": read_only and runtime != "charliecloud",
+                }
                 for path, read_only in self.mounts
             ]
         return found
@@ -105,8 +110,16 @@ class Lab:
         path.chmod(0o644)
         return path
 
-    def command_spec(self, name: str, argv: Sequence[str], *, nodes: int = 1, mode: str = "srun", runtime: str = "none",
-                     **sections: Any) -> Path:  # fmt: skip
+    def command_spec(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        nodes: int = 1,
+        mode: str = "srun",
+        runtime: str = "none",
+        **sections: Any,
+    ) -> Path:
         """A spec of framework `command`. `srun` mode needs no Ray and so costs a second."""
         launch = {"mode": mode, **sections.pop("launch", {})}
         resources = {"nodes": nodes, "time": "00:10:00", **sections.pop("resources", {})}
@@ -116,14 +129,21 @@ class Lab:
 
     # jobspec on the login node
 
-    def jobspec(self, *argv: object, user: str = "root", env: Mapping[str, str] | None = None, cluster: str = "",
-                timeout: float = 240.0) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    def jobspec(
+        self,
+        *argv: object,
+        user: str = "root",
+        env: Mapping[str, str] | None = None,
+        cluster: str = "",
+        timeout: float = 240.0,
+    ) -> subprocess.CompletedProcess[str]:
         return self.cluster.run(
             "ctl", ["jobspec", *map(str, argv)], user=user, env=self._env(env, cluster), timeout=timeout
         )
 
-    def popen(self, *argv: object, user: str = "root", env: Mapping[str, str] | None = None,
-              cluster: str = "") -> subprocess.Popen[str]:  # fmt: skip
+    def popen(
+        self, *argv: object, user: str = "root", env: Mapping[str, str] | None = None, cluster: str = ""
+    ) -> subprocess.Popen[str]:
         return self.cluster.popen("ctl", ["jobspec", *map(str, argv)], user=user, env=self._env(env, cluster))
 
     def _env(self, env: Mapping[str, str] | None, cluster: str) -> dict[str, str]:
@@ -167,7 +187,9 @@ class Lab:
         path = Path(run_dir) / f"attempts/{attempt}/events.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")
+        ]
 
     @staticmethod
     def results(run_dir: str, attempt: int = 1) -> dict[str, Any]:
@@ -213,10 +235,21 @@ class Lab:
         """Another user's job on every node."""
         count = nodes or self.cluster.options.nodes
         job = self.slurm(
-            "sbatch", "--parsable", f"-N{count}", "--exclusive", "-p", partition, "-o", "/dev/null", "--wrap", "sleep 600"
+            "sbatch",
+            "--parsable",
+            f"-N{count}",
+            "--exclusive",
+            "-p",
+            partition,
+            "-o",
+            "/dev/null",
+            "--wrap",
+            "sleep 600",
         ).strip()
         try:
-            await_true(lambda: "RUNNING" in self.slurm("squeue", "-h", "-j", job, "-o", "%T"), "the other job", 30)
+            await_true(
+                lambda: "RUNNING" in self.slurm("squeue", "-h", "-j", job, "-o", "%T"), "the other job", 30
+            )
             yield job
         finally:
             self.slurm("scancel", job)
@@ -230,7 +263,9 @@ class Lab:
         for node in self.cluster.nodes:
             if not self.cluster.alive(node):
                 self.cluster.revive(node)
-        await_true(lambda: not self.slurm("squeue", "-h"), "an empty queue", 60, lambda: self.slurm("squeue", "-l"))
+        await_true(
+            lambda: not self.slurm("squeue", "-h"), "an empty queue", 60, lambda: self.slurm("squeue", "-l")
+        )
         for node in self.cluster.nodes:
             await_true(
                 lambda n=node: not self.cluster.processes(n),  # type: ignore[misc]
@@ -240,7 +275,9 @@ class Lab:
             )
 
 
-def await_true(holds: Callable[[], bool], what: str, timeout: float, show: Callable[[], str] = lambda: "") -> None:
+def await_true(
+    holds: Callable[[], bool], what: str, timeout: float, show: Callable[[], str] = lambda: ""
+) -> None:
     """Poll until `holds`, or fail the test with what is missing and what `show` says."""
     deadline = time.monotonic() + timeout
     while not holds():
@@ -258,5 +295,11 @@ def end(process: subprocess.Popen[str]) -> str:
 
 def _tail(run_dir: Path) -> str:
     """The last lines of everything a run has written, for a failed wait."""
-    logs = [*run_dir.glob("job*.log"), *run_dir.glob("attempts/*/logs/**/*.log"), *run_dir.glob("attempts/*/events.jsonl")]
-    return "\n".join(f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]) for log in logs)
+    logs = [
+        *run_dir.glob("job*.log"),
+        *run_dir.glob("attempts/*/logs/**/*.log"),
+        *run_dir.glob("attempts/*/events.jsonl"),
+    ]
+    return "\n".join(
+        f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]) for log in logs
+    )

@@ -37,9 +37,18 @@ def make_rootfs(cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     try:
         subprocess.run(
-            ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(scratch), MIRROR],
-            check=True, capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(PACKAGES)}",
+                SUITE,
+                str(scratch),
+                MIRROR,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         # Device nodes keep unprivileged users from unpacking the tree; package archives are dead weight.
         for folder in ("dev", "var/cache/apt", "var/lib/apt/lists"):
             shutil.rmtree(scratch / folder)
@@ -72,10 +81,14 @@ def oci_config(mounts: Sequence[tuple[Path, bool]]) -> dict[str, Any]:
     """Source: OCI runtime specification 1.0; no `hostname`: that would need a uts namespace of its own."""
     capabilities = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETUID"]
     binds = [
-        {"destination": str(path), "type": "bind", "source": str(path),
-         "options": ["rbind", "ro" if read_only else "rw"]}
+        {
+            "destination": str(path),
+            "type": "bind",
+            "source": str(path),
+            "options": ["rbind", "ro" if read_only else "rw"],
+        }
         for path, read_only in mounts
-    ]  # fmt: skip
+    ]
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -84,7 +97,7 @@ def oci_config(mounts: Sequence[tuple[Path, bool]]) -> dict[str, Any]:
             "args": ["true"],
             "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             "cwd": "/",
-            "capabilities": {name: capabilities for name in ("bounding", "effective", "permitted")},
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
             "noNewPrivileges": True,
         },
         "root": {"path": "rootfs", "readonly": False},

@@ -6,17 +6,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import cluster as harness
 import pytest
+from cluster_files import ALICE, Options, address
 from lab import Lab, await_true
+from machine import cgroup_folders
 
 pytestmark = [pytest.mark.slurm]
 
 
 def traces(name: str) -> list[str]:
     """What a cluster could leave on this machine: its processes, mounts, cgroups and folder."""
-    found = [str(path) for path in (Path("/tmp") / name, *(f for _, f in harness.cgroup_folders(name))) if path.exists()]
+    found = [
+        str(path) for path in (Path("/tmp") / name, *(f for _, f in cgroup_folders(name))) if path.exists()
+    ]
     found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -30,21 +35,27 @@ def traces(name: str) -> list[str]:
 
 def test_nodes_have_their_own_name_address_and_tmp(lab: Lab) -> None:
     lab.slurm("srun", "-N4", "bash", "-c", "hostname > /tmp/me; hostname > $HOME/seen-$(hostname)")
-    shown = lab.slurm("srun", "-N4", "-l", "bash", "-c", "cat /tmp/me; ls $HOME/seen-*; rm /tmp/me; hostname -i")
+    shown = lab.slurm(
+        "srun", "-N4", "-l", "bash", "-c", "cat /tmp/me; ls $HOME/seen-*; rm /tmp/me; hostname -i"
+    )
     for index, node in enumerate(lab.cluster.nodes):
         lines = [line.split(": ", 1)[1] for line in shown.splitlines() if line.startswith(f"{index}: ")]
         assert lines[0] == node
         assert len(lines) == 1 + 4 + 1, "the shared folder shows the files of all four nodes"
-        assert lines[-1] == harness.address(node)
+        assert lines[-1] == address(node)
 
 
 def test_everybody_can_bind_the_same_port(lab: Lab) -> None:
-    listen = "import socket,time; s=socket.socket(); s.bind(('0.0.0.0', 6379)); s.listen(); time.sleep(2); print('ok')"
+    listen = (
+        "import socket,time; s=socket.socket(); s.bind(('', 6379)); s.listen(); time.sleep(2); print('ok')"
+    )
     assert lab.slurm("srun", "-N4", "python3", "-c", listen).split() == ["ok"] * 4
 
 
 def test_job_that_daemonises_leaves_nothing(lab: Lab) -> None:
-    lab.slurm("srun", "-N2", "bash", "-c", "setsid sleep 900 & setsid bash -c 'sleep 901 & disown'; sleep 0.5")
+    lab.slurm(
+        "srun", "-N2", "bash", "-c", "setsid sleep 900 & setsid bash -c 'sleep 901 & disown'; sleep 0.5"
+    )
     for node in ("n1", "n2"):
         await_true(lambda n=node: not lab.cluster.processes(n), f"{node} to be clean", 10)  # type: ignore[misc]
 
@@ -65,9 +76,11 @@ def test_unprivileged_user(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("accounting", ["none", "slurmdbd"])
-def test_two_clusters_at_once_and_stop_leaves_nothing(lab: Lab, accounting: str) -> None:
+def test_two_clusters_at_once_and_stop_leaves_nothing(
+    lab: Lab, accounting: Literal["none", "slurmdbd"]
+) -> None:
     """A developer's cluster, or another checkout's, runs beside the one of the tests."""
-    other = harness.Cluster(f"harness-{os.getpid()}", harness.Options(nodes=1, accounting=accounting, gpus=2))  # type: ignore[arg-type]
+    other = harness.Cluster(f"harness-{os.getpid()}", Options(nodes=1, accounting=accounting, gpus=2))
     assert other.lab != lab.cluster.lab
     other.start()
     try:
@@ -75,7 +88,9 @@ def test_two_clusters_at_once_and_stop_leaves_nothing(lab: Lab, accounting: str)
         assert done.stdout.strip() == "0,1", done.stderr
         sacct = other.run("ctl", ["sacct"], timeout=30)
         assert (sacct.returncode == 0) == (accounting == "slurmdbd")
-        assert lab.slurm("sinfo", "-h", "-p", "main", "-o", "%D").strip() == "4", "the first cluster is undisturbed"
+        assert lab.slurm("sinfo", "-h", "-p", "main", "-o", "%D").strip() == "4", (
+            "the first cluster is undisturbed"
+        )
         assert traces(other.lab.name)
     finally:
         other.stop()
@@ -87,11 +102,15 @@ def test_command_line(lab: Lab) -> None:
 
     def call(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(script), "--name", "test", *argv], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, str(script), "--name", "test", *argv],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     assert call("in", "n2", "hostname").stdout == "n2\n"
-    assert call("in", "--user", "alice", "ctl", "id", "-u").stdout == f"{harness.ALICE}\n"
+    assert call("in", "--user", "alice", "ctl", "id", "-u").stdout == f"{ALICE}\n"
     assert call("in", "n2", "sh", "-c", "exit 7").returncode == 7
     assert call("status").stdout.split() == ["ctl", "up", "n1", "up", "n2", "up", "n3", "up", "n4", "up"]
     assert "is alive" in call("revive", "n2").stderr

@@ -1,0 +1,152 @@
+"""What the test cluster asks of the machine it runs on: processes, cgroups, folders that users may enter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CACHE = CHECKOUT / ".cache"
+MASKED = (Path("/tmp"), Path("/run"), Path("/dev/shm"))  # each node has its own
+# Program -> Debian package, all needed.
+PROGRAMS = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "munged": "munge",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+}
+ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server"}
+
+
+def missing(accounting: bool = True) -> str:
+    """Why no cluster can be started here, with the packages to install; empty if it can."""
+    if os.geteuid() != 0:
+        return "the test cluster needs root (namespaces, mounts)"
+    programs = dict(PROGRAMS)
+    if accounting:
+        programs.update(ACCOUNTING_PROGRAMS)
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    absent = sorted({package for name, package in programs.items() if not shutil.which(name, path=path)})
+    return f"Debian packages not installed: {' '.join(absent)}" if absent else ""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process id and its start time, so that a re-used id is never signalled."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, _stat(pid)[19])
+
+    def alive(self) -> bool:
+        with contextlib.suppress(OSError):
+            fields = _stat(self.pid)
+            return fields[19] == self.started and fields[0] not in "ZX"
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from `state` on; the name before it may hold blanks."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def children(parent: int) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if int(_stat(int(entry.name))[1]) == parent:
+                    yield int(entry.name)
+
+
+def read_only_paths() -> list[Path]:
+    """What every node must see besides the shared folder: the checkout, its environment, its Python."""
+    wanted = [CHECKOUT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    kept: list[Path] = []
+    for path in wanted:
+        if path not in (Path("/usr"), Path("/")) and not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
+    return kept
+
+
+def closed_ancestors(paths: Sequence[Path]) -> list[Path]:
+    """Folders on the way to `paths` that other users may not enter (/root, a private temp folder).
+
+    Each node masks them with an empty folder and grafts the paths in, so that alice gets through.
+    """
+    found: list[Path] = []
+    for path in paths:
+        for folder in reversed(path.parents):
+            masked = any(folder.is_relative_to(other) for other in (*MASKED, *found))
+            if not masked and not folder.stat().st_mode & 0o001:
+                found.append(folder)
+    return found
+
+
+def cgroup_kind() -> str:
+    """v1, v2, or empty where this machine lets us use neither (Slurm then cannot contain what daemonises)."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    if any(kind == "cgroup" and "freezer" in options.split(",") for _, _, kind, options, *_ in mounts):
+        return "v1" if os.access("/sys/fs/cgroup/freezer", os.W_OK) else ""
+    if any(kind == "cgroup2" and where == "/sys/fs/cgroup" for _, where, kind, *_ in mounts):
+        return "v2" if os.access("/sys/fs/cgroup/cgroup.procs", os.W_OK) else ""
+    return ""
+
+
+def cgroup_folders(name: str) -> list[tuple[str, Path]]:
+    """(controller, folder on this machine) pairs that hold one sub-folder per node."""
+    kind = cgroup_kind()
+    if kind == "v1":
+        return [(c, Path("/sys/fs/cgroup") / c / name) for c in ("freezer", "memory")]
+    return [("unified", Path("/sys/fs/cgroup") / name)] if kind == "v2" else []
+
+
+def remove_cgroup(folder: Path) -> None:
+    """Remove a tree of empty cgroups; the kernel needs a moment after the last process died."""
+    deadline = time.monotonic() + 10
+    while folder.exists():
+        for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise OSError(f"{folder} cannot be removed: {error}") from error
+            time.sleep(0.05)
+
+
+def prepare_database(folder: Path) -> None:
+    """An empty MariaDB data folder: made once and kept in the cache, since making it takes seconds."""
+    template = CACHE / "mariadb"
+    if not (template / "mysql").is_dir():
+        scratch = CACHE / f"mariadb.{os.getpid()}"
+        scratch.mkdir(parents=True)
+        subprocess.run(
+            [
+                "mariadb-install-db",
+                "--no-defaults",
+                "--user=root",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                "--innodb-log-file-size=8M",
+                f"--datadir={scratch}",
+            ],
+            check=True,
+            capture_output=True,
+        )
+        with contextlib.suppress(OSError):  # another start was faster
+            scratch.rename(template)
+    subprocess.run(["cp", "-a", str(template), str(folder)], check=True)
