@@ -65,11 +65,13 @@ def _candidates(
     ended = _scheduler_cause(evidence, attempt)
     if ended is not None and ended.kind in FROM_OUTSIDE:
         yield ended
-    yield from (_from_match(match) for match in attempt.matches if not match.generic)
+    yield from (
+        _from_match(match) for match in attempt.matches if not match.generic and match.verdict != "Note"
+    )
     if ended is not None:
         yield ended
     yield from _late_findings(attempt)
-    yield from (_from_match(match) for match in attempt.matches if match.generic)
+    yield from (_from_match(match) for match in attempt.matches if match.generic and match.verdict != "Note")
     yield from (
         _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
     )

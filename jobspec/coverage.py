@@ -169,7 +169,7 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
 
 def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
     found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
-    suspicious = next((match for match in attempt.matches if not match.generic), None)
+    suspicious = next((m for m in attempt.matches if not m.generic and m.verdict != "Note"), None)
     if result is Result.PASS and suspicious is not None:
         what = f"a line looks like a failure: {suspicious.text[:200]}"
         fix = "the run passed all the same; look at it once"

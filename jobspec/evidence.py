@@ -32,7 +32,7 @@ from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs import RunPaths
-from jobspec.triage import scan_files
+from jobspec.triage import LogSource, scan_files
 
 __all__ = [
     "Artifact",
@@ -114,7 +114,7 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
     folder = paths.attempt(number)
     logs = _read_logs(paths, folder, number)
     events = tuple(_read_events(folder / "events.jsonl", paths.root, problems))
-    scanned = scan_files([(paths.root / log.path, log.path, log.node) for log in logs])
+    scanned = scan_files(LogSource(paths.root / log.path, log.path, log.node) for log in logs)
     return Attempt(
         number=number,
         folder=_relative(folder, paths.root),

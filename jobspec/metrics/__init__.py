@@ -3,7 +3,18 @@
 Readers only: what a metric means is the business of frameworks, requirements and signals.
 """
 
+from jobspec.metrics.console import parse_console, read_console
 from jobspec.metrics.readers import read_json, read_jsonl, read_metrics
 from jobspec.metrics.table import Row, Table, concat, continue_tables
 
-__all__ = ["Row", "Table", "concat", "continue_tables", "read_json", "read_jsonl", "read_metrics"]
+__all__ = [
+    "Row",
+    "Table",
+    "concat",
+    "continue_tables",
+    "parse_console",
+    "read_console",
+    "read_json",
+    "read_jsonl",
+    "read_metrics",
+]

@@ -4,6 +4,17 @@ Knows logs and signatures only; what a cause means for a run is the business of 
 """
 
 from jobspec.triage.match import Match
-from jobspec.triage.scan import scan_files, scan_lines
+from jobspec.triage.scan import LogSource, first_cause, rank, scan_files, scan_lines, scan_stream
+from jobspec.triage.signatures import Signature, load_signatures
 
-__all__ = ["Match", "scan_files", "scan_lines"]
+__all__ = [
+    "LogSource",
+    "Match",
+    "Signature",
+    "first_cause",
+    "load_signatures",
+    "rank",
+    "scan_files",
+    "scan_lines",
+    "scan_stream",
+]

@@ -1,0 +1,41 @@
+"""The table of failure signatures (`signatures.yaml`), typed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+BLOCKED, FAIL, NOTE = "Blocked", "Fail", "Note"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One entry of `signatures.yaml`; its head explains the fields."""
+
+    id: str
+    kind: str
+    verdict: str
+    title: str
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    fix: str
+    why: str = ""
+    source: str = ""
+    generic: bool = False
+
+
+@lru_cache(maxsize=1)
+def load_signatures() -> tuple[Signature, ...]:
+    """All signatures in order of precedence."""
+    text = files("jobspec.triage").joinpath("signatures.yaml").read_text("utf-8")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(_signature(item) for item in yaml.load(text, Loader=loader))
+
+
+def _signature(item: dict[str, Any]) -> Signature:
+    return Signature(**{**item, "hints": tuple(item["hints"]), "pattern": re.compile(item["pattern"])})
