@@ -1,0 +1,56 @@
+"""What can be known about a run before it is submitted: pure rules over a Plan.
+
+Each module holds one group of rules; a rule is a function `(plan, spec, profile) -> findings` with a
+stable id that `--allow` names. Nothing here opens a file, runs a command or knows a launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from jobspec.checks import containers, environment, launch, network, resources, staging
+from jobspec.finding import ERROR, Finding, warning
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+
+Rule = Callable[[Plan, JobSpec, ClusterProfile], Iterable[Finding]]
+
+RULES: tuple[Rule, ...] = (
+    *resources.RULES,
+    *launch.RULES,
+    *containers.RULES,
+    *environment.RULES,
+    *network.RULES,
+    *staging.RULES,
+)
+
+# Harmless while a spec is written, a wasted allocation once it is submitted.
+WRONG_AT_SUBMIT = frozenset({"secrets.unset", "stage.missing"})
+
+
+def check(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> tuple[Finding, ...]:
+    """Every finding about a plan, in the order of `RULES`. Pure."""
+    return tuple(finding for rule in RULES for finding in rule(plan, spec, profile))
+
+
+def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding, ...]:
+    """A warning for each secret that the submitting environment does not hold; `at_submit` makes it an error."""
+    return tuple(
+        warning(
+            "secrets.unset",
+            f"the secret `{name}` is not set in this environment",
+            why="the scheduler passes it on by name from the shell that submits",
+            fix=f"export {name}=… before submitting, or remove it from `secrets`",
+            path=f"secrets[{index}]",
+        )
+        for index, name in enumerate(names)
+        if not env.get(name)
+    )
+
+
+def at_submit(findings: Iterable[Finding], allowed: Iterable[str] = ()) -> tuple[Finding, ...]:
+    """The findings as they count when a run is about to be submitted: `WRONG_AT_SUBMIT` are errors."""
+    strict = WRONG_AT_SUBMIT - set(allowed)
+    return tuple(replace(f, severity=ERROR) if f.rule in strict else f for f in findings)

@@ -1,0 +1,164 @@
+"""Image and mounts: what each container runtime can express, and whether the run's folders are visible."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from jobspec.finding import Finding, error, warning
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+
+# Characters that part one mount from the next, or source from target, in the runtime's own option.
+SEPARATORS = {
+    "pyxis": ":,",
+    "apptainer": ":,",
+    "podman": ":,",
+    "charliecloud": ":",
+    "bubblewrap": "",
+    "oci": "",
+}
+NEEDS_FOLDER = ("bubblewrap", "oci")
+# A registry's host stands before the first slash and has a dot or a port; Docker's library has neither.
+REGISTRY_SLASH = re.compile(r"(?P<host>[\w-]+(\.[\w-]+)+(:\d+)?|localhost:\d+)/(?P<rest>.+)")
+
+
+def image_is_given(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    container = plan.container
+    if container.runtime == "none":
+        if spec.container.image:
+            yield warning(
+                "container.image-unused",
+                f"`{spec.container.image}` is not used: `{plan.cluster}` runs on bare nodes",
+                why="`container.runtime` of the site profile is `none`",
+                fix="use a site profile with a container runtime, or remove the image",
+                path="container.image",
+            )
+    elif not container.image:
+        yield error(
+            "container.image-missing",
+            f"`{plan.cluster}` runs everything in a container, and the spec names no image",
+            why=f"`container.runtime` of the site profile is `{container.runtime}`",
+            fix="set `container.image`",
+            path="container",
+        )
+
+
+def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    runtime, image = plan.container.runtime, plan.container.image
+    if not image or runtime == "none":
+        return
+    slash = REGISTRY_SLASH.fullmatch(image)
+    if runtime == "pyxis" and slash and "#" not in image:
+        yield error(
+            "container.registry-form",
+            f"pyxis takes `{image}` for a repository on Docker Hub",
+            why="it parts the registry from the repository by `#` (pyxis#168: otherwise 401 from Docker Hub)",
+            fix=f"write `{slash['host']}#{slash['rest']}`",
+            path="container.image",
+        )
+    if image.startswith("-"):
+        yield error(
+            "container.image-form",
+            f"`{image}` would be read as an option",
+            fix="name an image",
+            path="container.image",
+        )
+    if runtime in NEEDS_FOLDER and not image.startswith("/"):
+        kind = "an OCI bundle's folder" if runtime == "oci" else "a folder with a root file system"
+        yield error(
+            "container.image-form",
+            f"`{runtime}` needs {kind}, and `{image}` is no path",
+            fix="give an absolute path, or one that starts with `./`",
+            path="container.image",
+        )
+
+
+def mounts_are_sound(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for index, mount in enumerate(spec.container.mounts):
+        if not mount.target.startswith("/"):
+            yield error(
+                "container.mount-relative",
+                f"the mount target `{mount.target}` is no absolute path",
+                fix=f"write `/{mount.target}`",
+                path=f"container.mounts[{index}].target",
+            )
+    targets = Counter(PurePosixPath(mount.target) for mount in plan.container.mounts)
+    for target, count in targets.items():
+        if count > 1:
+            yield error(
+                "container.mount-duplicate",
+                f"{count} mounts have the target `{target}`",
+                fix="keep one of them",
+                path="container.mounts",
+            )
+    if plan.container.runtime == "none" and any(m.source != m.target for m in plan.container.mounts):
+        yield warning(
+            "container.mounts-unused",
+            f"nothing is mounted: `{plan.cluster}` runs on bare nodes",
+            fix="use the paths of the node, or a site profile with a container runtime",
+            path="container.mounts",
+        )
+
+
+def mounts_can_be_expressed(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    runtime = plan.container.runtime
+    separators = SEPARATORS.get(runtime, "")
+    for mount in plan.container.mounts:
+        bad = sorted({char for char in mount.source + mount.target if char in separators})
+        if bad:
+            yield error(
+                "container.mount-characters",
+                f"`{runtime}` cannot mount `{mount.source}`: it contains `{bad[0]}`",
+                why=f"`{runtime}` separates its mounts by that character and knows no escape",
+                fix="rename the folder, or mount a parent of it",
+                path="container.mounts",
+            )
+    if runtime == "charliecloud" and any(mount.read_only for mount in spec.container.mounts):
+        yield warning(
+            "container.mount-writable",
+            "charliecloud makes every mount writable, as far as its files are",
+            why="ch-run knows no read-only mounts",
+            fix="rely on the files' own permissions",
+            path="container.mounts",
+        )
+
+
+def run_folders_are_visible(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """Later mounts hide earlier ones, so the last one over a path decides what the container sees there."""
+    if plan.container.runtime == "none":
+        return
+    for name, path in (("runs", plan.runs), ("node_local", plan.node_local)):
+        over = [m for m in plan.container.mounts if PurePosixPath(path).is_relative_to(m.target)]
+        if over and (over[-1].source != over[-1].target or over[-1].read_only):
+            yield error(
+                "container.mount-hides-run",
+                f"the mount at `{over[-1].target}` hides `{path}` from the container",
+                why=f"the run writes to `paths.{name}` of the site profile, under the same name inside and outside",
+                fix="choose another target, or mount the folder writable under its own name",
+                path="container.mounts",
+            )
+
+
+def workdir_is_absolute(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    workdir = plan.container.workdir
+    if workdir and not workdir.startswith("/"):
+        yield error(
+            "container.workdir",
+            f"`{workdir}` is no absolute path",
+            fix=f"write `/{workdir}`, as seen in the container",
+            path="container.workdir",
+        )
+
+
+RULES = (
+    image_is_given,
+    image_has_the_runtimes_form,
+    mounts_are_sound,
+    mounts_can_be_expressed,
+    run_folders_are_visible,
+    workdir_is_absolute,
+)

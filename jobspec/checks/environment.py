@@ -1,0 +1,97 @@
+"""Variables and texts: what must not be set, what must not be written down, what no script can carry."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from jobspec.finding import Finding, error
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.interpolate import SECRET_NAME
+from jobspec.spec.model import JobSpec
+
+RESERVED = re.compile(r"(JOBSPEC|SLURM|SBATCH|RAY_AUTH)_\w*|RAY_ADDRESS")
+
+
+def names_are_free(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for name in (*spec.container.env, *spec.secrets):
+        if RESERVED.fullmatch(name):
+            yield error(
+                "env.reserved",
+                f"`{name}` is set by jobspec or the scheduler",
+                fix="remove it",
+                path=f"container.env.{name}" if name in spec.container.env else "secrets",
+            )
+
+
+def secrets_are_not_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for name, value in plan.env.items():
+        if name in plan.secrets:
+            yield error(
+                "env.secret-twice",
+                f"`{name}` is a secret and has a value in the environment as well",
+                why="the value would be written into the run directory",
+                fix=f"remove `{name}` from `container.env`",
+                path=f"container.env.{name}",
+            )
+        elif value and SECRET_NAME.search(name):
+            yield error(
+                "env.secret",
+                f"`{name}` looks like a secret, and values of the environment are written into the run directory",
+                fix=f"put `{name}` into `secrets` and export it in the shell that submits",
+                path=f"container.env.{name}",
+            )
+
+
+def texts_can_be_passed(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for path, text in _texts(plan, ""):
+        problem = _problem(text)
+        if problem:
+            yield error(
+                "value.unpassable",
+                f"`{path}` of the plan holds {problem}",
+                why="neither a file name, an argument nor a variable can hold it",
+                fix="remove it from the spec",
+            )
+
+
+def paths_can_be_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """Slurm reads no line breaks in directives, and a backslash switches off `%j` in its file names."""
+    for name, path in (("runs", plan.runs), ("node_local", plan.node_local)):
+        if re.search(r"[\n\r\\]", path):
+            yield error(
+                "paths.characters",
+                f"`paths.{name}` contains a line break or a backslash: {path!r}",
+                why="Slurm cannot write its log there",
+                fix="choose another folder in the site profile",
+            )
+
+
+def _problem(text: str) -> str:
+    if "\0" in text:
+        return "a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "a character that is not valid Unicode"
+    return ""
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _texts(getattr(value, field.name), f"{path}.{field.name}".strip("."))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(item, f"{path}.{key}")
+    elif isinstance(value, tuple | list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{path}[{index}]")
+
+
+RULES = (names_are_free, secrets_are_not_written, texts_can_be_passed, paths_can_be_written)

@@ -1,0 +1,96 @@
+"""Start, warning before the end, further attempts, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from jobspec.finding import Finding, error, warning
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+
+
+def grace_fits_time(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    grace = plan.slurm.grace_s
+    if plan.scheduler == "slurm" and plan.time_limit_s is not None and grace >= plan.time_limit_s:
+        yield error(
+            "launch.grace",
+            f"the run is told to stop {grace} s before its time limit of {plan.time_limit_s} s",
+            why="it would be told to stop before it starts",
+            fix="use a longer `resources.time` or a shorter `launch.requeue.grace`",
+            path="launch.requeue.grace" if spec.launch.requeue.grace != 300 else "resources.time",
+        )
+
+
+def requeue_goes_on(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    requeue = spec.launch.requeue
+    if requeue.max_attempts == 1:
+        return
+    if plan.scheduler == "local":
+        yield warning(
+            "launch.requeue-local",
+            "a run on this machine is not requeued",
+            fix="remove `launch.requeue.max_attempts`, or use a site profile with `scheduler: slurm`",
+            path="launch.requeue.max_attempts",
+        )
+        return
+    if requeue.grace == 0:
+        yield warning(
+            "launch.requeue-no-grace",
+            "with `grace: 0` the time limit ends a run without warning and without a further attempt",
+            fix="give the run time to save, such as `grace: 300`",
+            path="launch.requeue.grace",
+        )
+    if not plan.checkpoint_dir or spec.checkpoint.resume == "never":
+        yield warning(
+            "launch.requeue-anew",
+            "every further attempt starts training from the beginning",
+            why="`checkpoint.resume` is `never`" if plan.checkpoint_dir else "`checkpoint.dir` is not set",
+            fix="set `checkpoint.dir` and `checkpoint.every`, and `resume: auto`",
+            path="checkpoint",
+        )
+
+
+def checkpoint_is_shared(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.scheduler == "local" or not plan.checkpoint_dir:
+        return
+    folder = PurePosixPath(plan.checkpoint_dir)
+    for local in (plan.node_local, "/tmp", "/dev/shm", "/run", "/var/tmp"):
+        if folder.is_relative_to(local) and not folder.is_relative_to(plan.runs):
+            yield error(
+                "checkpoint.node-local",
+                f"`{folder}` lies below `{local}`, which each node has for itself",
+                why="the next attempt may start on other nodes and would not find it",
+                fix="use a folder on shared storage, such as `${cluster:runs}/ckpt/NAME`",
+                path="checkpoint.dir",
+            )
+            return
+
+
+def has_commands(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if not plan.commands and not plan.hold and plan.mode != "upstream":
+        yield error(
+            "launch.no-command",
+            f"`{plan.framework}` gives nothing to run for this spec",
+            fix="set `train`, or `launch: {hold: true}` for an idle cluster",
+            path="train",
+        )
+
+
+def names_are_unique(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    for key, names in (
+        ("repos", [repo.name for repo in plan.repos]),
+        ("data", [item.env for item in plan.stage if item.kind == "dataset"]),
+        ("train", [command.name for command in plan.commands]),
+    ):
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            yield error(
+                f"{key}.duplicate",
+                f"`{name}` stands for more than one of `{key}`",
+                fix="rename one",
+                path=key,
+            )
+
+
+RULES = (grace_fits_time, requeue_goes_on, checkpoint_is_shared, has_commands, names_are_unique)

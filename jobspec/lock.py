@@ -1,0 +1,134 @@
+"""`spec.lock.yaml`: a valid spec in which everything that could move is pinned.
+
+Made from a resolution alone, without clock or run id, so that resolving a lock gives the same lock.
+What a spec's own keys cannot say stands below `lock`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import jobspec
+from jobspec.provenance import image_digest
+from jobspec.spec.dump import dump_spec
+from jobspec.spec.interpolate import escape_data
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan, StagePlan
+    from jobspec.resolve import Resolved
+    from jobspec.spec.cluster_model import ClusterProfile
+
+
+def lock_text(resolved: Resolved) -> str:
+    """The lock as YAML. Raises: ValueError without a plan; JobspecError for a value that YAML cannot hold."""
+    return HEAD + dump_spec(lock_data(resolved))
+
+
+HEAD = (
+    "# Written by jobspec: the spec of this run with everything pinned. `jobspec submit` takes it as it is.\n"
+)
+
+
+def lock_data(resolved: Resolved) -> dict[str, Any]:
+    """The lock as plain data, keys in the spec's order."""
+    plan = resolved.plan
+    if plan is None:
+        raise ValueError("a spec with errors cannot be locked")
+    data: dict[str, Any] = {k: v for k, v in resolved.loaded.data.items() if k != "lock"}
+    data["cluster"] = plan.cluster
+    data["coverage"] = {**data.get("coverage", {}), "level": plan.expect.level}
+    data["resources"] = {**data.get("resources", {}), **_resources(plan)}
+    data["container"] = {**data.get("container", {}), **_container(plan, data)}
+    if plan.hf_home:
+        data["hf_cache"] = {**data.get("hf_cache", {}), "home": plan.hf_home}
+    if plan.checkpoint_dir:
+        data["checkpoint"] = {**data.get("checkpoint", {}), "dir": plan.checkpoint_dir}
+    if plan.repos:
+        data["repos"] = [
+            _repo(item, repo.plan) for item, repo in zip(data["repos"], resolved.repos, strict=True)
+        ]
+    _pin_stage(data, plan)
+    data = escape_data({key: value for key, value in data.items() if value not in ({}, [])})
+    data["lock"] = escape_data(_facts(resolved, plan))
+    return data
+
+
+def _resources(plan: Plan) -> dict[str, Any]:
+    wanted = {"nodes": plan.nodes, "gpus_per_node": plan.gpus_per_node}
+    if plan.scheduler == "slurm":
+        wanted["exclusive"] = plan.slurm.exclusive
+        if plan.slurm.cpus_per_task:
+            wanted["cpus_per_node"] = plan.slurm.cpus_per_task
+    return wanted
+
+
+def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
+    pinned: dict[str, Any] = {"python": plan.container.python}
+    if plan.container.image:
+        pinned["image"] = plan.container.image
+    mounts = data.get("container", {}).get("mounts")
+    if mounts:
+        sources = [mount.source for mount in plan.container.mounts]
+        pinned["mounts"] = [
+            {**mount, "source": source} for mount, source in zip(mounts, sources, strict=False)
+        ]
+    return pinned
+
+
+def _repo(item: Mapping[str, Any], plan: Any) -> dict[str, Any]:
+    pinned = dict(item)
+    if "path" in pinned:
+        pinned["path"] = plan.path
+    if plan.commit:
+        pinned["ref"] = plan.commit
+    return pinned
+
+
+def _pin_stage(data: dict[str, Any], plan: Plan) -> None:
+    """Models and data sets by id get the commit that was found; by path, the absolute path of the snapshot."""
+    staged = {(item.kind, item.name): item for item in plan.stage}
+    if "model" in data:
+        data["model"] = _pinned(data["model"], "id", "path", staged.get(("model", "model")))
+    if "data" in data:
+        data["data"] = [
+            _pinned(item, "source", "source", staged.get(("dataset", item["name"]))) for item in data["data"]
+        ]
+
+
+def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None) -> dict[str, Any]:
+    if found is None:
+        return dict(item)
+    if found.repo_id and item.get(by_id) == found.repo_id:
+        return {**item, "revision": found.revision}
+    where = f"{found.source}/snapshots/{found.revision}" if found.layout == "hf" else found.source
+    return {**item, by_path: where}
+
+
+def _facts(resolved: Resolved, plan: Plan) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "jobspec": jobspec.__version__,
+        "cluster_sha256": profile_digest(resolved.cluster.profile),
+    }
+    digest = image_digest(plan.container.image)
+    if digest:
+        facts["image"] = digest
+    repos = {repo.plan.name: _repo_facts(repo) for repo in resolved.repos}
+    if repos:
+        facts["repos"] = repos
+    return facts
+
+
+def _repo_facts(repo: Any) -> dict[str, Any]:
+    facts = {"commit": repo.plan.commit, "url": repo.plan.url, "dirty": repo.plan.dirty}
+    if repo.patch:
+        facts |= {"patch": repo.patch, "patch_sha256": repo.state.diff_sha256}
+    return {key: value for key, value in facts.items() if value not in ("", False)}
+
+
+def profile_digest(profile: ClusterProfile) -> str:
+    """Identifies a site profile by its values; its file's comments and order do not matter."""
+    return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()

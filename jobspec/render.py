@@ -1,0 +1,387 @@
+"""Plan -> the files of a run directory, through `templates/`.
+
+Pure but for `write_run`, `check_scripts` and `build_runtime`. Every `{{ value }}` of a template is
+quoted for the shell by the environment's `finalize` hook, so a template cannot forget it; only the
+filters below make text that passes as it is, each for one place of the script's grammar.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import random
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
+
+from jobspec.containers import STEP_NAMES, StepPrefix, step_prefix
+from jobspec.finding import Finding, error, fail
+from jobspec.plan import CommandPlan, Plan, to_json
+
+if TYPE_CHECKING:
+    from jobspec.resolve import Resolved
+
+STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": "ray.sub"}
+CHECK_TIMEOUT_S = 60.0
+RUN_ID_TIME = "%Y%m%d-%H%M%S"
+
+# Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
+# The agent still gives them to the driver, from plan.json.
+HOST_NAMES = re.compile(
+    r"PATH|HOME|USER|SHELL|PWD|OLDPWD|IFS|ENV|PS\d|UID|EUID|PPID|GROUPS|SHELLOPTS|RANDOM|SECONDS|LINENO|FUNCNAME|DIRSTACK"
+    r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
+)
+
+
+class Quoted(str):
+    """Text that a filter has made safe for its place; `finalize` lets it pass."""
+
+    __slots__ = ()
+
+
+def quote(value: object) -> Quoted:
+    """One shell word. Raises: TypeError for anything but text and numbers, ValueError for NUL."""
+    if isinstance(value, Quoted):
+        return value
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, StrictUndefined):
+            str(value)  # raises jinja2's own error, which names the variable
+        raise TypeError(f"a template printed {type(value).__name__}, which is no shell word")
+    text = str(value)
+    if "\0" in text:
+        raise ValueError("a NUL character cannot be passed to a command")
+    return Quoted(shlex.quote(text))
+
+
+def words(values: Iterable[object]) -> Quoted:
+    """Several shell words."""
+    return Quoted(" ".join(quote(value) for value in values))
+
+
+def directive(value: object) -> Quoted:
+    r"""One word of an `#SBATCH` line.
+
+    sbatch splits the line itself: blanks separate outside quotes only, a backslash escapes inside either
+    kind of quote, `#` outside quotes ends the line, and `hetjob` and `packjob` are blanked anywhere.
+    Raises: ValueError for a line break or NUL, which no quoting can express.
+    Source: sbatch(1) and Slurm 22.05.8; tests/render/test_directives.py asks the real sbatch.
+    """
+    text = str(value)
+    if re.search(r"[\0\n\r]", text):
+        raise ValueError(f"{text!r} has a line break and cannot stand in an #SBATCH line")
+    if re.fullmatch(r"[A-Za-z0-9_./:=,%@+-]+", text) and not re.search("hetjob|packjob", text, re.IGNORECASE):
+        return Quoted(text)
+    escaped = re.sub(r'([\\"])', r"\\\1", text)
+    return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda found: found[0] + "\\", escaped) + '"')
+
+
+def comment(value: object) -> Quoted:
+    """Text inside a `#` comment: one line of it."""
+    return Quoted(re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", str(value)))
+
+
+def verbatim(lines: Iterable[str]) -> Quoted:
+    """Shell code as the site profile's author wrote it."""
+    return Quoted("\n".join(lines))
+
+
+class _PackagedTemplates(BaseLoader):
+    """Templates of the `jobspec.templates` package; works from wheels and editable installs alike."""
+
+    def get_source(self, environment: Environment, template: str) -> tuple[str, None, None]:
+        source = resources.files("jobspec.templates") / template
+        if not source.is_file():
+            raise TemplateNotFound(template)
+        return source.read_text(encoding="utf-8"), None, None
+
+
+@functools.cache
+def environment() -> Environment:
+    made = Environment(
+        loader=_PackagedTemplates(),
+        undefined=StrictUndefined,
+        finalize=quote,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+        autoescape=False,
+    )
+    made.filters.update(words=words, directive=directive, comment=comment, verbatim=verbatim)
+    return made
+
+
+def new_run_id(now: datetime, source: random.Random | None = None) -> str:
+    """`20261128-010203-ab12cd`: sorts by time, unique without a register."""
+    tail = f"{source.getrandbits(24):06x}" if source else secrets.token_hex(3)
+    return f"{now.strftime(RUN_ID_TIME)}-{tail}"
+
+
+def render(resolved: Resolved, run_id: str, run_dir: str, runtime: str = "") -> dict[str, bytes]:
+    """The run directory's files, but for `runtime.pyz`: relative name -> content.
+
+    `runtime` is where runtime.pyz will lie, by default in the run directory itself.
+    Raises: JobspecError when the spec's errors left no plan, or a value cannot stand in a script.
+    """
+    plan = resolved.plan
+    if plan is None:
+        raise fail(
+            "render.no-plan",
+            "the spec has errors, so there is nothing to render",
+            fix="see `jobspec validate`",
+        )
+    from jobspec.lock import lock_text
+
+    try:
+        scripts = _scripts(plan, resolved.hooks, run_id, run_dir, runtime or f"{run_dir}/runtime.pyz")
+    except ValueError as cause:
+        raise fail("render.value", str(cause), fix="change the value") from cause
+    files = {name: text.encode("utf-8", "surrogateescape") for name, text in scripts.items()}
+    files["plan.json"] = to_json(plan).encode()
+    files["spec.yaml"] = resolved.loaded.text.encode()
+    files["spec.lock.yaml"] = lock_text(resolved).encode()
+    files.update({repo.patch: repo.state.diff for repo in resolved.repos if repo.patch})
+    return dict(sorted(files.items()))
+
+
+def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
+    slurm = plan.scheduler == "slurm"
+    step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
+    env = _host_env(plan)
+    names = (*(name for name, _ in env), *plan.secrets)
+    prefix = step_prefix(plan.container, f"jobspec-{run_id}", names, plan.gpus_per_node)
+    values = {
+        "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
+        "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",
+        "run_dir": run_dir,
+        "slurm": slurm,
+        "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
+        "requeue_max": plan.slurm.requeue_max if slurm else 0,
+        "hooks": tuple(hooks),
+        "folders": _node_folders(plan),
+        "each_node": _each_node(plan) if slurm else (),
+        "cleanup": _cleanup(plan, run_id),
+        "step_script": step_script,
+        "env": env,
+        "env_stdin": prefix.env_stdin,
+        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.secrets),
+        "srun": (*_srun_flags(plan), *prefix.flags),
+        "command": (*prefix.words, plan.container.python, runtime, "node", "--run-dir", run_dir),
+    }
+    files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
+    files["driver.sh"] = _template(
+        "driver.sh", {"env": sorted(plan.env.items()), "commands": [_command(c) for c in plan.commands]}
+    )
+    files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, runtime))
+    return files
+
+
+def _template(name: str, values: Mapping[str, Any]) -> str:
+    return environment().get_template(f"{name}.j2").render(values)
+
+
+def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
+    """What follows `#SBATCH`, one option each, unquoted."""
+    slurm = plan.slurm
+    yield f"--job-name={plan.name}"
+    folder = run_dir.replace("%", "%%")  # `%` starts a pattern in Slurm's file names
+    yield f"--output={folder}/points/%a/job-%A_%a.log" if array else f"--output={folder}/job-%j.log"
+    yield "--open-mode=append"
+    yield f"--chdir={run_dir}"
+    for flag, value in (("account", slurm.account), ("partition", slurm.partition), ("qos", slurm.qos)):
+        if value:
+            yield f"--{flag}={value}"
+    yield f"--nodes={plan.nodes}"
+    yield "--ntasks-per-node=1"
+    yield from _resource_directives(plan)
+    yield "--requeue" if slurm.requeue_max else "--no-requeue"
+    if slurm.grace_s:
+        yield f"--signal=B:USR1@{slurm.grace_s}"
+    # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.
+    yield f"--export={','.join(plan.secrets) or 'NIL'}"
+    if slurm.array:
+        yield f"--array={slurm.array}"
+    yield from slurm.extra_sbatch
+
+
+def _resource_directives(plan: Plan) -> Iterator[str]:
+    slurm = plan.slurm
+    if slurm.time:
+        yield f"--time={slurm.time}"
+    if slurm.exclusive:
+        yield "--exclusive"
+    if plan.gpus_per_node and slurm.gpus == "gres":
+        yield f"--gres=gpu:{plan.gpus_per_node}"
+    if plan.gpus_per_node and slurm.gpus == "gpus-per-node":
+        yield f"--gpus-per-node={plan.gpus_per_node}"
+    if slurm.cpus_per_task:
+        yield f"--cpus-per-task={slurm.cpus_per_task}"
+    if slurm.memory or slurm.exclusive:
+        yield f"--mem={slurm.memory or 0}"  # 0: all that the node has
+
+
+def _srun_flags(plan: Plan) -> tuple[str, ...]:
+    """The one step's options. `--cpu-bind=none`: one task per node must not be pinned to one core."""
+    flags = ["--export=ALL", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1"]
+    flags += ["--kill-on-bad-exit=1", "--cpu-bind=none", f"--mpi={plan.slurm.mpi or 'none'}"]
+    if plan.slurm.cpus_per_task:
+        flags.append(f"--cpus-per-task={plan.slurm.cpus_per_task}")
+    return tuple(flags)
+
+
+def _each_node(plan: Plan) -> tuple[str, ...]:
+    return ("srun", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", "--mpi=none")
+
+
+def _node_folders(plan: Plan) -> tuple[str, ...]:
+    if plan.container.runtime == "none":
+        return ()
+    return tuple(mount.source for mount in plan.container.mounts if mount.source == plan.node_local)
+
+
+def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
+    return (
+        ("enroot", "remove", "--force", f"pyxis_jobspec-{run_id}")
+        if plan.container.runtime == "pyxis"
+        else ()
+    )
+
+
+def _host_env(plan: Plan) -> list[tuple[str, str]]:
+    return [(k, v) for k, v in sorted(plan.container.env.items()) if not HOST_NAMES.fullmatch(k)]
+
+
+def _command(command: CommandPlan) -> dict[str, Any]:
+    argv = ("bash", "-eo", "pipefail", "-c", *command.argv) if command.shell else command.argv
+    env = sorted(command.env.items())
+    return {"name": command.name, "on": command.on, "cwd": command.cwd, "env": env, "words": argv}
+
+
+def _attach(plan: Plan, prefix: StepPrefix, run_id: str, runtime: str) -> dict[str, Any]:
+    """Pyxis joins the step's own container; the others start a second one with the same mounts."""
+    flags = prefix.flags
+    if plan.container.runtime == "pyxis":
+        flags = (f"--container-name=jobspec-{run_id}:exec",)
+    words_before = () if prefix.env_stdin else prefix.words
+    command = (*words_before, plan.container.python, runtime, "exec", "--")
+    return {"srun": flags, "command": command}
+
+
+def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
+    """What bash, and shellcheck where it is installed, say about the rendered scripts.
+
+    A missing bash is a finding; a missing shellcheck is not.
+    """
+    scripts = {name: text for name, text in files.items() if name.endswith((".sh", ".sub", ".sbatch"))}
+    if not scripts:
+        return ()
+    bash = shutil.which("bash")
+    if bash is None:
+        return (error("render.no-bash", "`bash` is not installed", fix="install bash"),)
+    findings = []
+    for name, text in scripts.items():
+        done = _checker((bash, "-n"), text)
+        if done.returncode != 0:
+            findings.append(_script_finding("render.bash", name, done.stderr))
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck and not findings:
+        findings += _shellcheck(shellcheck, scripts)
+    return tuple(findings)
+
+
+def _shellcheck(shellcheck: str, scripts: Mapping[str, bytes]) -> Iterator[Finding]:
+    """One process for all scripts: starting it costs more than reading them."""
+    with tempfile.TemporaryDirectory(prefix="jobspec-") as folder:
+        paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
+        for path, name in paths.items():
+            Path(path).write_bytes(scripts[name])
+        done = _checker((shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths))
+    for path, name in paths.items():
+        said = b"\n".join(line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":"))
+        if said:
+            yield _script_finding("render.shellcheck", name, said.replace(path.encode(), name.encode()))
+
+
+def _checker(argv: Sequence[str], text: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(argv, input=text, capture_output=True, timeout=CHECK_TIMEOUT_S, check=False)
+
+
+def _script_finding(rule: str, name: str, output: bytes) -> Finding:
+    text = output.decode(errors="replace").strip()
+    return error(
+        rule,
+        f"`{name}` does not pass: {text.splitlines()[0] if text else 'no message'}",
+        why=text[-400:],
+        fix="look at `hooks.setup` of the site profile; anything else is a bug in jobspec: please report it",
+        file=name,
+    )
+
+
+def build_runtime() -> bytes:
+    """`runtime.pyz`: the agent as one file for Python 3.9 or newer; the same sources give the same bytes."""
+    package = resources.files("jobspec")
+    files = {
+        f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
+        for name in ("__init__", "finding", "plan")
+    }
+    for name, source in _modules(resources.files("jobspec.runtime")):
+        files[f"jobspec/runtime/{name}"] = source
+    files["__main__.py"] = (
+        b"import sys\nfrom jobspec.runtime.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+    return b"#!/usr/bin/env python3\n" + stream.getvalue()
+
+
+def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir() and item.name != "__pycache__":
+            yield from _modules(item, f"{prefix}{item.name}/")
+        elif item.name.endswith(".py"):
+            yield prefix + item.name, item.read_bytes()
+
+
+def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = True) -> Path:
+    """Write a whole run directory or nothing: a temporary folder beside it, then one rename.
+
+    Raises: JobspecError when the directory already exists or cannot be written.
+    """
+    target = Path(run_dir)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    content = dict(files)
+    if runtime:
+        content["runtime.pyz"] = build_runtime()
+    try:
+        if target.exists():
+            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
+        for name, data in content.items():
+            path = scratch / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        scratch.rename(target)
+    except OSError as cause:
+        raise fail(
+            "run.write", f"cannot write `{target}`: {cause.strerror}", fix="check `paths.runs`"
+        ) from cause
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target

@@ -1,0 +1,409 @@
+"""Spec + site profile + framework -> Plan.
+
+Reads the states of checkouts and the names in a Hugging Face cache; writes nothing, submits nothing.
+Problems of the user's input become findings. The Plan is missing only where an error leaves nothing
+sensible to plan; the rules over a finished plan live in `jobspec.checks`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jobspec.checks import check, check_secrets
+from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import allow as allow_rules
+from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
+from jobspec.plan import (
+    CollectPlan,
+    ContainerPlan,
+    ExpectPlan,
+    HelpersPlan,
+    ImportProof,
+    LearningPlan,
+    Mount,
+    Plan,
+    RayPlan,
+    SlurmPlan,
+)
+from jobspec.sources import RepoSource, missing_sources, read_repos, stage_plans
+from jobspec.spec.paths import Origin
+from jobspec.spec.text import did_you_mean, one_of
+from jobspec.units import parse_bytes, parse_time, slurm_time
+
+if TYPE_CHECKING:
+    from jobspec.cluster import LoadedCluster
+    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.load import LoadedSpec
+    from jobspec.spec.model import JobSpec
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A spec with everything around it looked up. `plan` is None when errors left nothing to plan.
+
+    `loaded` and `spec` are interpolated; `repos` carries the git states that the plan was made from.
+    """
+
+    plan: Plan | None
+    findings: tuple[Finding, ...]
+    origins: Mapping[str, Origin]
+    spec: JobSpec
+    loaded: LoadedSpec
+    cluster: LoadedCluster
+    level: Level | None = None
+    repos: tuple[RepoSource, ...] = ()
+    gpus_per_node: int = 0
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        return self.cluster.profile.hooks.setup
+
+
+@dataclass
+class _Work:
+    """What one resolution collects on its way."""
+
+    spec: JobSpec
+    profile: ClusterProfile
+    base: Path
+    env: Mapping[str, str]
+    findings: list[Finding] = field(default_factory=list)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def default(self, path: str, kind: str, where: str = "") -> None:
+        self.origins.setdefault(path, Origin(kind, where))  # type: ignore[arg-type]
+
+
+def resolve(
+    loaded: LoadedSpec,
+    cluster: LoadedCluster,
+    *,
+    level: str | None = None,
+    allow: Sequence[str] = (),
+    fetch: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> Resolved:
+    """The Plan of a spec on a cluster, with every finding about it.
+
+    `level` overrides `coverage.level`; rules named in `allow` become warnings; `fetch` clones
+    repositories that are named by URL alone. Raises: JobspecError when git cannot be asked.
+    """
+    environ = os.environ if env is None else env
+    profile = absolute_profile(cluster.profile, environ)
+    try:
+        loaded = _interpolated(loaded, profile)
+    except JobspecError as problem:
+        return Resolved(None, tuple(problem.findings), loaded.origins, loaded.spec, loaded, cluster)
+    work = _Work(
+        loaded.spec, profile, loaded.path.parent.absolute(), environ, [*cluster.findings, *loaded.findings]
+    )
+    work.origins.update(loaded.origins)
+    cluster = replace(cluster, profile=profile)
+    found = _plan(work, level, fetch)
+    findings = [*work.findings]
+    if found.plan is not None:
+        findings += check(found.plan, loaded.spec, profile)
+        findings += [*check_secrets(found.plan.secrets, environ), *missing_sources(found.plan)]
+    placed = tuple(_placed(finding, loaded) for finding in dict.fromkeys(findings))
+    return Resolved(
+        found.plan,
+        allow_rules(placed, allow),
+        work.origins,
+        loaded.spec,
+        loaded,
+        cluster,
+        found.level,
+        found.repos,
+        found.gpus,
+    )
+
+
+def _interpolated(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSpec:
+    from jobspec.spec.load import interpolate_cluster
+
+    return interpolate_cluster(loaded, profile)
+
+
+def absolute_profile(profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
+    """The profile with `~` and `${user}` expanded and its folders absolute, `./runs` below the current one.
+
+    So `${cluster:runs}` means the same folder wherever the spec lies.
+    """
+
+    def folder(value: str | None) -> str | None:
+        return None if value is None else os.path.abspath(_home(value, env))  # noqa: PTH100 - text in, text out
+
+    paths = profile.paths
+    return msgspec.structs.replace(
+        profile,
+        paths=msgspec.structs.replace(
+            paths,
+            runs=folder(paths.runs),
+            hf_home=folder(paths.hf_home),
+            scratch=folder(paths.scratch),
+            node_local=folder(paths.node_local),
+        ),
+    )
+
+
+def _home(value: str, env: Mapping[str, str]) -> str:
+    user = env.get("USER") or getpass.getuser()
+    return os.path.expanduser(value.replace("${user}", user))  # noqa: PTH111 - may stay relative
+
+
+@dataclass(frozen=True)
+class _Found:
+    plan: Plan | None
+    level: Level | None = None
+    repos: tuple[RepoSource, ...] = ()
+    gpus: int = 0
+
+
+def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
+    framework = _framework(work)
+    level = _level(work, framework, wanted_level) if framework else None
+    gpus = _gpus_per_node(work)
+    repos, findings = read_repos(work.spec, work.base, work.profile.paths.runs, fetch)
+    work.findings += findings
+    if framework is None or level is None:
+        return _Found(None, level, repos, gpus)
+    context = Context(
+        work.spec, work.profile, level, gpus, {repo.plan.name: repo.plan.path for repo in repos}
+    )
+    problems = list(framework.validate(context))
+    work.findings += problems
+    if any(problem.is_error for problem in problems):
+        return _Found(None, level, repos, gpus)
+    plan = _assemble(work, framework.plan(context), level, gpus, repos)
+    return _Found(plan, level, repos, gpus)
+
+
+def _framework(work: _Work) -> Framework | None:
+    from jobspec import frameworks
+
+    try:
+        return frameworks.get(work.spec.framework)
+    except JobspecError as problem:
+        work.findings += [replace(finding, path=finding.path or "framework") for finding in problem.findings]
+        return None
+
+
+def _level(work: _Work, framework: Framework, wanted: str | None) -> Level | None:
+    asked = work.spec.coverage.level if wanted is None else wanted
+    for level in framework.levels:
+        if str(asked) in (level.name, str(level.number)):
+            return level
+    names = [level.name for level in framework.levels]
+    work.findings.append(
+        error(
+            "coverage.level-unknown",
+            f"`{framework.name}` has no level `{asked}`",
+            why=f"its levels are {', '.join(f'`{one.name}` ({one.number})' for one in framework.levels)}",
+            fix=did_you_mean(str(asked), names) or f"use {one_of(names)}",
+            path="coverage.level",
+        )
+    )
+    return None
+
+
+def _gpus_per_node(work: _Work) -> int:
+    asked = work.spec.resources.gpus_per_node
+    if asked is not None:
+        return asked
+    work.default("resources.gpus_per_node", "cluster", work.profile.name)
+    return 0 if work.profile.scheduler == "local" else work.profile.node.gpus
+
+
+def _assemble(
+    work: _Work, chosen: FrameworkPlan, level: Level, gpus: int, repos: tuple[RepoSource, ...]
+) -> Plan:
+    spec, profile = work.spec, work.profile
+    hf_home = _hf_home(work)
+    stage, findings = stage_plans(spec, work.base, hf_home)
+    work.findings += findings
+    checkpoint = _folder(work, spec.checkpoint.dir) if spec.checkpoint.dir else ""
+    container_env = {**profile.env, **spec.container.env}
+    plan = Plan(
+        name=spec.name,
+        framework=spec.framework,
+        cluster=profile.name,
+        scheduler=profile.scheduler,
+        mode=spec.launch.mode,
+        nodes=spec.resources.nodes,
+        gpus_per_node=gpus,
+        container=_container(work, container_env),
+        env=dict(sorted({**chosen.env, **container_env}.items())),
+        secrets=spec.secrets,
+        repos=tuple(repo.plan for repo in repos),
+        proofs=tuple(ImportProof(r.prove, r.plan.path, r.plan.name) for r in repos if r.prove),
+        stage=(*stage, *chosen.stage),
+        helpers=_helpers(work, repos),
+        ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
+        commands=chosen.commands,
+        collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
+        slurm=_slurm(work),
+        expect=_expect(spec, chosen.expect, level),
+        runs=str(profile.paths.runs),
+        node_local=profile.paths.node_local,
+        hf_home=hf_home,
+        offline=spec.hf_cache.offline,
+        interface=profile.network.interface or "",
+        subnet=profile.network.subnet or "",
+        checkpoint_dir=checkpoint,
+        hold=spec.launch.hold,
+        time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
+    )
+    return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))
+
+
+def _folder(work: _Work, value: str) -> str:
+    """An absolute path; a relative one counts from the spec's folder."""
+    return os.path.normpath(work.base / _home(value, work.env))
+
+
+def _hf_home(work: _Work) -> str:
+    if work.spec.hf_cache.home:
+        return _folder(work, work.spec.hf_cache.home)
+    if work.profile.paths.hf_home:
+        work.default("hf_cache.home", "cluster", work.profile.name)
+        return work.profile.paths.hf_home
+    if work.profile.scheduler != "local":
+        return ""
+    work.default("hf_cache.home", "env" if work.env.get("HF_HOME") else "default", "HF_HOME")
+    return os.path.abspath(_home(work.env.get("HF_HOME") or "~/.cache/huggingface", work.env))  # noqa: PTH100
+
+
+def _container(work: _Work, env: Mapping[str, str]) -> ContainerPlan:
+    spec, site = work.spec.container, work.profile.container
+    bare = site.runtime == "none"
+    own = work.profile.scheduler == "local" and bare
+    if spec.python is None:
+        work.default("container.python", "default", "this interpreter" if own else "")
+    return ContainerPlan(
+        runtime=site.runtime,
+        image="" if bare else _image(work, spec.image or ""),
+        python=spec.python or (sys.executable if own else "python3"),
+        mounts=tuple(Mount(_folder(work, m.source), m.target, m.read_only) for m in spec.mounts),
+        env=dict(sorted(env.items())),
+        workdir=spec.workdir or "",
+        mount_home=site.mount_home,
+        remap_root=site.remap_root,
+    )
+
+
+def _image(work: _Work, image: str) -> str:
+    """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
+
+    Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127), so a file's path is always absolute.
+    """
+    is_path = image.startswith(("/", "./", "../", "~")) or image.endswith(
+        (".sqsh", ".sqfs", ".squashfs", ".sif")
+    )
+    cached = Path(work.profile.container.image_cache or "/nonexistent") / image
+    if is_path and not image.startswith(("/", ".", "~")) and cached.is_file():
+        return str(cached)
+    return _folder(work, image) if is_path or (image and (work.base / image).is_dir()) else image
+
+
+def mounts_for(plan: Plan) -> tuple[Mount, ...]:
+    """The spec's mounts, and identity mounts of every folder that the run needs and they do not cover."""
+    container = plan.container
+    if container.runtime == "none":
+        return container.mounts
+    mounts = list(container.mounts)
+    needed = [(path, False) for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir)]
+    needed += [(repo.path, False) for repo in plan.repos]  # Python writes __pycache__, drivers their outputs
+    needed += [(item.source, True) for item in plan.stage]
+    for path, read_only in needed:
+        if path and not any(covers(mount, path, read_only) for mount in mounts):
+            mounts.append(Mount(path, path, read_only))
+    return tuple(mounts)
+
+
+def covers(mount: Mount, path: str, read_only: bool) -> bool:
+    """Whether `mount` shows the host's `path` under the same name, writable unless `read_only`."""
+    same_name = mount.source == mount.target
+    return same_name and (read_only or not mount.read_only) and Path(path).is_relative_to(mount.target)
+
+
+def _helpers(work: _Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:
+    wanted = work.spec.mcore_helpers
+    if wanted is None:
+        return None
+    if wanted.repo is None and wanted.package is not None:
+        return HelpersPlan(package=wanted.package)
+    paths = {repo.plan.name: repo.plan.path for repo in repos}
+    if wanted.repo in paths and wanted.package is None:
+        return HelpersPlan(source=os.path.normpath(Path(paths[wanted.repo]) / wanted.subdir))
+    if wanted.repo is None or wanted.package is not None:
+        what, fix = "`mcore_helpers` needs exactly one of `repo` and `package`", "keep one of the two"
+    else:
+        what = f"`mcore_helpers.repo` is `{wanted.repo}`, which `repos` does not have"
+        fix = did_you_mean(wanted.repo, paths) or f"use {one_of(paths)}"
+    work.findings.append(error("helpers.source", what, fix=fix, path="mcore_helpers"))
+    return None
+
+
+def _ray(work: _Work, gpus: int) -> RayPlan:
+    ports = work.profile.network.ray_ports
+    return RayPlan(
+        port=ports.head,
+        port_min=ports.worker_min,
+        port_max=ports.worker_max,
+        num_cpus=work.spec.resources.cpus_per_node or work.profile.node.cpus,
+        num_gpus=gpus,
+        join_timeout_s=float(work.spec.launch.join_timeout),
+    )
+
+
+def _slurm(work: _Work) -> SlurmPlan:
+    site, asked, requeue = work.profile.slurm, work.spec.resources, work.spec.launch.requeue
+    if work.profile.scheduler == "local":
+        return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
+    return SlurmPlan(
+        account=site.account or "",
+        partition=site.partition or "",
+        qos=site.qos or "",
+        time=slurm_time(parse_time(asked.time)) if asked.time else "",
+        gpus=site.gpus,
+        exclusive=asked.nodes > 1 if asked.exclusive is None else asked.exclusive,
+        memory=asked.memory or "",
+        cpus_per_task=asked.cpus_per_node or work.profile.node.cpus,
+        mpi=site.mpi or "",
+        extra_sbatch=site.extra_sbatch,
+        requeue_max=requeue.max_attempts - 1,
+        grace_s=requeue.grace,
+    )
+
+
+def _expect(spec: JobSpec, chosen: ExpectPlan, level: Level) -> ExpectPlan:
+    """The framework's expectations with the spec's own on top."""
+    learning = spec.metrics.learning
+    return replace(
+        chosen,
+        level=level.name,
+        variants=spec.coverage.variants or chosen.variants,
+        steps=chosen.steps or spec.train.steps or 0,
+        metrics_require=tuple(dict.fromkeys((*chosen.metrics_require, *spec.metrics.require))),
+        learning=LearningPlan(learning.metric, learning.direction, learning.min_change)
+        if learning
+        else chosen.learning,
+        files=tuple(dict.fromkeys((*chosen.files, *spec.artifacts.require))),
+        limitations=tuple(dict.fromkeys((*chosen.limitations, *level.not_proved))),
+    )
+
+
+def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
+    """The finding with file, line and column when it names a key of the spec."""
+    if finding.file or not finding.path:
+        return finding
+    line, column = loaded.positions.at(finding.path)
+    return finding.at(str(loaded.path), line, column)

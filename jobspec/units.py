@@ -1,0 +1,41 @@
+"""Times and sizes as people and Slurm write them."""
+
+from __future__ import annotations
+
+import re
+
+_BYTES = {"": 1024**2, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+
+
+def parse_time(text: str) -> int:
+    """Seconds of a Slurm time: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
+
+    Raises: ValueError for anything else. Source: sbatch(1), `--time`.
+    """
+    if not re.fullmatch(r"(\d+-)?\d+(:\d{1,2}){0,2}", text):
+        raise ValueError(f"`{text}` is no time: write D-HH:MM:SS, HH:MM:SS, MM:SS or minutes")
+    days, dash, rest = text.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, seconds = parts
+    else:
+        hours, (minutes, seconds) = 0, (*parts, 0)[:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def slurm_time(seconds: int) -> str:
+    """Slurm's own notation, D-HH:MM:SS."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day}-{hour:02}:{minute:02}:{second:02}"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of `500M`, `2G`, `64` (mebibytes, as in Slurm). Raises: ValueError for anything else."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if not found:
+        raise ValueError(f"`{text}` is no size: write a number and K, M, G or T")
+    return int(found[1]) * _BYTES[found[2]]
