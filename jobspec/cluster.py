@@ -1,7 +1,7 @@
 """Site profiles: where they are looked for, and how one is read.
 
-Search order, first match wins: `--cluster-file`, `$JOBSPEC_CLUSTERS` (folders and files, separated by `:`), the
-user's folder, the system's folder, the profiles shipped with jobspec. A profile's name is its file's name.
+Search order, first match wins: `--cluster-file`, `$JOBSPEC_CLUSTERS` (folders and files, separated by `:`),
+the user's folder, the system's folder, the profiles shipped with jobspec. A profile is named as its file is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.spec.cluster_model import DEFAULT_NODE_LOCAL, ClusterProfile
 from jobspec.spec.document import Document, parse_document, read_text
-from jobspec.spec.interpolate import SECRET_NAME, BadReference, map_texts
+from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
 from jobspec.spec.paths import format_path
 from jobspec.spec.text import did_you_mean, one_of
@@ -59,7 +59,7 @@ def load_cluster(
 ) -> LoadedCluster:
     """The profile called `name`, `local` without a name; `file` (`--cluster-file`) wins over all others.
 
-    Raises: JobspecError when there is none of that name, naming those there are, or with every error of the file.
+    Raises: JobspecError naming the known profiles when there is none of that name, or with all that is wrong.
     """
     if file is not None:
         return parse_cluster(read_text(file, "cluster"), file, "--cluster-file", env)
@@ -78,7 +78,7 @@ def load_cluster(
 
 
 def list_clusters(env: Mapping[str, str] = os.environ) -> list[ClusterEntry]:
-    """Every profile that a name can reach, in search order; one that is hidden by an earlier one is left out."""
+    """Every profile that a name can reach, in search order; those hidden by an earlier one are left out."""
     found: dict[str, ClusterEntry] = {}
     for origin, place in _places(env):
         for path in _profiles(place):
@@ -154,7 +154,7 @@ def _expand(document: Document, env: Mapping[str, str]) -> tuple[dict[str, Any],
             return text
         try:
             return _REFERENCE.sub(lambda match: _value(match, env, access or {}), text)
-        except BadReference as problem:
+        except BadReferenceError as problem:
             findings.append(problem.finding(path, document.positions.place))
             return text
 
@@ -167,7 +167,9 @@ def _value(match: re.Match[str], env: Mapping[str, str], access: Mapping[str, An
         return "${"
     forms = one_of(["${user}", "${home}", "${env:NAME}"])
     if not match.group(2):
-        raise BadReference("cluster.reference", f"`{match.group(0)}` is not closed", fix="close it with `}`")
+        raise BadReferenceError(
+            "cluster.reference", f"`{match.group(0)}` is not closed", fix="close it with `}`"
+        )
     remote = str(access.get("login", "here")) != "here"
     if name == "user":
         return str(access.get("user") or _user(env))
@@ -178,23 +180,23 @@ def _value(match: re.Match[str], env: Mapping[str, str], access: Mapping[str, An
                 if remote
                 else "HOME is not set"
             )
-            raise BadReference("cluster.reference", "`${home}` has no value", why, "write the path")
+            raise BadReferenceError("cluster.reference", "`${home}` has no value", why, "write the path")
         return env["HOME"]
     kind, _, variable = name.partition(":")
     if kind != "env" or not variable:
-        raise BadReference(
+        raise BadReferenceError(
             "cluster.reference",
             f"`{match.group(0)}` is none of {forms}",
             fix="write `$${` for a literal `${`",
         )
     if variable not in env:
-        raise BadReference(
+        raise BadReferenceError(
             "cluster.env",
             f"the environment variable `{variable}` is not set",
             fix=f"set it: `export {variable}=...`",
         )
     if SECRET_NAME.search(variable):
-        raise BadReference(
+        raise BadReferenceError(
             "cluster.secret",
             f"`${{env:{variable}}}` would write a secret into the run's files",
             fix="remove it",

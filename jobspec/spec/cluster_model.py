@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from jobspec.spec.model import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
 
@@ -47,9 +47,7 @@ class SiteContainer(Base, frozen=True):
 
     runtime: Annotated[
         Runtime,
-        doc(
-            "`pyxis` (srun --container-image), `oci` (srun --container), or a program that srun starts; `none`: bare nodes."
-        ),
+        doc("`pyxis` (srun --container-image), `oci` (srun --container), a program for srun, or `none`."),
     ] = "none"
     image_cache: Annotated[str | None, doc("Shared folder for imported images.", "/shared/images")] = None
     mount_home: Annotated[bool, doc("Make the user's home visible in the container.")] = False
@@ -142,5 +140,5 @@ class ClusterProfile(Base, frozen=True):
             "Environment of every run here; a spec's `container.env` wins. Values are text.",
             {"NCCL_IB_HCA": "mlx5"},
         ),
-    ] = {}
+    ] = field(default_factory=dict)
     hooks: Annotated[Hooks, doc("Bash of the site.")] = Hooks()

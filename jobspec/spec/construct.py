@@ -24,7 +24,7 @@ MAX_NODES = 200_000  # ours; far above any spec, far below what an alias bomb ex
 Pair = tuple[Node, Node, Node | None]
 
 
-class _Bomb(Exception):
+class _TooManyNodesError(Exception):
     pass
 
 
@@ -43,7 +43,7 @@ class Builder:
         """The data of a document; None, with a finding, when its aliases expand without end."""
         try:
             return self._value(node, shape, path)
-        except _Bomb:
+        except _TooManyNodesError:
             why = "anchors that refer to anchors multiply"
             self._add(
                 error,
@@ -59,7 +59,7 @@ class Builder:
     def _value(self, node: Node, shape: Shape, path: Path) -> Any:
         self._count += 1
         if self._count > MAX_NODES:
-            raise _Bomb
+            raise _TooManyNodesError
         self.values[path] = _place(node)
         if isinstance(node, ScalarNode):
             return self._scalar(node, shape, path)
@@ -79,7 +79,6 @@ class Builder:
         try:
             if isinstance(node, MappingNode):
                 return self._mapping(node, shape, path)
-            assert isinstance(node, SequenceNode)  # noqa: S101 - libyaml has three kinds of nodes
             return [self._value(item, shape.child(i) or ANY, (*path, i)) for i, item in enumerate(node.value)]
         finally:
             self._open.discard(id(node))
@@ -120,7 +119,7 @@ class Builder:
             for source in value.value if isinstance(value, SequenceNode) else [value]:
                 self._count += 1
                 if self._count > MAX_NODES:
-                    raise _Bomb
+                    raise _TooManyNodesError
                 if not isinstance(source, MappingNode):
                     self._add(
                         error,
@@ -176,15 +175,13 @@ class Builder:
         return self._text(node, shape, path) if shape.is_text else self._typed(node, shape, path)
 
     def _text(self, node: ScalarNode, shape: Shape, path: Path) -> Any:
-        """A plain scalar where text is wanted: the source text, with a warning where another tool reads a number."""
+        """A plain scalar where text is wanted: the source, with a warning where other tools read a number."""
         source: str = node.value
         if source in scalars.NULLS and "null" in shape.types:
             return None
         if source in scalars.NULLS or source in scalars.BOOLEANS:
             kind = "null" if source in scalars.NULLS else "a boolean"
-            written = f'`"{source}"`' + (
-                ', or `"1"` or `"0"`' if source in scalars.BOOLEANS else ', or `""` for empty text'
-            )
+            written = '`""` for empty text' if kind == "null" else f'`"{source}"`, `"1"` or `"0"`'
             what = f"{f'`{source}`' if source else 'nothing'} is {kind}, and text is wanted"
             self._add(
                 error,
@@ -197,7 +194,7 @@ class Builder:
             )
             return "" if kind == "null" else source
         reading = scalars.older_reading(source) or _number_reading(source)
-        if reading:
+        if reading and "enum" not in shape.node:
             why = f"without quotes, other YAML tools read {reading}"
             self._add(
                 warning,

@@ -65,7 +65,7 @@ def read_text(path: FilePath, kind: Kind) -> str:
 
 
 def decode(raw: bytes, name: str) -> str:
-    """UTF-8 text without a byte order mark. Raises: JobspecError with the position of the first wrong byte."""
+    """UTF-8 text without a byte order mark. Raises: JobspecError at the first wrong byte."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise fail("spec.encoding", "the file is UTF-16", fix="save it as UTF-8", file=name, line=1, column=1)
     try:
@@ -95,7 +95,9 @@ def parse_document(text: str, name: str, kind: Kind) -> Document:
     positions = Positions(name, builder.values, builder.keys)
     if not isinstance(data, dict):
         line, column = positions.at(())
+        if builder.findings:
+            raise JobspecError(*builder.findings)
         what = f"a {WORDS[kind]} is a mapping of keys to values"
         found = error("spec.top", what, fix="start with `version: 1`", file=name, line=line, column=column)
-        raise JobspecError(*builder.findings, found)
+        raise JobspecError(found)
     return Document(data, text, positions, tuple(builder.findings))

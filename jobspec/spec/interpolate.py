@@ -1,8 +1,8 @@
 """`${env:NAME}`, `${spec:path}` and `${cluster:key}` in the texts of a spec. Nothing else is expanded.
 
-`env` and `spec` are expanded when a spec is loaded, `cluster` once the profile is known. In between, texts stay
-in escaped form: `$${` still stands for a literal `${`, and what an environment variable brought in is escaped,
-so that no value is ever expanded twice.
+`env` and `spec` are expanded when a spec is loaded, `cluster` once the profile is known. In between, texts
+stay in escaped form: `$${` still stands for a literal `${`, and what an environment variable brought in is
+escaped, so that no value is ever expanded twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def unescape(text: str) -> str:
 
 
 def map_texts(data: Any, change: Callable[[str, Path], Any], path: Path = ()) -> Any:
-    """A copy of plain data with `change(text, path)` for each text; parts without a `$` are shared, not copied."""
+    """A copy of plain data with `change(text, path)` for each text that holds a `${`."""
     if isinstance(data, str):
         return change(data, path) if "${" in data else data
     if isinstance(data, dict):
@@ -53,7 +53,7 @@ def map_texts(data: Any, change: Callable[[str, Path], Any], path: Path = ()) ->
     return data
 
 
-class BadReference(Exception):
+class BadReferenceError(Exception):
     """A reference that cannot be expanded: what, why, fix."""
 
     def __init__(self, rule: str, what: str, why: str = "", fix: str = "") -> None:
@@ -83,7 +83,7 @@ class Expander:
     _open: list[Path] = field(default_factory=list)
 
     def run(self) -> Any:
-        """The document with its references expanded; those that cannot be stay and are named in `findings`."""
+        """The document with its references expanded; `findings` names those that cannot be."""
         if not isinstance(self.data, dict):
             return map_texts(self.data, self._text)
         # `user` is the user's own; jobspec does not read it.
@@ -95,7 +95,7 @@ class Expander:
         self._open.append(path)
         try:
             value = self._expand(text, path)
-        except BadReference as problem:
+        except BadReferenceError as problem:
             self.findings.append(problem.finding(path, self.place))
             value = text
         finally:
@@ -120,7 +120,7 @@ class Expander:
         try:
             value = scalars.resolve(unescape(text))
         except scalars.ScalarError as problem:
-            raise BadReference("spec.number", problem.what, problem.why, problem.fix) from problem
+            raise BadReferenceError("spec.number", problem.what, problem.why, problem.fix) from problem
         return text if isinstance(value, str) else value
 
     def _embedded(self, match: re.Match[str], path: Path) -> str:
@@ -134,7 +134,7 @@ class Expander:
         if isinstance(value, int | float):
             return str(value)
         what = f"`{match.group(0)}` is {shown(value)}, which cannot stand inside a text"
-        raise BadReference("spec.reference", what, fix="refer to text or to a number")
+        raise BadReferenceError("spec.reference", what, fix="refer to text or to a number")
 
     def _value(self, match: re.Match[str], path: Path) -> Any:
         kind, name = check_form(match)
@@ -146,18 +146,20 @@ class Expander:
 
     def _env(self, name: str, path: Path) -> str:
         if not _ENV_NAME.match(name):
-            raise BadReference("spec.reference", f"`{name}` is not a name of an environment variable")
+            raise BadReferenceError("spec.reference", f"`{name}` is not a name of an environment variable")
         if name in self.secrets or SECRET_NAME.search(name):
-            raise BadReference(
-                "spec.secret", f"`${{env:{name}}}` would write a secret into the run's files",
-                "a secret reaches the job by name only", f"put `{name}` into `secrets` and read the variable in the job",
-            )  # fmt: skip
+            raise BadReferenceError(
+                "spec.secret",
+                f"`${{env:{name}}}` would write a secret into the run's files",
+                "a secret reaches the job by name only",
+                f"put `{name}` into `secrets`, and read the variable in the job",
+            )
         if name not in self.env:
             fix = did_you_mean(name, self.env) or f"set it: `export {name}=...`"
-            raise BadReference("spec.env", f"the environment variable `{name}` is not set", fix=fix)
+            raise BadReferenceError("spec.env", f"the environment variable `{name}` is not set", fix=fix)
         value = self.env[name]
         if "\0" in value or not _is_unicode(value):
-            raise BadReference(
+            raise BadReferenceError(
                 "spec.env", f"the value of `{name}` is not UTF-8 text", fix="set it to plain text"
             )
         self.env_paths[path] = name
@@ -167,7 +169,7 @@ class Expander:
         try:
             wanted = parse_path(name)
         except ValueError as problem:
-            raise BadReference(
+            raise BadReferenceError(
                 "spec.reference", f"`{name}` is not a path into the spec: {problem}"
             ) from problem
         found = find_path(self.data, wanted)
@@ -175,7 +177,7 @@ class Expander:
             return self._default(wanted, name)
         if found in self._open or any(found == ancestor[: len(found)] for ancestor in self._open):
             ring = " -> ".join(format_path(path) for path in (*self._open, found))
-            raise BadReference(
+            raise BadReferenceError(
                 "spec.cycle",
                 f"`${{spec:{name}}}` refers to itself: {ring}",
                 fix="write one of the values out",
@@ -190,20 +192,22 @@ class Expander:
             shape = shape.child(part) if shape else None
         if shape is None or shape is ANY:
             fix = did_you_mean(str(path[-1]), known)
-            raise BadReference("spec.reference", f"`${{spec:{name}}}`: the spec has no `{name}`", fix=fix)
+            raise BadReferenceError(
+                "spec.reference", f"`${{spec:{name}}}`: the spec has no `{name}`", fix=fix
+            )
         if shape.default is None:
-            raise BadReference(
+            raise BadReferenceError(
                 "spec.reference", f"`${{spec:{name}}}`: `{name}` is not set", fix=f"set `{name}`"
             )
         return shape.default
 
 
 def check_form(match: re.Match[str]) -> tuple[str, str]:
-    """Kind and name of a reference. Raises: BadReference when it is not one of the three."""
+    """Kind and name of a reference. Raises: BadReferenceError when it is not one of the three."""
     inside, closing = match.group(1), match.group(2)
     literal = "write `$${` for a literal `${`"
     if not closing:
-        raise BadReference(
+        raise BadReferenceError(
             "spec.reference", f"`{match.group(0)}` is not closed", fix=f"close it with `}}`, or {literal}"
         )
     kind, colon, name = inside.partition(":")
@@ -211,7 +215,7 @@ def check_form(match: re.Match[str]) -> tuple[str, str]:
         forms = one_of(["${env:NAME}", "${spec:path}", "${cluster:key}"])
         close = did_you_mean(kind, KINDS) if colon else ""
         fix = " ".join(part for part in (close, literal) if part)
-        raise BadReference("spec.reference", f"`{match.group(0)}` is none of {forms}", fix=fix)
+        raise BadReferenceError("spec.reference", f"`{match.group(0)}` is none of {forms}", fix=fix)
     return kind, name
 
 
@@ -224,14 +228,14 @@ def _is_unicode(text: str) -> bool:
 
 
 def expand_cluster(text: str, look_up: Callable[[str], str]) -> str:
-    """Text with `${cluster:key}` replaced by `look_up(key)` and `$${` unescaped. Raises: BadReference."""
+    """Text with `${cluster:key}` replaced by `look_up(key)` and `$${` unescaped."""
 
     def replace(match: re.Match[str]) -> str:
         if match.group(1) is None:
             return "${"
         kind, name = check_form(match)
         if kind != "cluster":
-            raise BadReference("spec.reference", f"`{match.group(0)}` was not expanded")
+            raise BadReferenceError("spec.reference", f"`{match.group(0)}` was not expanded")
         return look_up(name)
 
     return _REFERENCE.sub(replace, text)

@@ -1,4 +1,4 @@
-"""A spec file -> LoadedSpec: typed, with every value's position and origin; or all that is wrong with it at once.
+"""A spec file -> LoadedSpec: typed, with every value's position and origin; or all that is wrong with it.
 
     text --compose--> nodes --construct--> data --sets--> data --${env}, ${spec}--> data --msgspec--> JobSpec
 
@@ -21,7 +21,7 @@ from jobspec.spec import rules
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.document import parse_document, read_text
 from jobspec.spec.dump import dump_spec
-from jobspec.spec.interpolate import BadReference, Expander, expand_cluster, map_texts
+from jobspec.spec.interpolate import BadReferenceError, Expander, expand_cluster, map_texts
 from jobspec.spec.model import JobSpec
 from jobspec.spec.overrides import Setting, apply_sets, locate, put
 from jobspec.spec.paths import Origin, Path, Positions, find_path, format_path, leaves, parse_path, without
@@ -51,8 +51,8 @@ _CONSEQUENCE_OF = (
 class LoadedSpec:
     """A valid spec.
 
-    `data` is plain data after overrides and after `${env:}` and `${spec:}`; its texts are still in escaped form,
-    with `${cluster:}` in place, until `interpolate_cluster`. `raw` is the same before any expansion.
+    `data` is plain data after overrides and after `${env:}` and `${spec:}`; its texts are still in escaped
+    form, with `${cluster:}` in place, until `interpolate_cluster`. `raw` is the same before any expansion.
     `findings` are warnings.
     """
 
@@ -156,7 +156,7 @@ def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "swe
 
 
 def validate_data(data: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Finding, ...]]:
-    """The typed spec of plain data and what is wrong with it; no files, no expansion. For many specs in a loop."""
+    """The typed spec of plain data and what is wrong with it; no files, no expansion, microseconds."""
     positions = Positions("<data>")
     spec, findings = _check(dict(data), positions.place, [])
     return spec, tuple(findings)
@@ -174,7 +174,7 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
     def fill(text: str, path: Path) -> str:
         try:
             filled = expand_cluster(text, lambda key: _profile_value(profile, key))
-        except BadReference as problem:
+        except BadReferenceError as problem:
             findings.append(problem.finding(path, loaded.place))
             return text
         if "${cluster:" in text:
@@ -202,11 +202,13 @@ def _profile_value(profile: ClusterProfile, key: str) -> str:
         )
     if value is msgspec.UNSET or not isinstance(value, str | int | None) or isinstance(value, bool):
         fix = did_you_mean(key, names) or f"use one of {', '.join(sorted(known | {'node.gpus': 0}))}"
-        raise BadReference("spec.cluster", f"the site profile `{profile.name}` has no text `{key}`", fix=fix)
+        raise BadReferenceError(
+            "spec.cluster", f"the site profile `{profile.name}` has no text `{key}`", fix=fix
+        )
     if value is None or value == "":
         where = f"paths.{key}" if key in profile.paths.__struct_fields__ else key
         what = f"the site profile `{profile.name}` does not set `{where}`"
-        raise BadReference(
+        raise BadReferenceError(
             "spec.cluster",
             what,
             "the spec refers to it",

@@ -11,10 +11,15 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 # `(?!\n)`: Python's `$` also matches before a final newline, and a name ends up in file names and scripts.
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)")]
-EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)")]
-Size = Annotated[str, Meta(pattern=r"^[0-9]+[KMGT]?$(?!\n)")]
-Duration = Annotated[str, Meta(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)")]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)"
+ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
+SIZE_PATTERN = r"^[0-9]+[KMGT]?$(?!\n)"
+DURATION_PATTERN = r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)"
+
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+EnvName = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
+Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]
+Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 NaturalInt = Annotated[int, Meta(ge=0)]
 Scalar = str | int | float | bool | None
@@ -60,7 +65,7 @@ class Resources(Base, frozen=True):
     time: Annotated[
         Duration | None,
         doc(
-            "Time limit in Slurm's notation: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS. Quote it.",
+            "Time limit in Slurm's notation: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.",
             "24:00:00",
             "2-00:00:00",
         ),
@@ -110,7 +115,7 @@ class Container(Base, frozen=True):
     image: Annotated[
         str | None,
         doc(
-            "Image as the site's runtime names it. Optional where the profile's `container.runtime` is `none`.",
+            "Image as the site's runtime names it. Optional where the profile's runtime is `none`.",
             "nvcr.io/nvidia/nemo-rl:v0.4.0",
             "/images/nemo-rl.sqsh",
         ),
@@ -328,7 +333,7 @@ class Metrics(Base, frozen=True):
     require: Annotated[
         tuple[str, ...],
         doc(
-            "Conditions `FUNCTION(METRIC) OPERATOR NUMBER`, all of which must hold.",
+            "Conditions that must all hold: max, min, mean, first, last, count or finite of a metric.",
             ["max(reward/mean) > 0.8"],
         ),
     ] = ()

@@ -1,8 +1,8 @@
 """`--set KEY=VALUE`: where it goes, and which type the schema gives it.
 
-KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key, so
-`train.overrides.trainer.batch=4` sets the key `trainer.batch`; where the spec already has nested mappings, it
-goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last one appends.
+KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key,
+so `train.overrides.trainer.batch=4` sets the key `trainer.batch`; where the spec already has nested mappings,
+it goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last one appends.
 VALUE is YAML, but plain text where text is wanted. `KEY=null` goes back to the default; below a mapping with
 free values null is a value, and `KEY=` removes the key.
 """
@@ -17,6 +17,7 @@ from typing import Any
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.spec import scalars
 from jobspec.spec.construct import Builder
+from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
 from jobspec.spec.text import did_you_mean
@@ -35,7 +36,7 @@ UNSET = Unset()
 
 @dataclass(frozen=True)
 class Setting:
-    """One parsed `--set`: the real path in the spec, and its typed value or `UNSET`. `source` says who set it."""
+    """One parsed `--set`: the real path in the spec, its typed value or `UNSET`, and who set it."""
 
     path: Path
     value: Any
@@ -44,7 +45,13 @@ class Setting:
 
     @property
     def where(self) -> str:
-        return f"{self.source} {self.argument}"
+        return f"{self.source} {masked(self.argument)}"
+
+
+def masked(argument: str) -> str:
+    """KEY=VALUE as it may be printed and kept: without the value where the key is a secret's name."""
+    key, _, _ = argument.partition("=")
+    return f"{key}=…" if SECRET_NAME.search(key.rsplit(".", 1)[-1]) else argument
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
         return UNSET, []
     if shape.is_text and not (text[0] == text[-1] and text[0] in "'\"" and len(text) > 1):
         return source, _nul(source, argument, path)
-    name = f"--set {argument}"
+    name = f"--set {masked(argument)}"
     try:
         node = compose(source, name)
     except JobspecError as problem:
@@ -198,4 +205,4 @@ def _unknown(argument: str, path: Path, key: str, known: list[str]) -> Finding:
 
 
 def _error(argument: str, rule: str, what: str, fix: str, path: Path = ()) -> Finding:
-    return error(rule, what, fix=fix, path=format_path(path), file=f"--set {argument}")
+    return error(rule, what, fix=fix, path=format_path(path), file=f"--set {masked(argument)}")

@@ -1,4 +1,4 @@
-"""Paths into a spec (`train.steps`, `repos[0].path`, `train.overrides.'trainer.batch'`), positions and origins."""
+"""Paths into a spec (`repos[0].path`, `train.overrides.'trainer.batch'`), positions and origins."""
 
 from __future__ import annotations
 

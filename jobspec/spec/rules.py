@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from jobspec.finding import JobspecError
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.model import JobSpec
-from jobspec.spec.paths import Path, format_path, parse_path
+from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.spec.text import did_you_mean, one_of
 
 # Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
 # Source: huggingface_hub `utils/_validators.py`, `validate_repo_id`.
 _REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?\Z", re.ASCII)
+# Narrower than SECRET_NAME: `pad_token` and `eos_token` are settings of a tokenizer.
+_SECRET_SETTING = re.compile(
+    r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
+)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
 
@@ -59,9 +63,12 @@ def repo_source(spec: JobSpec) -> Iterator[Broken]:
             )
         if repo.url is not None and _URL_PASSWORD.match(repo.url):
             yield Broken(
-                "spec.secret", (*at, "url"), "the URL holds credentials", "nothing secret is written into a run's files",
+                "spec.secret",
+                (*at, "url"),
+                "the URL holds credentials",
+                "nothing secret is written into a run's files",
                 "remove them, and let git's credential helper or SSH supply them",
-            )  # fmt: skip
+            )
 
 
 def repo_folders(spec: JobSpec) -> Iterator[Broken]:
@@ -179,10 +186,25 @@ def secrets(spec: JobSpec) -> Iterator[Broken]:
     for name in spec.container.env:
         if name in spec.secrets or SECRET_NAME.search(name):
             yield Broken(
-                "spec.secret", ("container", "env", name), f"`{name}` is a secret, and its value stands in the spec",
+                "spec.secret",
+                ("container", "env", name),
+                f"`{name}` is a secret, and its value stands in the spec",
                 "a secret reaches the job by name only, through the scheduler's environment",
                 f"remove it, put `{name}` into `secrets`, and export it before you submit",
-            )  # fmt: skip
+            )
+
+
+def override_secrets(spec: JobSpec) -> Iterator[Broken]:
+    for path, value in leaves(spec.train.overrides):
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        if isinstance(value, str) and value and _SECRET_SETTING.search(key):
+            yield Broken(
+                "spec.secret",
+                ("train", "overrides", *path),
+                f"`{key}` is a secret, and its value stands in the spec",
+                "the spec is copied into the run's files",
+                "remove it, and let the framework read the variable that `secrets` names",
+            )
 
 
 def duplicates(spec: JobSpec) -> Iterator[Broken]:
@@ -202,7 +224,8 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
     for index, data in enumerate(spec.data):
         first = variables.index(variables[index])
         if first < index and spec.data[first].name != data.name:
-            what = f"`{data.name}` and `{spec.data[first].name}` share the variable JOBSPEC_DATA_{variables[index]}"
+            variable = f"JOBSPEC_DATA_{variables[index]}"
+            what = f"`{data.name}` and `{spec.data[first].name}` share the variable {variable}"
             yield Broken("spec.duplicate-name", ("data", index, "name"), what, fix="rename one")
 
 
@@ -295,5 +318,16 @@ def _sweep_key(key: str, at: Path) -> Iterator[Broken]:
 
 
 RULES: tuple[Rule, ...] = (
-    repo_source, repo_folders, model_source, command, helpers, secrets, duplicates, mounts, checkpoint, metrics, sweep,
-)  # fmt: skip
+    repo_source,
+    repo_folders,
+    model_source,
+    command,
+    helpers,
+    secrets,
+    override_secrets,
+    duplicates,
+    mounts,
+    checkpoint,
+    metrics,
+    sweep,
+)

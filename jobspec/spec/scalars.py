@@ -1,4 +1,4 @@
-"""What a plain (unquoted) YAML scalar means: the JSON-like core of YAML 1.2, and what older readers made of it."""
+"""What a plain (unquoted) YAML scalar means: YAML 1.2's core schema, and what older readers make of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScalarError(ValueError):
 
 
 def resolve(source: str) -> Any:
-    """None, bool, int, float or the text itself. Raises: ScalarError for octal-looking or unbounded numbers."""
+    """None, bool, int, float or the text itself. Raises: ScalarError: octal-looking, out of range."""
     if source in NULLS:
         return None
     if source in BOOLEANS:
@@ -47,14 +47,14 @@ def resolve(source: str) -> Any:
     if _OCTAL_LOOKING.match(source):
         plain = source.replace("_", "").lstrip("+-").lstrip("0") or "0"
         why = "YAML 1.1 reads a leading 0 as octal, YAML 1.2 does not"
-        raise ScalarError(f"`{source}` looks octal", why, f'write `{plain}`, or `"{source}"` for text')
+        raise ScalarError(f"`{source}` looks octal", why, f"write `{plain}`, or quote it if it is text")
     if _INTEGER.match(source) or _HEX.match(source) or _OCTAL.match(source):
         return _integer(source)
     if _NOT_FINITE.match(source):
         raise ScalarError(
             f"`{source}` is not a finite number",
             "JSON cannot hold it",
-            f'leave the key out, or write `"{source}"`',
+            "leave the key out, or quote it if it is text",
         )
     if _FLOAT.match(source):
         value = float(source)

@@ -154,6 +154,7 @@ def _shape(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Shape:
     types = {node["type"]} if "type" in node else {_json_type(value) for value in node.get("enum", ())}
     properties = node.get("properties")
     extra = node.get("additionalProperties")
+    default = node.get("default")
     return Shape(
         types=frozenset(types).union(*(b.types for b in branches)),
         properties={k: _shape(v, defs) for k, v in properties.items()}
@@ -162,7 +163,7 @@ def _shape(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Shape:
         values=_shape(extra, defs) if isinstance(extra, dict) else structured.values,
         items=_shape(node["items"], defs) if isinstance(node.get("items"), dict) else structured.items,
         required=tuple(node.get("required", ())) or structured.required,
-        default=node.get("default"),
+        default=list(default) if isinstance(default, tuple) else default,
         description=node.get("description", ""),
         node=node,
     )

@@ -25,7 +25,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     names = list(known)
     lowered = {candidate.lower().replace("-", "_"): candidate for candidate in names}
     exact = lowered.get(name.lower().replace("-", "_"))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
     return exact or (close[0] if close else None)
 
 

@@ -1,7 +1,7 @@
-"""Plain data -> typed model. msgspec decides, in microseconds; jsonschema explains, only when msgspec refuses.
+"""Plain data -> typed model. msgspec decides, in microseconds; jsonschema explains what msgspec refused.
 
-That both agree is a property test. jsonschema is imported here and only for an explanation: it costs
-more time than all the rest of a load.
+That both agree is a property test. jsonschema is imported only for an explanation: it costs more time than
+all the rest of a load.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from jobspec.finding import Finding, error
 from jobspec.spec import scalars
 from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.model import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
 from jobspec.spec.text import nearest, one_of, shown
@@ -35,18 +35,15 @@ TYPE_WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-# Patterns in words; a user cannot be asked to read a regular expression.
+# A user cannot be asked to read a regular expression: the wanted form in words, and an example.
 PATTERN_WORDS = {
-    "[A-Za-z0-9._-]{0,62}": (
-        "letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63",
+    NAME_PATTERN: (
+        "a name: letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63",
         "my-run.1",
     ),
-    "[A-Za-z_][A-Za-z0-9_]*": (
-        "a name of an environment variable: letters, digits and `_`, no digit first",
-        "NCCL_DEBUG",
-    ),
-    "[KMGT]": ("a whole number with K, M, G or T", "500G"),
-    "{0,2}": ("a time in Slurm's notation: minutes, MM:SS, HH:MM:SS or D-HH:MM:SS", "24:00:00"),
+    ENV_NAME_PATTERN: ("a variable's name: letters, digits and `_`, no digit first", "NCCL_DEBUG"),
+    SIZE_PATTERN: ("a size: a whole number with K, M, G or T", "500G"),
+    DURATION_PATTERN: ("a time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS", "24:00:00"),
 }
 
 
@@ -105,7 +102,7 @@ class _Explainer:
             yield self._finding("spec.value", problem.message, path)
 
     def _type(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
-        yield self._wrong_type(problem.instance, [problem.validator_value], path)
+        yield self._wrong_type(problem.instance, [str(problem.validator_value)], path)
 
     def _any_of(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         """The branch that the value was meant for is the one whose type fits."""
@@ -117,7 +114,7 @@ class _Explainer:
             for inner in meant[0]:
                 yield from self.explain(inner)
             return
-        types = sorted(self._shape(path).types - {"null"})
+        types = sorted(self._shape(path).types - {"null"}, reverse=True)
         yield self._wrong_type(problem.instance, types, path)
 
     def _wrong_type(self, value: Any, types: list[str], path: Path) -> Finding:
@@ -130,7 +127,7 @@ class _Explainer:
         )
 
     def _enum(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
-        allowed = [str(value) for value in problem.validator_value]
+        allowed = [str(value) for value in _listed(problem.validator_value)]
         if path == ("version",):
             why = f"this jobspec reads version {allowed[0]}"
             newer = isinstance(problem.instance, int) and problem.instance > 1
@@ -146,7 +143,7 @@ class _Explainer:
         )
 
     def _pattern(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
-        wanted, example = _pattern_words(str(problem.validator_value))
+        wanted, example = PATTERN_WORDS[str(problem.validator_value)]
         why = (
             ""
             if "${cluster:" not in str(problem.instance)
@@ -170,14 +167,14 @@ class _Explainer:
         missing = problem.message.split("'")[1]
         shape = self._shape(path).child(missing)
         where = f" in `{format_path(path)}`" if path else ""
-        why = shape.description if shape else ""
+        why = _sentence_inside(shape.description) if shape else ""
         yield self._finding(
             "spec.missing", f"`{missing}` is missing{where}", path, why, _example(missing, shape)
         )
 
     def _unknown_keys(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         known = list((self._shape(path).properties or {}).keys())
-        for key in problem.instance:
+        for key in _listed(problem.instance):
             if key in known:
                 continue
             where = (
@@ -193,7 +190,7 @@ class _Explainer:
 
     def _key_name(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         key = str(problem.instance)
-        wanted, example = _pattern_words(str(problem.validator_value))
+        wanted, example = PATTERN_WORDS[str(problem.validator_value)]
         yield self._finding(
             "spec.format",
             f"the key {shown(key)} is not {wanted}",
@@ -213,6 +210,10 @@ class _Explainer:
 
 def _is_type_error_here(problem: ValidationError) -> bool:
     return problem.validator == "type" and not problem.relative_path
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value)
 
 
 def _kind_of(value: Any) -> str:
@@ -246,10 +247,10 @@ def _type_fix(value: Any, types: list[str]) -> str:
     return f"write {' or '.join(TYPE_WORDS.get(name, name) for name in types)}"
 
 
-def _pattern_words(pattern: str) -> tuple[str, str]:
-    return next(
-        (words for part, words in PATTERN_WORDS.items() if part in pattern), (f"of the form `{pattern}`", "?")
-    )
+def _sentence_inside(text: str) -> str:
+    """A description as part of a message: lower case, no full stop."""
+    head = text[:2]
+    return (text if head.isupper() else text[:1].lower() + text[1:]).removesuffix(".")
 
 
 def _example(key: str, shape: Shape | None) -> str:

@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode
 
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, fail
 
 PLAIN = "plain"
 TEXT = "tag:yaml.org,2002:str"
@@ -24,8 +24,12 @@ MAX_DEPTH = 60  # ours; libyaml composes recursively in C, so depth must be boun
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class _TooDeep(Exception):
-    pass
+class _TooDeepError(Exception):
+    def __init__(self, parent: Node | None) -> None:
+        super().__init__()
+        self.place = (
+            {"line": parent.start_mark.line + 1, "column": parent.start_mark.column + 1} if parent else {}
+        )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -41,7 +45,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     def descend_resolver(self, current_node: Node | None, current_index: Any) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _TooDeep
+            raise _TooDeepError(current_node)
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -58,16 +62,14 @@ def compose(text: str, name: str) -> Node | None:
     loader = _Loader(text)
     try:
         node: Node | None = loader.get_single_node()
-    except _TooDeep:
-        raise JobspecError(
-            error(
-                "spec.syntax", f"nested deeper than {MAX_DEPTH} levels", fix="flatten the document", file=name
-            )
-        ) from None
+    except _TooDeepError as problem:
+        what = f"nested deeper than {MAX_DEPTH} levels"
+        place = {"file": name, "line": problem.line, "column": problem.column}
+        raise JobspecError(error("spec.syntax", what, fix="flatten the document", **place)) from None
     except yaml.MarkedYAMLError as problem:
         raise JobspecError(*_syntax_findings(problem, text, name)) from problem
     except yaml.YAMLError as problem:
-        raise JobspecError(error("spec.syntax", f"not YAML: {problem}", file=name)) from problem
+        raise fail("spec.syntax", f"not YAML: {problem}", file=name) from problem
     finally:
         loader.dispose()
     return node
@@ -95,7 +97,7 @@ def _syntax_findings(problem: yaml.MarkedYAMLError, text: str, name: str) -> lis
     lines = text.split("\n")
     line = lines[mark.line] if mark.line < len(lines) else ""
     tabs = [number for number, row in enumerate(lines, 1) if "\t" in row[: len(row) - len(row.lstrip())]]
-    if tabs and mark.line + 1 >= tabs[0] and "found character" in str(problem.problem):
+    if tabs and mark.line + 1 >= tabs[0] and ("\t" in line or "tab" in str(problem.problem)):
         return [_tab_finding(lines[number - 1], number, name) for number in tabs[:20]]
     what, why, fix = _explain(problem, line, mark)
     return [error("spec.syntax", what, why, fix, file=name, line=mark.line + 1, column=mark.column + 1)]
@@ -113,7 +115,7 @@ def _tab_finding(line: str, number: int, name: str) -> Finding:
     )
 
 
-# libyaml's wording -> (why, fix). Checked with PyYAML 6.0.3 and libyaml 0.2.5 in tests/spec/test_yaml_nodes.py.
+# libyaml's wording -> (why, fix). Source: libyaml 0.2.5, exercised in tests/spec/test_traps.py.
 _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "but found another document",
@@ -143,6 +145,11 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "write `key: value`",
     ),
     (
+        "expected <document start>",
+        "this line is indented less than the first key",
+        "line keys of one mapping up in the same column",
+    ),
+    (
         "expected <block end>",
         "this line is indented differently from its neighbours",
         "line keys of one mapping up in the same column",
@@ -154,12 +161,13 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 def _explain(problem: yaml.MarkedYAMLError, line: str, mark: Any) -> tuple[str, str, str]:
     said = " ".join(str(part) for part in (problem.context, problem.problem) if part)
-    what = f"not YAML: {problem.problem}"
+    what = f"not YAML: {str(problem.problem).removeprefix('but ')}"
     found = line[mark.column : mark.column + 1]
     if "cannot start any token" in said and found:
+        shown = "a backtick" if found == "`" else f"`{found}`"
         return (
-            f"not YAML: a value cannot start with `{found}`",
-            "the character is reserved in YAML",
+            f"not YAML: a value cannot start with {shown}",
+            "YAML reserves the character",
             "quote the value",
         )
     if "${" in line and ("'}'" in said or "']'" in said):
