@@ -24,7 +24,17 @@ from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import BadReferenceError, Expander, expand_cluster, map_texts
 from jobspec.spec.model import JobSpec
 from jobspec.spec.overrides import Setting, apply_sets, locate, put
-from jobspec.spec.paths import Origin, Path, Positions, find_path, format_path, leaves, parse_path, without
+from jobspec.spec.paths import (
+    Origin,
+    Path,
+    Positions,
+    find_path,
+    format_path,
+    leaves,
+    lookup,
+    parse_path,
+    without,
+)
 from jobspec.spec.schema import Shape, root_shape
 from jobspec.spec.text import did_you_mean
 from jobspec.spec.validate import convert, explain
@@ -67,16 +77,30 @@ class LoadedSpec:
     settings: tuple[Setting, ...] = ()
     env_paths: Mapping[Path, str] = field(default_factory=dict)
     cluster_paths: Mapping[Path, str] = field(default_factory=dict)
+    base: LoadedSpec | None = field(default=None, repr=False)  # the spec that this is a point of
+    interpolated: bool = False  # `${cluster:}` is filled in and `$${` unescaped
 
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
         """Dotted path -> where its value came from, for every value given and every default."""
-        found = {format_path(path): self._origin(path) for path, _ in leaves(self.data)}
+        if self.base is not None:
+            return self._origins_beside(self.base)
         defaults = _default_paths(root_shape("job"), self.data, ())
-        return {
-            **found,
-            **{format_path(path): Origin("default") for path in defaults if format_path(path) not in found},
-        }
+        found = {format_path(path): Origin("default") for path in defaults}
+        return {**found, **{format_path(path): self._origin(path) for path, _ in leaves(self.data)}}
+
+    def _origins_beside(self, base: LoadedSpec) -> Mapping[str, Origin]:
+        """Those of `base` with what this point changes: a sweep has a thousand points and one spec."""
+        found = {key: origin for key, origin in base.origins.items() if not key.startswith("sweep.")}
+        changed = [setting.path for setting in self.settings[len(base.settings) :]]
+        for path in changed:
+            text = format_path(path)
+            for key in [key for key in found if key == text or key.startswith((f"{text}.", f"{text}["))]:
+                del found[key]
+            for below, _ in leaves(lookup(self.data, path), path):
+                found[format_path(below)] = self._origin(below)
+        found.update({format_path(path): self._origin(path) for path in self.cluster_paths})
+        return found
 
     def place(self, path: Path, key: bool = False) -> dict[str, Any]:
         """File, line and column of a path; the `--set` argument for a value that one of them gave."""
@@ -151,7 +175,7 @@ def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "swe
         setting = Setting(path, value, argument, label)
         data = put(data, setting)
         settings.append(setting)
-    start = replace(loaded, data=data, raw=data, settings=tuple(settings), findings=())
+    start = replace(loaded, data=data, raw=data, settings=tuple(settings), findings=(), base=loaded)
     return _finish(start, ())
 
 
@@ -166,8 +190,11 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
     """The spec with `${cluster:key}` filled in from `profile` and `$${` made a literal `${`.
 
     `key` is a key of `paths` (`runs`, `hf_home`, `scratch`, `node_local`) or a dotted key of the profile.
+    Doing it twice changes nothing.
     Raises: JobspecError with a finding for each key that the profile does not have or set.
     """
+    if loaded.interpolated:
+        return loaded
     findings: list[Finding] = []
     came_from: dict[Path, str] = {}
 
@@ -183,11 +210,11 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
 
     data = {k: v if k == "user" else map_texts(v, fill, (k,)) for k, v in loaded.data.items()}
     if not findings and data == loaded.data:
-        return loaded
+        return replace(loaded, interpolated=True)
     spec, more = _check(data, loaded.place, findings)
     if spec is None or any(found.is_error for found in (*findings, *more)):
         raise JobspecError(*findings, *more)
-    return replace(loaded, spec=spec, data=data, cluster_paths=came_from)
+    return replace(loaded, spec=spec, data=data, cluster_paths=came_from, interpolated=True)
 
 
 def _profile_value(profile: ClusterProfile, key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 Path = tuple[str | int, ...]
@@ -16,6 +17,7 @@ _PLAIN_KEY = re.compile(r"[^\s.\[\]'\"=]+\Z")
 _PART = re.compile(r"""'((?:[^']|'')*)'|"([^"]*)"|\[(\d+)\]|([^.\[\]'"]+)""")
 
 
+@lru_cache(maxsize=65536)
 def format_path(path: Path) -> str:
     """The dotted text of a path; keys that hold a dot, quote or bracket are in single quotes."""
     text = ""

@@ -26,10 +26,9 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 
 class _TooDeepError(Exception):
     def __init__(self, parent: Node | None) -> None:
-        super().__init__()
-        self.place = (
-            {"line": parent.start_mark.line + 1, "column": parent.start_mark.column + 1} if parent else {}
-        )
+        super().__init__("too deep")
+        self.line = parent.start_mark.line + 1 if parent else 0
+        self.column = parent.start_mark.column + 1 if parent else 0
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -64,8 +63,8 @@ def compose(text: str, name: str) -> Node | None:
         node: Node | None = loader.get_single_node()
     except _TooDeepError as problem:
         what = f"nested deeper than {MAX_DEPTH} levels"
-        place = {"file": name, "line": problem.line, "column": problem.column}
-        raise JobspecError(error("spec.syntax", what, fix="flatten the document", **place)) from None
+        found = error("spec.syntax", what, fix="flatten the document")
+        raise JobspecError(found.at(name, problem.line, problem.column)) from None
     except yaml.MarkedYAMLError as problem:
         raise JobspecError(*_syntax_findings(problem, text, name)) from problem
     except yaml.YAMLError as problem:
