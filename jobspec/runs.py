@@ -33,18 +33,55 @@ class RunPaths:
     def run_id(self) -> str:
         return self.root.name
 
-    spec = property(lambda self: self.root / "spec.yaml")
-    lock = property(lambda self: self.root / "spec.lock.yaml")
-    plan = property(lambda self: self.root / "plan.json")
-    job = property(lambda self: self.root / "job.sbatch")
-    attach = property(lambda self: self.root / "attach.sh")
-    runtime = property(lambda self: self.root / "runtime.pyz")
-    patches = property(lambda self: self.root / "patches")
-    points_dir = property(lambda self: self.root / "points")
-    artifacts = property(lambda self: self.root / "artifacts")
-    manifest = property(lambda self: self.root / "artifacts" / "manifest.json")
-    state = property(lambda self: self.root / "launch.json")  # job id, launcher, submit time; no secrets
-    scheduler = property(lambda self: self.root / "scheduler.json")  # the job's final state, once known
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.yaml"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "spec.lock.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def job(self) -> Path:
+        return self.root / "job.sbatch"
+
+    @property
+    def attach(self) -> Path:
+        return self.root / "attach.sh"
+
+    @property
+    def runtime(self) -> Path:
+        return self.root / "runtime.pyz"
+
+    @property
+    def patches(self) -> Path:
+        return self.root / "patches"
+
+    @property
+    def points_dir(self) -> Path:
+        return self.root / "points"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "artifacts" / "manifest.json"
+
+    @property
+    def state(self) -> Path:
+        """Job id, launcher and submit time; no secrets."""
+        return self.root / "launch.json"
+
+    @property
+    def scheduler(self) -> Path:
+        """The job's final state, once it is known."""
+        return self.root / "scheduler.json"
 
     def attempt(self, number: int) -> Path:
         return self.root / "attempts" / str(number)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
-
 from jobspec.runs import Launch, RunPaths, write_json
 
 if TYPE_CHECKING:

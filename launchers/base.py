@@ -134,6 +134,22 @@ class JobStatus:
             data["tasks"] = {str(index): task.to_json() for index, task in sorted(self.tasks.items())}
         return data
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> JobStatus:
+        """Inverse of `to_json`; a state that this version does not know is UNKNOWN."""
+        word = str(data.get("state", ""))
+        known = {state.value: state for state in JobState}
+        return JobStatus(
+            state=known.get(word, JobState.UNKNOWN),
+            reason=str(data.get("reason") or ""),
+            exit_code=data.get("exit_code"),
+            nodes=str(data.get("nodes") or ""),
+            restarts=int(data.get("restarts") or 0),
+            start=str(data.get("start") or ""),
+            raw=str(data.get("raw") or word),
+            tasks={int(index): JobStatus.from_json(task) for index, task in data.get("tasks", {}).items()},
+        )
+
 
 @dataclass(frozen=True)
 class Access:

@@ -12,11 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from jobspec.finding import fail
 from jobspec.launchers import slurm
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
-
-from jobspec.finding import fail
 from jobspec.plan import Plan
 from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
 
@@ -62,7 +61,7 @@ class SlurmLauncher:
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
             write_launch(run, launch)
-        job_id = found or self._submit(launch, secrets)
+        job_id = found or self._submit(run, launch, secrets)
         launch = replace(launch, job_id=job_id, submit_time=self._clock())
         write_launch(run, launch)
         return launch
@@ -82,8 +81,11 @@ class SlurmLauncher:
         points = run.points()
         return (run.root / name).is_file() or bool(points and (points[0].root / name).is_file())
 
-    def _submit(self, launch: Launch, secrets: Mapping[str, str]) -> str:
-        """The new job's id. After a lost answer the queue is asked before sbatch is called again."""
+    def _submit(self, run: RunPaths, launch: Launch, secrets: Mapping[str, str]) -> str:
+        """The new job's id. After a lost answer the queue is asked before sbatch is called again.
+
+        A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
+        """
         argv = slurm.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
         for pause in (*BACK_OFF_S, None):
             done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
@@ -91,6 +93,7 @@ class SlurmLauncher:
             if job_id:
                 return job_id
             if not (done.timed_out or done.code == 0 or slurm.is_transient(done.stderr)):
+                run.state.unlink()
                 break
             if pause is not None:
                 self._sleep(pause)

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from jobspec.finding import JobspecError, fail
 from jobspec.launchers.environment import submission_environment
 from jobspec.launchers.slurm import is_transient
-
-from jobspec.finding import JobspecError, fail
 
 DEFAULT_TIMEOUT_S = 30.0
 BACK_OFF_S = (0.5, 2.0, 5.0)

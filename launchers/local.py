@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jobspec.finding import fail
 from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
 from jobspec.launchers.environment import LOCAL, submission_environment
-
-from jobspec.finding import fail
 from jobspec.plan import Plan
 from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
 

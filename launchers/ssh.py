@@ -20,9 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
-
 from jobspec.finding import JobspecError, fail
+from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
 
 if TYPE_CHECKING:
     import paramiko

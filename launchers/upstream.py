@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jobspec.launchers.batch import SlurmLauncher
-
 from jobspec.finding import fail
+from jobspec.launchers.batch import SlurmLauncher
 from jobspec.plan import Plan
 from jobspec.runs import Launch, RunPaths
 

@@ -1,0 +1,38 @@
+"""End runs: on Slurm by scancel, on this machine by signalling the run's processes and waiting for them.
+
+What a run has produced so far is collected first, within the grace the scheduler allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from jobspec import launchers
+from jobspec.cli import observe, output, parser, pipeline
+from jobspec.cli.status import as_json
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("runs_wanted", metavar="RUN", nargs="+", help="run id, prefix, directory, or last")
+    parser.add_runs(into)
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = pipeline.store(args)
+    found = [store.find(ref) for ref in args.runs_wanted]
+    views = observe.observe(found)
+    live = [view.launch for view in views if view.launch is not None and not view.final]
+    launchers.cancel(live)
+    after = observe.observe(found)
+    if args.json:
+        output.print_json([as_json(view) for view in after])
+        return 0
+    for before, now in zip(views, after, strict=True):
+        if before.final:
+            state = before.status.state.value if before.status else "not started"
+            print(f"run {before.run.run_id}: already {state}")
+        else:
+            state = now.status.state.value if now.status else ""
+            print(f"run {now.run.run_id}: cancelled" + ("" if now.final else f", still {state}"))
+    return 0

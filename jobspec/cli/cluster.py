@@ -1,0 +1,116 @@
+"""Site profiles: list them, show one, propose one from this login node, or prove one with a small job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from jobspec.cli import output, parser
+from jobspec.finding import Finding
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    actions = into.add_subparsers(
+        dest="action", required=True, metavar="list|show|detect|check", parser_class=parser.Parser
+    )
+    listing = actions.add_parser("list", help="profiles that a name can reach", allow_abbrev=False)
+    show = actions.add_parser("show", help="one profile with every default", allow_abbrev=False)
+    detect = actions.add_parser(
+        "detect", help="propose a profile from sinfo, scontrol and this node", allow_abbrev=False
+    )
+    detect.add_argument("--name", default="mycluster", help="name of the proposed profile")
+    detect.add_argument(
+        "--partition", metavar="NAME", help="partition to describe (default: the default one)"
+    )
+    check = actions.add_parser("check", help="prove a profile with a small job", allow_abbrev=False)
+    check.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
+    check.add_argument("--timeout", type=int, default=300, metavar="S", help="seconds to wait (default 300)")
+    for action in (show, check):
+        action.add_argument("name", metavar="NAME", nargs="?", help="profile; else JOBSPEC_CLUSTER or local")
+        action.add_argument("--cluster-file", metavar="FILE", help="profile from a file")
+    for action in (listing, show, detect, check):
+        parser.add_json(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"list": _list, "show": _show, "detect": _detect, "check": _check}[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters
+
+    entries = list_clusters(os.environ)
+    if args.json:
+        output.print_json([{"name": e.name, "path": str(e.path), "origin": e.origin} for e in entries])
+        return 0
+    default = os.environ.get("JOBSPEC_CLUSTER") or DEFAULT_CLUSTER
+    rows = [(e.name, e.origin, str(e.path), "default" if e.name == default else "") for e in entries]
+    output.print_table(("CLUSTER", "FROM", "FILE", ""), rows)
+    return 0
+
+
+def _load(args: argparse.Namespace) -> Any:
+    from jobspec.cluster import load_cluster
+
+    name = args.name or os.environ.get("JOBSPEC_CLUSTER")
+    return load_cluster(name, Path(args.cluster_file) if args.cluster_file else None, os.environ)
+
+
+def _show(args: argparse.Namespace) -> int:
+    import yaml
+
+    loaded = _load(args)
+    data = _plain(loaded.profile)
+    if args.json:
+        output.print_json({"path": str(loaded.path), "origin": loaded.origin, "profile": data})
+        return 0
+    print(f"# {loaded.path} ({loaded.origin})")
+    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+    output.print_findings(loaded.findings)
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    """A typed profile as plain data with every default written out."""
+    import msgspec
+
+    if isinstance(value, msgspec.Struct):
+        return {item.encode_name: _plain(getattr(value, item.name)) for item in msgspec.structs.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _detect(args: argparse.Namespace) -> int:
+    from jobspec.launchers.client import LocalClient
+    from jobspec.launchers.detect import detect, profile_text
+
+    found = detect(LocalClient(), args.partition or "")
+    text = profile_text(found, args.name)
+    if args.json:
+        output.print_json({"profile": text, "notes": list(found.notes)})
+    else:
+        print(text, end="")
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from jobspec.launchers.probe import check_cluster
+
+    loaded = _load(args)
+    result = check_cluster(loaded.profile, args.nodes, args.timeout)
+    findings: tuple[Finding, ...] = (*loaded.findings, *result.findings)
+    failed = any(finding.is_error for finding in findings)
+    if args.json:
+        output.print_json(
+            {"ok": not failed, "nodes": result.nodes, "findings": [item.to_json() for item in findings]}
+        )
+        return 2 if failed else 0
+    for node in result.nodes:
+        facts = "  ".join(f"{key}={value}" for key, value in node.items() if key != "host" and value != "")
+        print(f"{node['host']}: {facts}")
+    output.print_findings(findings)
+    print(f"{loaded.profile.name}: {'not usable as it is' if failed else 'ok'}")
+    return 2 if failed else 0

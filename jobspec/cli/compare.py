@@ -1,0 +1,59 @@
+"""Compare runs: the settings that differ, what each phase took, and what became of the metrics."""
+
+from __future__ import annotations
+
+import argparse
+
+from jobspec.cli import output, parser, pipeline
+from jobspec.finding import fail
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("runs_wanted", metavar="RUN", nargs="+", help="two or more runs")
+    into.add_argument("--metric", metavar="NAME", action="append", default=[], help="only these metrics")
+    parser.add_runs(into)
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    if len(args.runs_wanted) < 2:
+        raise fail("usage.arguments", "one run cannot be compared", fix="name two or more runs")
+    from jobspec.comparison import compare, read_side
+
+    store = pipeline.store(args)
+    found = compare([read_side(store.find(ref)) for ref in args.runs_wanted])
+    if args.json:
+        output.print_json(found.to_json())
+        return 0
+    output.print_table(("", *found.runs), [("result", *found.results)])
+    if found.settings:
+        print()
+        output.print_table(
+            ("SETTING", *found.runs), [(name, *map(_short, row)) for name, row in found.settings]
+        )
+    else:
+        print("\nno setting differs")
+    print()
+    phases = [
+        (name, *(output.duration(value) if value is not None else "-" for value in row))
+        for name, row in found.phases
+    ]
+    output.print_table(("PHASE", *found.runs), phases)
+    metrics = [
+        (
+            name,
+            *(
+                f"{row['first']:.4g} -> {row['last']:.4g} (max {row['max']:.4g})" if row else "-"
+                for row in rows
+            ),
+        )
+        for name, rows in found.metrics
+        if not args.metric or name in args.metric
+    ]
+    print()
+    output.print_table(("METRIC", *found.runs), metrics)
+    return 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."

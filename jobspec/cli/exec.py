@@ -1,0 +1,31 @@
+"""Run a command in a running job's container: `jobspec exec RUN -- nvidia-smi`. Its exit code is passed on.
+
+With `launch: {hold: true}` the job stays up for it after the driver has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from jobspec.cli import inside, parser
+from jobspec.finding import fail
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("run", metavar="RUN", help="run id, prefix, directory, or last")
+    into.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --: the command")
+    into.add_argument("--node", metavar="NODE", default="", help="host name (default: the head node)")
+    into.add_argument("--point", metavar="N", type=int, help="point of a sweep")
+    parser.add_runs(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise fail(
+            "usage.arguments",
+            "no command was given",
+            why="`exec` runs what stands after `--`",
+            fix="jobspec exec RUN -- nvidia-smi",
+        )
+    return inside.enter(args, command)

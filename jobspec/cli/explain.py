@@ -1,0 +1,98 @@
+"""Show every resolved value of a spec and where it came from: file and line, --set, site profile, default.
+
+With KEY (for example `train.steps` or `resources`) only the values below it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import msgspec
+
+from jobspec.cli import output, parser, pipeline
+from jobspec.finding import fail
+from jobspec.spec.paths import parse_path
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    parser.add_spec(into)
+    into.add_argument("key", metavar="KEY", nargs="?", default="", help="dotted path of a value or a section")
+    into.add_argument(
+        "--plan", action="store_true", help="the whole plan as JSON: what render and submit use"
+    )
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    resolved = pipeline.resolve(args)
+    if args.plan:
+        from jobspec.plan import to_json
+
+        pipeline.stop_on_errors(resolved.findings)
+        print(to_json(pipeline.plan_of(resolved)), end="")
+        return 0
+    values = {key: value for key, value in _values(resolved).items() if _below(key, args.key)}
+    if not values:
+        raise _unknown(args.key, list(_values(resolved)))
+    if args.json:
+        output.print_json(
+            {key: {"value": value, "origin": origin} for key, (value, origin) in values.items()}
+        )
+        return 0
+    rows = [(key, _shown(value), origin) for key, (value, origin) in values.items()]
+    output.print_table(("KEY", "VALUE", "FROM"), rows)
+    output.print_findings(resolved.findings)
+    return 2 if any(finding.is_error for finding in resolved.findings) else 0
+
+
+def _values(resolved: Any) -> dict[str, tuple[Any, str]]:
+    """Dotted key -> (value, origin) of everything that has an origin."""
+    given = resolved.loaded.data
+    return {
+        key: (_value(given, resolved.spec, parse_path(key)), f"{origin.kind} {origin.where}".strip())
+        for key, origin in sorted(resolved.origins.items())
+    }
+
+
+def _value(given: Any, typed: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path: as given, else the typed model's default."""
+    found = find_value(given, path)
+    return find_value(typed, path) if found is None else found
+
+
+def find_value(data: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path through mappings, sequences and structs; None when there is none."""
+    for part in path:
+        if isinstance(data, msgspec.Struct):
+            names = {item.encode_name: item.name for item in msgspec.structs.fields(data)}
+            data = getattr(data, names.get(str(part), ""), None)
+        elif isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def _below(key: str, wanted: str) -> bool:
+    return not wanted or key == wanted or key.startswith((f"{wanted}.", f"{wanted}["))
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 72 else f"{text[:69]}..."
+
+
+def _unknown(key: str, known: list[str]) -> Exception:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, known, n=1)
+    return fail(
+        "usage.key",
+        f"the spec has no value `{key}`",
+        why=f"did you mean `{close[0]}`?" if close else "",
+        fix="`jobspec explain SPEC` lists all keys",
+    )

@@ -1,0 +1,58 @@
+"""List the RL frameworks that jobspec can run, or show one: its coverage levels and what each proves."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from jobspec.cli import output, parser
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    actions = into.add_subparsers(
+        dest="action", required=True, metavar="list|show", parser_class=parser.Parser
+    )
+    listing = actions.add_parser("list", help="all frameworks", allow_abbrev=False)
+    show = actions.add_parser("show", help="one framework's levels", allow_abbrev=False)
+    show.add_argument("name", metavar="NAME", help="framework")
+    for action in (listing, show):
+        parser.add_json(action)
+
+
+def run(args: argparse.Namespace) -> int:
+    from jobspec import frameworks
+
+    if args.action == "list":
+        known = [frameworks.find(name) for name in frameworks.names()]
+        if args.json:
+            output.print_json([_as_json(item) for item in known])
+            return 0
+        rows = [(item.name, ", ".join(level.name for level in item.levels), item.summary) for item in known]
+        output.print_table(("FRAMEWORK", "LEVELS", "ABOUT"), rows)
+        return 0
+    item = frameworks.find(args.name)
+    if args.json:
+        output.print_json(_as_json(item))
+        return 0
+    print(f"{item.name}: {item.summary}")
+    for level in item.levels:
+        print(f"\nlevel {level.number} `{level.name}`\n  proves: {level.proves}")
+        for text in level.not_proved:
+            print(f"  does not prove: {text}")
+        if level.variants:
+            print(f"  variants: {', '.join(level.variants)}")
+    return 0
+
+
+def _as_json(item: Any) -> dict[str, Any]:
+    levels = [
+        {
+            "name": level.name,
+            "number": level.number,
+            "proves": level.proves,
+            "not_proved": list(level.not_proved),
+            "variants": list(level.variants),
+        }
+        for level in item.levels
+    ]
+    return {"name": item.name, "summary": item.summary, "levels": levels}

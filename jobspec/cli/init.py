@@ -1,0 +1,47 @@
+"""Write a commented spec to start from. An existing file is never overwritten."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from jobspec.cli import output, parser
+from jobspec.finding import fail
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("--framework", metavar="NAME", default="command", help="default: command")
+    into.add_argument("--name", metavar="NAME", default="my-run", help="the run's name (default my-run)")
+    into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    from jobspec.cli.starters import starter
+    from jobspec.spec.load import parse_spec
+
+    text = starter(args.framework, args.name)
+    parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
+    if args.out == "-":
+        print(text, end="")
+        return 0
+    path = Path(args.out or f"{args.name}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as problem:
+        raise fail(
+            "init.exists",
+            f"`{path}` exists already",
+            why="init never overwrites a file",
+            fix="name another file by --out, or print it by --out -",
+        ) from problem
+    except OSError as problem:
+        raise fail(
+            "init.cannot-write", f"`{path}` cannot be written", why=str(problem), fix="use --out"
+        ) from problem
+    if args.json:
+        output.print_json({"file": str(path), "framework": args.framework})
+    else:
+        print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
+    return 0

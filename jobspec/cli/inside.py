@@ -1,0 +1,53 @@
+"""A command or a shell inside a running job, through the run directory's own `attach.sh`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from jobspec.cli import observe, pipeline
+from jobspec.finding import fail
+from jobspec.launchers.client import connect
+from jobspec.runs import Launch, RunPaths
+
+
+def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
+    """Run `command`, or a shell, in the job. Raises: JobspecError when the job does not run."""
+    found = pipeline.store(args).find(args.run)
+    launch = pipeline.launched(found)
+    view = observe.observe([found])[0]
+    if view.status is None or not view.status.state.active:
+        state = view.status.state.value if view.status else "not started"
+        raise fail(
+            "run.not-running",
+            f"run `{found.run_id}` is {state}",
+            why=view.status.reason if view.status else "",
+            fix="`jobspec status` lists the runs; `launch: {hold: true}` keeps a job up after its driver",
+        )
+    client = connect(launch.login, launch.user, launch.jump)
+    return client.interactive(attach_argv(found, launch, command, args.node, args.point))
+
+
+def attach_argv(
+    run: RunPaths, launch: Launch, command: Sequence[str], node: str = "", point: int | None = None
+) -> list[str]:
+    """The call of `attach.sh` for a run or for one point of a sweep.
+
+    Raises: JobspecError when the run is a sweep and no existing point is named.
+    """
+    points = len(run.points())
+    folder, job_id = launch.run_dir, launch.job_id
+    if points:
+        if point is None or not 0 <= point < points:
+            raise fail(
+                "usage.point",
+                f"the run is a sweep of {points} points" if point is None else f"there is no point {point}",
+                fix=f"name one by --point, 0 to {points - 1}",
+            )
+        folder, job_id = f"{folder}/points/{point}", f"{job_id}_{point}"
+    argv = ["bash", f"{folder}/attach.sh"]
+    if launch.launcher == "slurm":
+        argv += ["-j", job_id]
+    if node:
+        argv += ["-n", node]
+    return [*argv, "--", *command] if command else argv

@@ -1,0 +1,169 @@
+"""What is known about runs right now: scheduler state, newest metrics, events and logs. Prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jobspec import launchers
+from jobspec.launchers import JobStatus
+from jobspec.runs import Launch, RunPaths, read_launch, read_scheduler
+
+# One line of metrics.jsonl is far below this; reading the end alone keeps `status` quick for long runs.
+_TAIL_BYTES = 64 * 1024
+_REWARD_KEYS = ("reward", "rewards/mean", "reward/mean", "train/reward")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The newest step that the metrics show, out of those planned (0: not known)."""
+
+    step: int | None = None
+    steps: int = 0
+    metric: str = ""
+    value: float | None = None
+
+    def text(self) -> str:
+        """`12 of 60`, `12`, or nothing."""
+        if self.step is None:
+            return f"0 of {self.steps}" if self.steps else ""
+        return f"{self.step} of {self.steps}" if self.steps else str(self.step)
+
+
+@dataclass(frozen=True)
+class View:
+    """One run at one moment. `status` is None when it was rendered and never started."""
+
+    run: RunPaths
+    launch: Launch | None
+    status: JobStatus | None
+    progress: Progress = Progress()
+    points: int = 0
+
+    @property
+    def final(self) -> bool:
+        return self.status is None or self.status.state.final
+
+
+def observe(runs: Sequence[RunPaths]) -> list[View]:
+    """Views of runs; the scheduler is asked once, and only about runs not known to have ended."""
+    records = {run.root: read_launch(run) for run in runs}
+    known = {run.root: _recorded(run) for run in runs}
+    live = [launch for root, launch in records.items() if launch is not None and known[root] is None]
+    states = launchers.query(live)
+    views = []
+    for run in runs:
+        launch, status = records[run.root], known[run.root]
+        if launch is not None and status is None:
+            status = states[launch]
+            if status.state.final:
+                launchers.sync(launch)
+                launchers.record_final(run, status)
+        views.append(View(run, launch, status, progress(run), len(run.points())))
+    return views
+
+
+def _recorded(run: RunPaths) -> JobStatus | None:
+    data = read_scheduler(run)
+    return None if data is None else JobStatus.from_json(data)
+
+
+def progress(run: RunPaths) -> Progress:
+    """The newest metrics of the run's newest attempt, read from the end of the file alone."""
+    expect = _expect(run)
+    steps = int(expect.get("steps") or 0)
+    attempts = run.attempts()
+    if not attempts:
+        return Progress(steps=steps)
+    row = last_metrics(run.attempt(attempts[-1]) / "metrics")
+    learning = expect.get("learning") or {}
+    keys = (learning.get("metric", ""), (expect.get("metric_keys") or {}).get("reward", ""), *_REWARD_KEYS)
+    metric = next((key for key in keys if isinstance(row.get(key), int | float)), "")
+    step = row.get("step")
+    return Progress(
+        step if isinstance(step, int) else None, steps, metric, row.get(metric) if metric else None
+    )
+
+
+def _expect(run: RunPaths) -> Mapping[str, Any]:
+    try:
+        expect = json.loads(run.plan.read_text(encoding="utf-8")).get("expect")
+    except (OSError, ValueError):
+        return {}
+    return expect if isinstance(expect, dict) else {}
+
+
+def last_metrics(folder: Path) -> dict[str, Any]:
+    """The last value of each metric in the end of the folder's JSONL files; a torn line is left out."""
+    row: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().splitlines()
+        for line in lines:
+            row.update(_object(line))
+    return row
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+@dataclass
+class EventTail:
+    """The events of a run's attempts as they are written; each call returns those that are new."""
+
+    run: RunPaths
+    _offsets: dict[int, int] = field(default_factory=dict)
+
+    def read(self) -> list[dict[str, Any]]:
+        return [event for number in self.run.attempts() for event in self._attempt(number)]
+
+    def _attempt(self, number: int) -> Iterator[dict[str, Any]]:
+        path = self.run.attempt(number) / "events.jsonl"
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(number, 0))
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]  # the last line may still be being written
+        self._offsets[number] = self._offsets.get(number, 0) + len(whole)
+        for line in whole.splitlines():
+            event = _object(line)
+            if event:
+                yield {**event, "attempt": number}
+
+
+def log_files(run: RunPaths, node: str = "", name: str = "") -> list[Path]:
+    """Logs of the newest attempt, chosen by node and name; without either the driver's, else the job's.
+
+    `name` is a file's name without `.log`, such as `train` or `ray`.
+    """
+    attempts = run.attempts()
+    folder = run.attempt(attempts[-1]) / "logs" if attempts else run.root / "none"
+    found = [path for path in sorted(folder.glob("*/*.log")) if not node or path.parent.name == node]
+    if node or name:
+        return [path for path in found if not name or path.stem == name]
+    commands = [path for path in found if path.stem not in ("agent", "ray")]
+    return commands or run.job_logs()
+
+
+def all_logs(run: RunPaths) -> list[Path]:
+    attempts = (run.attempt(number) / "logs" for number in run.attempts())
+    return [*run.job_logs(), *(path for folder in attempts for path in sorted(folder.glob("*/*.log")))]
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a file, from its last 64 KiB."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        text = file.read().decode("utf-8", "replace")
+    return text.splitlines()[-lines:]

@@ -1,0 +1,88 @@
+"""Argument parsers: argparse with findings instead of its own error texts, and shared options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from types import ModuleType
+from typing import NoReturn
+
+from jobspec.finding import fail
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises usage mistakes as findings, with the nearest option that exists."""
+
+    def error(self, message: str) -> NoReturn:
+        why = self._suggestion(message)
+        raise fail("usage.arguments", message, why=why, fix=f"`{self.prog} --help` lists the arguments")
+
+    def _suggestion(self, message: str) -> str:
+        from difflib import get_close_matches
+
+        options = [option for action in self._actions for option in action.option_strings]
+        pairs = []
+        for word in re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", message.partition("unrecognized arguments:")[2]):
+            close = get_close_matches(word, options, n=1)
+            if close:
+                pairs.append(f"`{close[0]}` instead of `{word}`")
+        return "did you mean " + ", ".join(pairs) + "?" if pairs else self.format_usage().strip()
+
+
+def build_parser(name: str, module: ModuleType) -> Parser:
+    """The parser of one command. Its description is the module's docstring, which `docs/cli.md` shows too."""
+    parser = Parser(
+        prog=f"jobspec {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    return parser
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help="site profile; else JOBSPEC_CLUSTER, the spec's `cluster`, or `local`",
+    )
+    parser.add_argument("--cluster-file", metavar="FILE", help="site profile from a file")
+
+
+def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
+    """A spec and everything that changes what it resolves to."""
+    parser.add_argument("spec", metavar="SPEC", nargs=nargs, help="job spec (YAML)")
+    add_cluster(parser)
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override a value, e.g. train.steps=10",
+    )
+    parser.add_argument("--level", metavar="LEVEL", help="coverage level, by name or the framework's number")
+    parser.add_argument(
+        "--allow",
+        metavar="RULE",
+        action="append",
+        default=[],
+        help="turn an error of this rule into a warning",
+    )
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--runs", metavar="DIR", help="folder of runs; else JOBSPEC_RUNS, or every folder submitted to"
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", default="last", help="run id, prefix, directory, or last (default)"
+    )
+    add_runs(parser)

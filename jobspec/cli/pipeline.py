@@ -1,0 +1,191 @@
+"""From the command line's arguments to a resolved plan, a rendered run directory and a started job.
+
+The calls between the rooms, in order; each room decides for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.finding import Finding, JobspecError, fail
+from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
+
+if TYPE_CHECKING:
+    from jobspec.cluster import LoadedCluster
+    from jobspec.plan import Plan
+    from jobspec.resolve import Resolved
+    from jobspec.spec.load import LoadedSpec
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A run directory on disk, not yet started."""
+
+    run: RunPaths
+    resolved: Resolved
+    findings: tuple[Finding, ...]
+
+
+def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
+    """The spec with its overrides, and the site profile it is meant for.
+
+    Raises: JobspecError with every finding of the file that is wrong.
+    """
+    from jobspec.spec.load import load_spec
+
+    loaded = load_spec(Path(path or args.spec), args.set, os.environ)
+    return loaded, cluster(args, loaded.spec.cluster)
+
+
+def cluster(args: argparse.Namespace, of_spec: str | None = None) -> LoadedCluster:
+    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`."""
+    from jobspec.cluster import load_cluster
+
+    name = args.cluster or os.environ.get("JOBSPEC_CLUSTER") or of_spec
+    file = Path(args.cluster_file) if args.cluster_file else None
+    return load_cluster(name, file, os.environ)
+
+
+def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = False) -> Resolved:
+    """The plan that a spec resolves to; errors stay in its findings.
+
+    `fetch` clones repositories that the spec names by URL alone, which only a run needs.
+    """
+    from jobspec.resolve import resolve as resolve_spec
+
+    loaded, profile = load(args, path)
+    return resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
+
+
+def must_resolve(args: argparse.Namespace) -> Resolved:
+    """The resolved spec, without errors. Raises: JobspecError with all findings when there is one."""
+    resolved = resolve(args, fetch=True)
+    stop_on_errors(resolved.findings)
+    return resolved
+
+
+def plan_of(resolved: Resolved) -> Plan:
+    """The plan of a spec without errors. Raises: JobspecError when there is none."""
+    if resolved.plan is None:
+        raise JobspecError(*resolved.findings)
+    return resolved.plan
+
+
+def stop_on_errors(findings: Iterable[Finding]) -> None:
+    """Raises: JobspecError with all findings, warnings included, when one is an error."""
+    known = tuple(findings)
+    if any(finding.is_error for finding in known):
+        raise JobspecError(*known)
+
+
+def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None = None) -> Rendered:
+    """Render a resolved spec, all points of a sweep included, into a new run directory.
+
+    `folder` is used as it is; otherwise the run gets a new id below the plan's folder of runs.
+    Raises: JobspecError when a script is not valid bash or the directory cannot be written.
+    """
+    from datetime import UTC, datetime
+
+    from jobspec import render
+
+    plan = plan_of(resolved)
+    run_id = render.new_run_id(datetime.now(UTC))
+    there = f"{plan.runs}/{plan.name}/{run_id}"
+    here = folder.absolute() if folder else _local_folder(resolved, run_id)
+    run_dir = str(here) if folder or not remote(resolved) else there
+    findings = resolved.findings
+    if resolved.spec.sweep is not None:
+        files, more = _sweep_files(resolved, args, run_id, run_dir)
+        findings = (*findings, *more)
+    else:
+        files = dict(render.render(resolved, run_id, run_dir))
+    findings = (*findings, *render.check_scripts(_sample(files)))
+    stop_on_errors(findings)
+    render.write_run(files, str(here))
+    return Rendered(RunPaths(here), resolved, findings)
+
+
+def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, ...]:
+    """Findings about every point of a spec's sweep."""
+    from jobspec import sweep
+
+    _, _, findings = sweep.check_sweep(resolved.loaded, resolved.cluster, level=args.level, allow=args.allow)
+    return tuple(findings)
+
+
+def _sweep_files(
+    resolved: Resolved, args: argparse.Namespace, run_id: str, run_dir: str
+) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
+    from jobspec import sweep
+
+    outcome = sweep.render_sweep(
+        resolved.loaded, resolved.cluster, run_id, run_dir, level=args.level, allow=args.allow
+    )
+    return dict(outcome.files), tuple(outcome.findings)
+
+
+def _sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What the script checks look at: everything, but of a sweep's points the first and the last alone.
+
+    The points' scripts come from one template and differ in quoted values; 1000 of them cost minutes.
+    """
+    points = sorted({int(name.split("/")[1]) for name in files if name.startswith("points/")})
+    kept = {f"points/{number}/" for number in (points[:1] + points[-1:])}
+    return {
+        name: text
+        for name, text in files.items()
+        if not name.startswith("points/") or any(name.startswith(prefix) for prefix in kept)
+    }
+
+
+def remote(resolved: Resolved) -> bool:
+    return plan_of(resolved).scheduler == "slurm" and resolved.cluster.profile.access.login != "here"
+
+
+def _local_folder(resolved: Resolved, run_id: str) -> Path:
+    """Where the run directory is written: its final place, or a copy here when the cluster is elsewhere."""
+    plan = plan_of(resolved)
+    if remote(resolved):
+        return state_folder(os.environ) / "remote" / plan.cluster / plan.name / run_id
+    return Path(plan.runs) / plan.name / run_id
+
+
+def start(rendered: Rendered) -> Launch:
+    """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
+    return start_run(rendered.run, plan_of(rendered.resolved), rendered.resolved.cluster)
+
+
+def start_run(run: RunPaths, plan: Plan, profile: LoadedCluster) -> Launch:
+    from jobspec import launchers
+
+    secrets = launchers.read_secrets(plan.secrets, os.environ)
+    launch = launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
+    remember_folder(run.root.parent.parent, os.environ)
+    return launch
+
+
+def store(args: argparse.Namespace) -> RunStore:
+    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to."""
+    chosen = args.runs or os.environ.get("JOBSPEC_RUNS")
+    if chosen:
+        return RunStore(Path(chosen).expanduser())
+    return RunStore(Path("runs"), *known_folders(os.environ))
+
+
+def launched(run: RunPaths) -> Launch:
+    """The run's launch record. Raises: JobspecError when it was rendered and never started."""
+    from jobspec.runs import read_launch
+
+    launch = read_launch(run)
+    if launch is None:
+        raise fail(
+            "run.not-started",
+            f"run `{run.run_id}` was rendered and never started",
+            fix=f"jobspec submit {run.root}",
+        )
+    return launch

@@ -1,0 +1,31 @@
+"""Print the verdict of a run from its evidence files, and write every form of the report beside them.
+
+The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from jobspec.cli import observe, parser, pipeline, verdicts
+from jobspec.runs import RunPaths, read_launch
+
+FORMATS = ("text", "md", "json", "html", "junit")
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    parser.add_run(into)
+    into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    found = pipeline.store(args).find(args.run)
+    _settle(found)
+    return verdicts.conclude(found, "json" if args.json else args.format, show_tail=False)
+
+
+def _settle(found: RunPaths) -> None:
+    """Ask the scheduler how the job ended, where that is not recorded yet."""
+    if read_launch(found) is not None:
+        observe.observe([found])

@@ -1,0 +1,73 @@
+"""Submit a run's lock again: the same commits, patches, image, model revision and values.
+
+`--check` only says what has changed since and what cannot be the same; exit code 1 when something has.
+RUN may also be a lock file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from jobspec.cli import output, parser, pipeline
+from jobspec.cli import submit as submit_command
+from jobspec.finding import Finding, fail
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("run", metavar="RUN|LOCK", help="run id, prefix, directory, last, or a spec.lock.yaml")
+    parser.add_runs(into)
+    parser.add_cluster(into)
+    into.add_argument("--check", action="store_true", help="only say what has changed, submit nothing")
+    into.add_argument("--watch", action="store_true", help="follow the new run to its verdict")
+    into.add_argument(
+        "--allow", metavar="RULE", action="append", default=[], help="go on in spite of this rule"
+    )
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    lock = _lock_file(args)
+    args.spec, args.set, args.level, args.dry_run = str(lock), [], None, False
+    findings = changes(args)
+    if args.check:
+        return _report(findings, lock, args.json)
+    pipeline.stop_on_errors(findings)
+    if not args.json:
+        output.print_findings(findings)
+    return submit_command.run(args)
+
+
+def changes(args: argparse.Namespace) -> tuple[Finding, ...]:
+    """What differs between the lock and what would run now, errors of the lock's own spec included."""
+    from jobspec.lock import changed_since
+
+    resolved = pipeline.resolve(args)
+    return (*resolved.findings, *changed_since(resolved))
+
+
+def _report(findings: tuple[Finding, ...], lock: Path, as_json: bool) -> int:
+    if as_json:
+        output.print_json(
+            {"lock": str(lock), "same": not findings, "findings": [item.to_json() for item in findings]}
+        )
+    else:
+        output.print_findings(findings)
+        print(f"{lock}: " + ("everything is as it was" if not findings else f"{len(findings)} differences"))
+    return 1 if findings else 0
+
+
+def _lock_file(args: argparse.Namespace) -> Path:
+    named = Path(args.run)
+    if named.is_file():
+        return named
+    found = pipeline.store(args).find(args.run)
+    if not found.lock.is_file():
+        points = len(found.points())
+        raise fail(
+            "reproduce.no-lock",
+            f"run `{found.run_id}` has no lock",
+            why=f"it is a sweep of {points} points" if points else "spec.lock.yaml is missing",
+            fix=f"name a point's: {found.root}/points/0" if points else "name a lock file",
+        )
+    return found.lock

@@ -1,0 +1,86 @@
+"""Submit a spec, follow it through its phases, and report. The exit code is the verdict.
+
+0 Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran. Ctrl-C on a Slurm cluster leaves the job
+running and says how to end it; a run on this machine is cancelled, since nobody else would end it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from jobspec import launchers
+from jobspec.cli import observe, parser, verdicts
+from jobspec.cli.boundary import INTERRUPTED
+from jobspec.cli.screen import Screen, open_screen
+from jobspec.cli.submit import announcement, submit
+from jobspec.launchers import JobStatus
+from jobspec.runs import Launch, RunPaths
+
+# Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
+FILES_S = 0.25
+_QUERY_S = {"local": 0.25, "slurm": 3.0}
+# A remote cluster's files cost a round trip each.
+REMOTE_FILES_S = 3.0
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    parser.add_spec(into)
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    run_paths, launch = submit(args)
+    if not args.json:
+        print(announcement(run_paths, launch), flush=True)
+    return follow_to_verdict(run_paths, launch, as_json=args.json)
+
+
+def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
+    """Watch a started run to its end and print its verdict; the verdict's exit code."""
+    screen = None if as_json else open_screen(f"{run.root.parent.name} {run.run_id}")
+    try:
+        follow(run, launch, screen)
+    except KeyboardInterrupt:
+        return _interrupted(launch, screen)
+    finally:
+        if screen is not None:
+            screen.close()
+    return verdicts.conclude(run, "json" if as_json else "text")
+
+
+def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
+    """Show a run until its job's state is final; that state, recorded in the run directory."""
+    events = observe.EventTail(run)
+    launcher = launchers.for_launch(launch)
+    pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
+    next_query = 0.0
+    status = JobStatus(launchers.JobState.PENDING)
+    while True:
+        now = time.monotonic()
+        if now >= next_query:
+            status = launcher.query([launch])[launch]
+            next_query = now + _QUERY_S[launch.launcher]
+        launchers.sync(launch)
+        if screen is not None:
+            screen.show(status, events.read(), observe.progress(run))
+        if status.state.final:
+            launchers.record_final(run, status)
+            return status
+        time.sleep(pause)
+
+
+def _interrupted(launch: Launch, screen: Screen | None) -> int:
+    if screen is not None:
+        screen.close()
+    if launch.launcher == "local":
+        print(f"\ninterrupted: cancelling run {launch.run_id} on this machine", file=sys.stderr)
+        launchers.cancel([launch])
+    else:
+        print(
+            f"\ninterrupted: job {launch.job_id} goes on; `jobspec status {launch.run_id}` watches it, "
+            f"`jobspec cancel {launch.run_id}` ends it",
+            file=sys.stderr,
+        )
+    return INTERRUPTED

@@ -1,0 +1,145 @@
+"""How a run is shown while it goes on: a live table on a terminal, one line for each change elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jobspec.cli import output
+from jobspec.cli.observe import Progress
+from jobspec.finding import Finding
+from jobspec.launchers import JobStatus
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+# Without a terminal a step is worth a line only so often: logs of CI are read later, as a whole.
+PLAIN_PROGRESS_S = 5.0
+_STYLES = {"ok": "green", "cached": "green", "failed": "red", "blocked": "red", "skipped": "dim"}
+
+
+class Screen(Protocol):
+    """Shows updates; `close` leaves the terminal as it was."""
+
+    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_screen(title: str) -> Screen:
+    """A live screen on a terminal, lines elsewhere."""
+    return LiveScreen(title) if output.colored(sys.stdout) else PlainScreen()
+
+
+def finding_of(event: Mapping[str, Any]) -> Finding | None:
+    data = event.get("finding")
+    return Finding.from_json(data) if isinstance(data, dict) and "what" in data else None
+
+
+@dataclass
+class PlainScreen:
+    """One line for each state, phase and, every few seconds, step."""
+
+    started: float = field(default_factory=time.monotonic)
+    _state: tuple[str, str] = ("", "")
+    _step: int | None = None
+    _step_time: float = 0.0
+
+    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        state = (status.state.value, status.reason)
+        if state != self._state:
+            self._state = state
+            self._line(status.state.value.lower(), status.reason, status.nodes)
+        for event in events:
+            self._event(event)
+        now = time.monotonic()
+        done = progress.steps and progress.step == progress.steps
+        if progress.step != self._step and (now - self._step_time > PLAIN_PROGRESS_S or done):
+            self._step, self._step_time = progress.step, now
+            value = f"{progress.metric} {progress.value:.4g}" if progress.value is not None else ""
+            self._line("step", progress.text(), value)
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        finding = finding_of(event)
+        if finding is not None:
+            print(finding.text(), flush=True)
+        elif event.get("event") == "end" and not event.get("node"):
+            seconds = event.get("seconds")
+            spent = output.duration(seconds) if isinstance(seconds, int | float) else ""
+            self._line(str(event.get("phase", "")), str(event.get("outcome", "")), spent)
+
+    def _line(self, *words: str) -> None:
+        elapsed = time.monotonic() - self.started
+        head = f"[{int(elapsed // 60):3d}:{elapsed % 60:04.1f}]"
+        print(head, words[0].ljust(10), "  ".join(word for word in words[1:] if word), flush=True)
+
+    def close(self) -> None:
+        sys.stdout.flush()
+
+
+class LiveScreen:
+    """Phases with their times and a bar for the steps, redrawn in place."""
+
+    def __init__(self, title: str) -> None:
+        from rich.live import Live
+
+        self._title = title
+        self._phases: dict[str, tuple[str, float, float | None]] = {}
+        self._status: JobStatus | None = None
+        self._progress = Progress()
+        self._live: Live = Live(self._draw(), refresh_per_second=8, transient=False)
+        self._live.start()
+
+    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._status, self._progress = status, progress
+        for event in events:
+            self._event(event)
+        self._live.update(self._draw())
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        phase, kind = str(event.get("phase", "")), event.get("event")
+        finding = finding_of(event)
+        if finding is not None:
+            self._live.console.print(finding.text(), markup=False, highlight=False)
+        elif kind == "start" and phase not in self._phases:
+            self._phases[phase] = ("running", time.time(), None)
+        elif kind == "end" and not event.get("node"):
+            seconds = event.get("seconds")
+            started = self._phases.get(phase, ("", time.time(), None))[1]
+            spent = float(seconds) if isinstance(seconds, int | float) else time.time() - started
+            self._phases[phase] = (str(event.get("outcome", "")), started, spent)
+
+    def _draw(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        state = (
+            f"{self._status.state.value.lower()} {self._status.reason}".strip()
+            if self._status
+            else "starting"
+        )
+        table = Table(title=f"{self._title}: {state}", title_justify="left", box=None, show_header=False)
+        for phase, (outcome, started, spent) in self._phases.items():
+            style = _STYLES.get(outcome, "yellow")
+            taken = output.duration(spent if spent is not None else time.time() - started)
+            table.add_row(phase, Text(outcome, style=style), taken, self._bar(phase))
+        return table
+
+    def _bar(self, phase: str) -> Any:
+        progress = self._progress
+        if phase != "driver" or progress.step is None:
+            return ""
+        from rich.columns import Columns
+        from rich.progress_bar import ProgressBar
+
+        value = f"{progress.metric} {progress.value:.4g}" if progress.value is not None else ""
+        text = f"{progress.text()}  {value}"
+        bar = ProgressBar(total=progress.steps or None, completed=progress.step, width=24)
+        return Columns([bar, text])
+
+    def close(self) -> None:
+        self._live.stop()

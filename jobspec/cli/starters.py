@@ -1,0 +1,103 @@
+"""The commented specs that `jobspec init` writes: one for each framework that ships with jobspec."""
+
+from __future__ import annotations
+
+from jobspec.finding import fail
+
+_HEAD = """\
+# yaml-language-server: $schema=./job.schema.json
+# `jobspec schema job > job.schema.json` beside this file lets an editor complete and check it.
+version: 1
+name: {name}
+framework: {framework}
+# cluster: slurm-generic        # site profile; `jobspec cluster list` shows them; the default is this machine
+
+"""
+
+_COMMAND = """\
+resources:
+  nodes: 1
+  # gpus_per_node: 8            # default: what the site profile says
+  # time: "01:00:00"            # D-HH:MM:SS; quoted, since YAML reads 1:00:00 as a number
+
+launch:
+  mode: srun                    # srun: tasks without Ray; ray: a Ray cluster around the command
+
+train:
+  # One process on the first node. Paths it may use: JOBSPEC_ARTIFACTS_DIR, JOBSPEC_METRICS_DIR,
+  # JOBSPEC_CHECKPOINT_DIR, JOBSPEC_MODEL_PATH, JOBSPEC_DATA_<NAME>.
+  command:
+    - python3
+    - -c
+    - |
+      import json, os, pathlib
+      metrics = pathlib.Path(os.environ["JOBSPEC_METRICS_DIR"]) / "metrics.jsonl"
+      with metrics.open("a") as file:
+          for step in range(1, 6):
+              print("step", step, flush=True)
+              file.write(json.dumps({"step": step, "score": step / 5}) + "\\n")
+      (pathlib.Path(os.environ["JOBSPEC_ARTIFACTS_DIR"]) / "result.txt").write_text("done\\n")
+
+# What must hold for the verdict `Pass`, besides exit code 0.
+metrics:
+  require: ["max(score) >= 1"]
+artifacts:
+  require: [result.txt]
+
+# secrets: [HF_TOKEN]           # names only; values come from the shell that submits
+# sweep: {grid: {train.seed: [1, 2, 3]}}
+"""
+
+_TRL = """\
+coverage:
+  level: smoke                  # smoke, checkpoint or learning: `jobspec framework show trl`
+
+resources:
+  nodes: 1
+  # gpus_per_node: 8            # default: what the site profile says; 0 trains on the CPU
+  # time: "04:00:00"            # D-HH:MM:SS; quoted, since YAML reads 4:00:00 as a number
+
+model:
+  id: Qwen/Qwen2.5-0.5B-Instruct   # in the shared Hugging Face cache: `jobspec stage SPEC` puts it there
+  # revision: <commit>          # pin it; the lock of every run does
+  stage: node_local             # node_local: copied to each node's disk first; shared: read in place
+
+data:
+  - name: train
+    source: openai/gsm8k
+    stage: node_local
+
+train:
+  algorithm: grpo
+  steps: 100
+  workers: 2                    # data-parallel trainers over all nodes
+  reward: digits                # a named rule, or FILE.py:FUNCTION
+  # overrides: {per_device_train_batch_size: 8}   # TRL's own GRPOConfig keys
+
+checkpoint:
+  every: 50
+  keep: 2
+
+# metrics:
+#   learning: {metric: reward, direction: up}     # for level `learning`
+#   require: ["max(reward) > 0.5"]
+# secrets: [HF_TOKEN, WANDB_API_KEY]              # names only; values come from the shell that submits
+"""
+
+_BODIES = {"command": _COMMAND, "trl": _TRL}
+
+
+def starter(framework: str, name: str) -> str:
+    """The commented spec for a framework. Raises: JobspecError for one that has none."""
+    if framework not in _BODIES:
+        from difflib import get_close_matches
+
+        close = get_close_matches(framework, _BODIES, n=1)
+        raise fail(
+            "init.framework",
+            f"there is no starting spec for the framework `{framework}`",
+            why=f"did you mean `{close[0]}`?" if close else "",
+            fix="use one of " + ", ".join(f"`{item}`" for item in sorted(_BODIES)),
+        )
+    # Braces are YAML here, so only the head is a format text.
+    return _HEAD.format(name=name, framework=framework) + _BODIES[framework]

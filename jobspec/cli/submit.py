@@ -1,0 +1,97 @@
+"""Render a spec and start it; SPEC may also be a folder that `jobspec render` wrote.
+
+Submitting the same folder again never starts a second job: a lost answer of the scheduler is looked up.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from jobspec.cli import output, parser, pipeline
+from jobspec.runs import Launch, RunPaths
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    parser.add_spec(into)
+    into.add_argument("--dry-run", action="store_true", help="check and render in memory, start nothing")
+    into.add_argument("--watch", action="store_true", help="follow the run to its verdict, as `jobspec run`")
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.dry_run:
+        return _dry_run(args)
+    run_paths, launch = submit(args)
+    if args.json and not args.watch:
+        output.print_json(
+            {
+                "run_id": launch.run_id,
+                "run_dir": str(run_paths.root),
+                "job_id": launch.job_id,
+                "cluster": launch.cluster,
+                "launcher": launch.launcher,
+            }
+        )
+        return 0
+    if not args.json:
+        print(announcement(run_paths, launch))
+    if args.watch:
+        from jobspec.cli.run import follow_to_verdict
+
+        return follow_to_verdict(run_paths, launch, as_json=args.json)
+    print(f"jobspec status {launch.run_id}   jobspec logs -f {launch.run_id}")
+    return 0
+
+
+def submit(args: argparse.Namespace) -> tuple[RunPaths, Launch]:
+    """Start a spec, or a rendered folder, and return where it runs."""
+    if Path(args.spec).is_dir():
+        return _submit_folder(args)
+    rendered = pipeline.render_run(pipeline.must_resolve(args), args)
+    if not args.json:
+        output.print_findings(rendered.findings)
+    return rendered.run, pipeline.start(rendered)
+
+
+def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch]:
+    from jobspec.finding import fail
+    from jobspec.plan import from_json
+
+    run_paths = pipeline.store(argparse.Namespace(runs=None)).find(args.spec)
+    points = run_paths.points()
+    plan_file = (points[0] if points else run_paths).plan
+    try:
+        plan = from_json(plan_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise fail(
+            "run.damaged-file",
+            "`plan.json` cannot be read",
+            why=str(problem),
+            fix="render the spec again",
+            file=str(plan_file),
+        ) from problem
+    return run_paths, pipeline.start_run(run_paths, plan, pipeline.cluster(args, plan.cluster))
+
+
+def announcement(run_paths: RunPaths, launch: Launch) -> str:
+    what = f"job {launch.job_id}" if launch.launcher == "slurm" else f"process {launch.job_id}"
+    return f"run {launch.run_id}: {what} on {launch.cluster}, {run_paths.root}"
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    """Everything up to the scheduler, in a temporary folder that is removed again."""
+    import tempfile
+
+    resolved = pipeline.must_resolve(args)
+    with tempfile.TemporaryDirectory(prefix="jobspec-dry-run-") as folder:
+        rendered = pipeline.render_run(resolved, args, Path(folder) / "run")
+        script = rendered.run.job.read_text(encoding="utf-8").replace(str(rendered.run.root), "RUN_DIR")
+        points = len(rendered.run.points())
+    if args.json:
+        output.print_json({"ok": True, "job_sbatch": script, "points": points})
+        return 0
+    output.print_findings(rendered.findings)
+    print(script, end="")
+    print(f"# nothing was submitted{f'; {points} points' if points else ''}")
+    return 0

@@ -1,0 +1,190 @@
+"""Prove a site profile: a small function job on its nodes looks at what the profile claims.
+
+submitit carries the function to the nodes (Slurm) or to a child process (local); the function itself is
+standard library only, since the nodes' Python may have nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobspec.finding import Finding, error, fail, warning
+
+if TYPE_CHECKING:
+    from jobspec.spec.cluster_model import ClusterProfile
+
+POLL_S = 0.5
+# Less than this on the node-local disk cannot hold a model of any size.
+MIN_FREE_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Facts of each node, and what is wrong with the profile."""
+
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+
+
+def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
+    """What one node sees. Touches a folder of its own below `node_local` and removes it again."""
+    local = Path(node_local)
+    try:
+        own = local / f"probe-{os.getpid()}"
+        own.mkdir(parents=True)
+        own.rmdir()
+        writable = ""
+    except OSError as problem:
+        writable = str(problem)
+    place = next(folder for folder in (local, *local.parents) if folder.exists())
+    return {
+        "host": socket.gethostname(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "cpus": len(os.sched_getaffinity(0)),
+        "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        "canary": Path(canary).is_file(),
+        "node_local_problem": writable,
+        "node_local_free": shutil.disk_usage(place).free,
+        "hf_home": (not hf_home) or Path(hf_home).is_dir(),
+        "container": [
+            name for name in ("enroot", "podman", "apptainer", "ch-run", "bwrap") if shutil.which(name)
+        ],
+    }
+
+
+def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> ProbeResult:
+    """Run `probe` on nodes of the cluster and compare with the profile.
+
+    Raises: JobspecError when submitit is missing, the cluster is behind SSH, or the job does not end in time.
+    """
+    if profile.access.login != "here":
+        raise fail(
+            "check.remote",
+            f"the profile's login node is `{profile.access.login}`",
+            why="the check sends a Python function to the nodes, which needs the same Python there",
+            fix="run `jobspec cluster check` on that login node",
+        )
+    runs = Path(os.path.expandvars(profile.paths.runs)).expanduser().absolute()
+    folder = runs / ".check" / uuid.uuid4().hex[:12]
+    folder.mkdir(parents=True)
+    try:
+        canary = folder / "canary"
+        canary.write_text("seen from the login node\n", encoding="ascii")
+        arguments = (str(canary), profile.paths.node_local, profile.paths.hf_home or "")
+        facts = _run(profile, folder, nodes, timeout_s, arguments)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return ProbeResult(facts, tuple(finding for node in facts for finding in judge_node(profile, node)))
+
+
+def _run(
+    profile: ClusterProfile, folder: Path, nodes: int, timeout_s: float, arguments: tuple[str, str, str]
+) -> list[dict[str, Any]]:
+    try:
+        import submitit
+    except ModuleNotFoundError as problem:
+        raise fail(
+            "check.no-submitit", "submitit is not installed", fix="pip install 'jobspec-rl[cluster]'"
+        ) from problem
+    slurm = profile.scheduler == "slurm"
+    executor = submitit.AutoExecutor(folder=folder / "%j", cluster="slurm" if slurm else "local")
+    executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name="jobspec-check")
+    if slurm:
+        executor.update_parameters(nodes=nodes, tasks_per_node=1, **_slurm_parameters(profile))
+    try:
+        job = executor.submit(probe, *arguments)
+    except (submitit.core.utils.FailedJobError, OSError) as problem:
+        raise fail(
+            "check.refused",
+            "the check's job was refused",
+            why=str(problem),
+            fix="check `slurm` in the profile",
+        ) from problem
+    deadline = time.monotonic() + timeout_s
+    while not job.done() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if not job.done():
+        state = job.state
+        job.cancel()
+        raise fail(
+            "check.timeout",
+            f"the check's job {job.job_id} did not end within {timeout_s:.0f} s",
+            why=f"its state is {state}",
+            fix="wait for free nodes and give more time by --timeout",
+        )
+    try:
+        return list(job.results())
+    except (submitit.core.utils.FailedJobError, submitit.core.utils.UncompletedJobError) as problem:
+        raise fail(
+            "check.failed",
+            f"the check's job {job.job_id} failed",
+            why=str(problem).strip().splitlines()[-1],
+            fix="the runs folder must be shared with the nodes, and this Python must exist there",
+        ) from problem
+
+
+def _slurm_parameters(profile: ClusterProfile) -> dict[str, Any]:
+    slurm = profile.slurm
+    named = {"slurm_partition": slurm.partition, "slurm_account": slurm.account, "slurm_qos": slurm.qos}
+    gpus = profile.node.gpus
+    more: dict[str, str] = {}
+    if gpus and slurm.gpus == "gres":
+        more["gres"] = f"gpu:{gpus}"
+    if gpus and slurm.gpus == "gpus-per-node":
+        more["gpus-per-node"] = str(gpus)
+    parameters: dict[str, Any] = {key: value for key, value in named.items() if value}
+    if more:
+        parameters["slurm_additional_parameters"] = more
+    return parameters
+
+
+def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings about one node's facts."""
+    node = str(facts["host"])
+    if not facts["canary"]:
+        yield error(
+            "check.not-shared",
+            f"`paths.runs` ({profile.paths.runs}) is not shared with the node",
+            why="a file written here was not seen there",
+            fix="choose a folder on shared storage",
+            path="paths.runs",
+            node=node,
+        )
+    if facts["node_local_problem"]:
+        yield error(
+            "check.node-local",
+            f"`paths.node_local` ({profile.paths.node_local}) cannot be written",
+            why=str(facts["node_local_problem"]),
+            fix="choose a folder on the node's own disk",
+            path="paths.node_local",
+            node=node,
+        )
+    elif facts["node_local_free"] < MIN_FREE_BYTES:
+        yield warning(
+            "check.node-local-full", f"only {facts['node_local_free'] // 1024**2} MiB free on the node-local disk",
+            path="paths.node_local", node=node,
+        )  # fmt: skip
+    if not facts["hf_home"]:
+        yield error(
+            "check.hf-home", f"`paths.hf_home` ({profile.paths.hf_home}) is not there",
+            fix="choose a folder on shared storage, or create it", path="paths.hf_home", node=node,
+        )  # fmt: skip
+    if facts["gpus"] < profile.node.gpus:
+        yield error(
+            "check.gpus", f"{facts['gpus']} GPUs seen, the profile says {profile.node.gpus}",
+            fix="correct `node.gpus`, or `slurm.gpus` if the job was given none", path="node.gpus", node=node,
+        )  # fmt: skip
+    if profile.node.cpus and facts["cpus"] < profile.node.cpus:
+        yield warning(
+            "check.cpus", f"{facts['cpus']} processors usable, the profile says {profile.node.cpus}",
+            why="a job gets as many as it asks for", path="node.cpus", node=node,
+        )  # fmt: skip
