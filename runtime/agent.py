@@ -1,0 +1,285 @@
+"""The work of one node. The head asks for operations by name; each takes and returns plain JSON data.
+
+`Node` knows nothing of the other nodes, of phases, or of the order of things: that is `head`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from jobspec.finding import Finding, JobspecError, error
+from jobspec.plan import Plan
+from jobspec.runtime import collect, driver, preflight, raycluster
+from jobspec.runtime.identity import Identity, NodePaths, node_paths, program_environment, stage_variable
+from jobspec.runtime.procs import descendants, end_all
+from jobspec.runtime.redact import Redactor
+
+Reply = Dict[str, Any]
+Emit = Callable[[Mapping[str, Any]], None]
+STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
+
+
+class Node:
+    """One node's state: its paths, environment, Ray and running command."""
+
+    def __init__(self, plan: Plan, who: Identity, env: Mapping[str, str], emit: Emit) -> None:
+        """`emit` carries progress and bad news to the head between replies; any thread may call it."""
+        self.plan = plan
+        self.who = who
+        self.paths: NodePaths = node_paths(plan, who)
+        self.redactor = Redactor.from_environment(plan.secrets, env)
+        self.env: Dict[str, str] = {}
+        self._base = dict(env)
+        self._emit = emit
+        self._ray: Optional[raycluster.RayNode] = None
+        self._command: Optional[driver.CommandRun] = None
+        self._stopping = threading.Event()
+        self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
+            "preflight": self.preflight,
+            "stage": self.stage,
+            "helpers": self.helpers,
+            "imports": self.imports,
+            "ray": self.start_ray,
+            "command": self.run_command,
+            "stop_command": self.stop_command,
+            "stop": self.stop,
+            "collect": self.collect,
+        }
+
+    def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
+        """Run one operation; whatever goes wrong comes back as findings."""
+        try:
+            return self._operations[operation](arguments)
+        except JobspecError as problem:
+            return {"findings": [finding.to_json() for finding in problem.findings]}
+        except OSError as problem:
+            where = f" (`{problem.filename}`)" if problem.filename else ""
+            finding = error(
+                f"{operation}.io", f"{operation} failed on this node: {problem.strerror or problem}{where}"
+            )
+            return {"findings": [finding.to_json()]}
+
+    def preflight(self, arguments: Mapping[str, Any]) -> Reply:
+        facts = preflight.gather(
+            self.plan,
+            self.who,
+            self.paths,
+            nonce=str(arguments["nonce"]),
+            head_time=float(arguments["time"]),
+            reached=str(arguments["reached"]),
+            env=self._base,
+        )
+        found = list(preflight.check(self.plan, facts))
+        if not any(finding.is_error for finding in found):
+            found.extend(self._prepare())
+        return {
+            "ip": facts.ip,
+            "gpus": facts.gpus,
+            "cpus": facts.cpus,
+            "ports": list(facts.ports),
+            "facts": facts.to_json(),
+            "findings": _json(found),
+        }
+
+    def _prepare(self) -> Sequence[Finding]:
+        """Folders, environment and pid file; done once preflight knows that they can be made."""
+        from jobspec.runtime import stage
+
+        for folder in (self.paths.scratch, self.paths.stage_links, self.paths.helpers, self.paths.agents):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (
+            self.paths.logs,
+            self.paths.metrics,
+            self.paths.artifacts,
+            Path(self.paths.checkpoint),
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+        hf_home = stage.make_home(self.plan.node_local) if self.plan.stage else ""
+        env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
+        found: Sequence[Finding] = ()
+        if self.plan.ray is not None:
+            env, found = raycluster.authentication(env)
+        self.env = env
+        self._write_pid_file()
+        return found
+
+    def _write_pid_file(self) -> None:
+        """For `exec`: nothing secret is in it, those are read from the agent's own environment."""
+        hidden = {*self.plan.secrets, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
+        changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
+        record = {
+            "pid": os.getpid(),
+            "run_dir": str(self.who.run_dir),
+            "attempt": self.who.attempt,
+            "env": changed,
+        }
+        temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(record, file)
+        temporary.replace(self.paths.pid_file)
+
+    def stage(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.runtime import stage
+
+        limit = self.plan.time_limit_s or STAGE_DEADLINE_S
+        result = stage.run(self.plan.stage, self.plan.node_local, self._reporter("stage"), float(limit))
+        for item in self.plan.stage:
+            ready = result.ready.get(item.env or item.name)
+            if ready is not None:
+                _link(self.paths.stage_links / item.name, ready)
+        variables = {
+            stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
+        }
+        outcome = {"bytes": result.bytes, "cached": result.cached, "ready": variables}
+        return {**outcome, "findings": _json(result.findings)}
+
+    def helpers(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.runtime import mcore
+
+        if self.plan.helpers is None:
+            return {"findings": []}
+        report = self._reporter("helpers")
+        result = mcore.build(self.plan.helpers, self.plan.node_local, sys.executable, report, self.env)
+        if result.folder:
+            for entry in Path(result.folder).iterdir():
+                _link(self.paths.helpers / entry.name, str(entry))
+        reply: Reply = {
+            "cached": result.cached,
+            "library": result.library,
+            "findings": _json(result.findings),
+        }
+        if result.folder:
+            reply["proof"] = asdict(result.proof)
+        return reply
+
+    def imports(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.plan import ImportProof
+        from jobspec.runtime import imports
+
+        proofs = [*self.plan.proofs, *(ImportProof(**extra) for extra in arguments["more"])]
+        result = imports.prove(proofs, sys.executable, self.env)
+        return {"files": dict(result.files), "findings": _json(result.findings)}
+
+    def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
+        """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
+        start = raycluster.RayStart.from_json(arguments["start"])
+        ready = start.is_head or raycluster.wait_for_port(
+            start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
+        )
+        if not ready:
+            if self._stopping.is_set():
+                return {"findings": []}
+            finding = error(
+                "ray.unreachable",
+                f"Ray's head at {start.address} does not accept connections from this node",
+                "a firewall, another network, or a head that did not start",
+                "choose the network by `network.interface` or `network.subnet` in the site profile",
+            )
+            return {"findings": _json([finding])}
+        argv = raycluster.start_command(self.plan, start)
+        self._ray = raycluster.RayNode(argv, self.env, Path(start.temp_dir), self.paths.logs / "ray.log")
+        self.env["RAY_ADDRESS"] = start.address  # for commands and `exec`; `ray start` itself must not see it
+        self._write_pid_file()
+        threading.Thread(target=self._watch_ray, args=(self._ray,), daemon=True, name="ray-watch").start()
+        return {"findings": []}
+
+    def _watch_ray(self, ray: raycluster.RayNode) -> None:
+        while not ray.wait(0.5):
+            if self._stopping.is_set():
+                return
+        if not self._stopping.is_set():
+            last = self.redactor.text(raycluster.tail(ray.log))
+            finding = error(
+                "ray.ended", f"Ray ended with status {ray.exit_code()}", last, "see ray.log of this node"
+            )
+            self._emit({"phase": "ray", "finding": finding.to_json()})
+
+    def run_command(self, arguments: Mapping[str, Any]) -> Reply:
+        index = int(arguments["index"])
+        command = self.plan.commands[index]
+        ranks = driver.Ranks(self.who.index, self.plan.nodes, command.tasks_per_node, **arguments["master"])
+        env = {**self.env, **arguments["env"]}
+        kills = driver.oom_kills()
+        run = driver.CommandRun(command, index, self.paths.logs, self.redactor, self.who.is_head)
+        self._command = run
+        ended, findings = run.run(env, ranks)
+        self._command = None
+        found = list(findings)
+        if driver.oom_kills() > kills:
+            found.append(
+                error(
+                    "driver.out-of-memory",
+                    f"the kernel ended processes of command `{command.name}`: out of memory",
+                    "the job's memory limit was reached on this node",
+                    "ask for more memory (`resources.memory`), or make the batch smaller",
+                )
+            )
+        return {"ended": driver.ended_json(ended), "findings": _json(found)}
+
+    def stop_command(self, arguments: Mapping[str, Any]) -> Reply:
+        command = self._command
+        if command is not None:
+            command.stop(float(arguments["grace_s"]))
+        return {}
+
+    def stop(self, arguments: Mapping[str, Any]) -> Reply:
+        """End the command and Ray, and see that nothing else is left. Idempotent."""
+        self._stopping.set()
+        self.stop_command({"grace_s": 1.0})
+        if self._ray is not None:
+            if arguments.get("keep_ray_logs"):
+                collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
+            self._ray.stop()
+            collect.redact_in_place(self.paths.logs / "ray.log", self.redactor)
+        left = [pid for pid in descendants(os.getppid()) if pid not in (os.getpid(), os.getppid())]
+        stubborn = end_all(left, 0.5)
+        return {"ended": len(left), "left": sorted(stubborn)}
+
+    def collect(self, arguments: Mapping[str, Any]) -> Reply:
+        folders = collect.Folders(
+            attempt=str(self.paths.attempt) if self.who.is_head else "",
+            checkpoint=self.paths.checkpoint if self.who.is_head else "",
+            scratch=str(self.paths.scratch),
+            cwds=tuple(dict.fromkeys(c.cwd for c in self.plan.commands if c.cwd)) if self.who.is_head else (),
+        )
+        target = self.paths.artifacts if self.who.is_head else self.paths.artifacts / self.who.name
+        result = collect.collect(
+            self.plan.collect.patterns,
+            folders,
+            target,
+            self.redactor,
+            max_bytes=self.plan.collect.max_bytes // max(1, self.plan.nodes),
+            deadline_s=float(arguments["deadline_s"]),
+        )
+        return result.to_json(self.paths.artifacts, self.who.name)
+
+    def close(self) -> None:
+        """Stop everything and remove what only this run needs."""
+        self.stop({})
+        self.paths.pid_file.unlink(missing_ok=True)
+        shutil.rmtree(self.paths.scratch, ignore_errors=True)
+
+    def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
+        def report(event: str, data: Mapping[str, Any]) -> None:
+            self._emit({"phase": phase, "progress": {"what": event, **data}})
+
+        return report
+
+
+def _link(link: Path, target: str) -> None:
+    """A symbolic link, replaced atomically."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def _json(findings: Sequence[Finding]) -> List[Dict[str, Any]]:
+    return [finding.to_json() for finding in findings]

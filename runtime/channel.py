@@ -1,0 +1,248 @@
+"""The connection between a worker's agent and the head's: TCP, authenticated, watched.
+
+Both sides prove that they know the run's token (HMAC-SHA256 over fresh nonces) before either
+believes a word; the token itself never travels. Each line then carries the code of its content,
+direction and number, under a key of this connection alone, so nothing can be injected, replayed
+or reordered. The content is not encrypted: no secret is ever sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 8.0  # no line for this long: the other side is dead
+HANDSHAKE_S = 5.0
+CONNECT_S = 2.0
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a node's longest reply lists its collected files
+NONCE_BYTES = 32
+PORTS_FROM, PORTS_SPAN, PORT_CANDIDATES = 24000, 5000, 8  # below every usual ephemeral range
+
+Message = Dict[str, Any]
+
+
+class ChannelError(Exception):
+    """The other side is not who it claims to be, or is gone. The text says which."""
+
+
+def candidate_ports(key: str) -> Tuple[int, ...]:
+    """The ports that a run's head may listen on, the same on every node. `key` names the job step."""
+    digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big")
+    first = PORTS_FROM + digest % PORTS_SPAN
+    return tuple(range(first, first + PORT_CANDIDATES))
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who connects."""
+
+    index: int
+    name: str
+
+
+class Link:
+    """One authenticated connection. One thread may receive while others send."""
+
+    def __init__(self, sock: socket.socket, key: bytes, sends: bytes, receives: bytes, rest: bytes) -> None:
+        self._socket = sock
+        self._key = key
+        self._sends, self._receives = sends, receives
+        self._sent = self._received = 0
+        self._rest = rest
+        self._lock = threading.Lock()
+        sock.settimeout(SILENCE_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def local_ip(self) -> str:
+        return str(self._socket.getsockname()[0])
+
+    @property
+    def peer_ip(self) -> str:
+        return str(self._socket.getpeername()[0])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message. Raises: ChannelError when the connection is gone."""
+        body = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
+        with self._lock:
+            code = _code(self._key, self._sends, self._sent, body)
+            self._sent += 1
+            try:
+                self._socket.sendall(code + b" " + body + b"\n")
+            except OSError as error:
+                raise ChannelError(f"sending failed: {error}") from error
+
+    def receive(self) -> Message:
+        """The next message. Raises: ChannelError at the end, after silence, or on a forged line."""
+        line, self._rest = _read_line(self._socket, self._rest)
+        code, _, body = line.partition(b" ")
+        if not hmac.compare_digest(code, _code(self._key, self._receives, self._received, body)):
+            raise ChannelError("a line with a wrong authentication code")
+        self._received += 1
+        message = json.loads(body)
+        if not isinstance(message, dict):
+            raise ChannelError("a line that is not an object")
+        return message
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def keep_alive(link: Link, stopped: threading.Event) -> None:
+    """Send heartbeats until `stopped` or the connection ends. Runs in its own thread."""
+    while not stopped.wait(HEARTBEAT_S):
+        try:
+            link.send({"heartbeat": 1})
+        except ChannelError:
+            return  # the receiving side of this link reports it
+
+
+def listen(ports: Sequence[int]) -> socket.socket:
+    """A socket listening on the first free candidate. Raises: OSError when all are taken."""
+    last: Optional[OSError] = None
+    for port in ports:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            # Without SO_REUSEADDR a port with old connections in TIME_WAIT counts as taken.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("", port))
+            sock.listen(1024)
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    raise last if last is not None else OSError("no port to listen on")
+
+
+def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
+    """The server's side of the handshake on an accepted socket. Raises: ChannelError."""
+    sock.settimeout(HANDSHAKE_S)
+    ours = os.urandom(NONCE_BYTES).hex()
+    _send_plain(sock, {"v": 1, "nonce": ours})
+    hello, rest = _receive_plain(sock, b"")
+    try:
+        theirs, index, name, proof = (
+            str(hello["nonce"]),
+            int(hello["index"]),
+            str(hello["name"]),
+            str(hello["proof"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ChannelError(f"not a jobspec agent: {error}") from error
+    said = f"{ours}|{theirs}|{index}|{name}"
+    if not hmac.compare_digest(proof, _proof(token, "client", said)):
+        raise ChannelError("the token of another run, or none")
+    _send_plain(sock, {"proof": _proof(token, "server", said)})
+    return Hello(index, name), Link(sock, _session(token, said), b"s", b"c", rest)
+
+
+def connect(host: str, port: int, token: str, hello: Hello) -> Link:
+    """The client's side. Raises: OSError when nobody listens, ChannelError when it is another run."""
+    sock = socket.create_connection((host, port), timeout=CONNECT_S)
+    try:
+        sock.settimeout(HANDSHAKE_S)
+        greeting, rest = _receive_plain(sock, b"")
+        ours = os.urandom(NONCE_BYTES).hex()
+        said = f"{greeting.get('nonce', '')}|{ours}|{hello.index}|{hello.name}"
+        proof = _proof(token, "client", said)
+        _send_plain(sock, {"nonce": ours, "index": hello.index, "name": hello.name, "proof": proof})
+        answer, rest = _receive_plain(sock, rest)
+        if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "server", said)):
+            raise ChannelError("the listener does not know this run's token")
+        return Link(sock, _session(token, said), b"c", b"s", rest)
+    except (ChannelError, OSError):
+        sock.close()
+        raise
+
+
+def find_head(
+    hosts: Sequence[str], ports: Sequence[int], token: str, hello: Hello, deadline_s: float
+) -> Link:
+    """Try hosts and ports in turn until a listener proves the token.
+
+    Raises: ChannelError after `deadline_s`, with the last answer of every host.
+    """
+    end = time.monotonic() + deadline_s
+    answers: Dict[str, str] = {}
+    pause = 0.02
+    while True:
+        for host in hosts:
+            for port in ports:
+                try:
+                    return connect(host, port, token, hello)
+                except (OSError, ChannelError) as error:
+                    answers[f"{host}:{port}"] = str(error)
+                    if isinstance(error, socket.gaierror):
+                        break
+        if time.monotonic() + pause > end:
+            raise ChannelError("; ".join(f"{place}: {text}" for place, text in _telling(answers)))
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.5)
+
+
+def _telling(answers: Mapping[str, str]) -> List[Tuple[str, str]]:
+    """Refused connections say little beside a listener that gave a wrong answer."""
+    telling = [(place, text) for place, text in answers.items() if "refused" not in text]
+    return telling or list(answers.items())[:2]
+
+
+def _code(key: bytes, direction: bytes, number: int, body: bytes) -> bytes:
+    return hmac.new(key, direction + number.to_bytes(8, "big") + body, hashlib.sha256).hexdigest().encode()
+
+
+def _proof(token: str, side: str, said: str) -> str:
+    return hmac.new(token.encode(), f"jobspec/1|{side}|{said}".encode(), hashlib.sha256).hexdigest()
+
+
+def _session(token: str, said: str) -> bytes:
+    return hmac.new(token.encode(), f"jobspec/1|session|{said}".encode(), hashlib.sha256).digest()
+
+
+def _send_plain(sock: socket.socket, message: Mapping[str, Any]) -> None:
+    try:
+        sock.sendall(json.dumps(message).encode() + b"\n")
+    except OSError as error:
+        raise ChannelError(f"sending failed: {error}") from error
+
+
+def _receive_plain(sock: socket.socket, rest: bytes) -> Tuple[Message, bytes]:
+    line, rest = _read_line(sock, rest, limit=4096)
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise ChannelError("not a jobspec agent") from error
+    if not isinstance(message, dict):
+        raise ChannelError("not a jobspec agent")
+    return message, rest
+
+
+def _read_line(sock: socket.socket, rest: bytes, limit: int = MAX_LINE_BYTES) -> Tuple[bytes, bytes]:
+    chunks = [rest]
+    size = len(rest)
+    while b"\n" not in chunks[-1]:
+        if size > limit:
+            raise ChannelError("a line that is too long")
+        try:
+            chunk = sock.recv(65536)
+        except socket.timeout as error:
+            raise ChannelError(f"silent for {sock.gettimeout():.0f} s") from error
+        except OSError as error:
+            raise ChannelError(f"connection lost: {error}") from error
+        if not chunk:
+            raise ChannelError("connection closed")
+        chunks.append(chunk)
+        size += len(chunk)
+    line, _, rest = b"".join(chunks).partition(b"\n")
+    return line, rest

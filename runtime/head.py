@@ -1,0 +1,367 @@
+"""The head agent: brings the nodes through the phases and writes what happened.
+
+preflight -> (stage | helpers -> imports | ray, side by side) -> driver -> collect. Whatever goes wrong,
+the first cause ends every wait, the commands and Ray are stopped, logs are collected from the nodes
+that are left, and results.json is written.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from jobspec.finding import Finding, error
+from jobspec.plan import CommandPlan, Plan
+from jobspec.runtime import finish, preflight
+from jobspec.runtime.agent import Node, Reply
+from jobspec.runtime.bringup import RayBringUp
+from jobspec.runtime.channel import candidate_ports
+from jobspec.runtime.events import EventLog
+from jobspec.runtime.identity import Identity
+from jobspec.runtime.nodes import Call, DeadlineMissed, Nodes, Stopped
+from jobspec.runtime.record import (
+    CANCELLED,
+    FAILED,
+    TIMEOUT,
+    Cause,
+    PhaseTimes,
+    Record,
+    blocked,
+    by_signal,
+)
+from jobspec.runtime.worker import join_deadline_s
+
+PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
+STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
+LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+
+def run_head(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
+    """Run the attempt; the exit status of the job."""
+    return Head(plan, who, env).run()
+
+
+class Head:
+    """One attempt of a run, as its head node drives it."""
+
+    def __init__(self, plan: Plan, who: Identity, env: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.who = who
+        self.node = Node(plan, who, env, lambda message: self._on_message(0, message))
+        paths = self.node.paths
+        log = EventLog(paths.attempt / "events.jsonl", self.node.redactor)
+        self.record = Record(who.attempt, paths.attempt, log, self.node.redactor)
+        self.nodes = Nodes(who, self._on_message, self._on_lost, self._on_refused)
+        self.nodes.set_local(self.node)
+        self.cause: Optional[Cause] = None
+        self.signals = 0
+        self._phase = "preflight"
+        self._driving = False
+        self._proofs: List[Mapping[str, str]] = []
+        self.ray: Optional[RayBringUp] = None
+        self._master_port = 0
+
+    def run(self) -> int:
+        received: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in HANDLED:
+            signal.signal(number, lambda got, _frame: received.put(got))
+        threading.Thread(target=self._follow_signals, args=(received,), daemon=True, name="signals").start()
+        self._watch_time_limit(received)
+        try:
+            self._preflight()
+            self._bring_up()
+            self._drive()
+        except Stopped:
+            pass  # `cause` says why
+        return finish.finish(self)
+
+    # What ends a run. Any thread may call these.
+
+    def stop(self, cause: Cause) -> None:
+        """End every wait. The first cause counts; findings of later ones are kept."""
+        with self.nodes.changed:
+            if self.cause is None:
+                self.cause = replace(cause, phase=cause.phase or self._phase)
+        for finding in cause.findings:
+            self.record.find(cause.phase or self._phase, finding)
+        self.nodes.stop()
+
+    def fail(self, phase: str, *findings: Finding) -> None:
+        """Stop for a reason outside what is tested. Raises: Stopped."""
+        self.stop(blocked(phase, *findings))
+        raise Stopped
+
+    def _follow_signals(self, received: queue.SimpleQueue[int]) -> None:
+        while True:
+            number = received.get()
+            self.signals += 1
+            self.stop(by_signal(number))
+
+    def _watch_time_limit(self, received: queue.SimpleQueue[int]) -> None:
+        """A local run has no scheduler that ends it: warn ourselves as Slurm's --signal would."""
+        limit = self.plan.time_limit_s
+        if self.plan.scheduler != "local" or limit is None:
+            return
+        grace = min(max(LOCAL_GRACE_S, float(self.plan.slurm.grace_s)), limit / 2)
+        timer = threading.Timer(limit - grace, received.put, args=(signal.SIGUSR1,))
+        timer.daemon = True
+        timer.start()
+
+    def _on_lost(self, index: int, reason: str) -> None:
+        name = self.who.hosts[index]
+        finding = error(
+            "node.lost",
+            f"node `{name}` left during `{self._phase}`: {reason}",
+            "its agent died, or the network between the nodes did",
+            f"see {name}'s last log lines, and the scheduler's view of the node",
+            node=name,
+        )
+        outcome, code = (FAILED, 1) if self._driving else ("blocked", 3)
+        self.stop(Cause(outcome, code, self._phase, (finding,)))
+
+    def _on_refused(self, address: str, reason: str) -> None:
+        self.record.log.emit("preflight", "progress", data={"refused": address, "reason": reason})
+
+    def _on_message(self, index: int, message: Mapping[str, Any]) -> None:
+        """What a node says between replies."""
+        name = self.who.hosts[index]
+        if "signal" in message:
+            self.signals += 1
+            self.stop(by_signal(int(message["signal"])))
+        elif "finding" in message:
+            finding = replace(Finding.from_json(message["finding"]), node=name)
+            phase = str(message["phase"])
+            if self._driving:
+                self.stop(Cause(FAILED, 1, self._phase, (finding,)))
+            else:
+                self.stop(blocked(phase, finding))
+        elif "progress" in message:
+            self.record.log.emit(str(message["phase"]), "progress", node=name, data=message["progress"])
+
+    # The phases.
+
+    def _preflight(self) -> None:
+        times = self.record.begin("preflight")
+        nonce = os.urandom(16).hex()
+        attempt = self.node.paths.attempt
+        preflight.write_canary(attempt, nonce)
+        self._meet()
+        calls = []
+        for index in self.nodes.alive():
+            arguments = {"nonce": nonce, "time": time.time(), "reached": self.nodes.ip(index)}
+            calls.append(self.nodes.call(index, "preflight", arguments))
+        replies = self.replies("preflight", calls, PREFLIGHT_S)
+        self._describe_nodes(replies)
+        unseen = preflight.read_answers(attempt, self.who.hosts, nonce)
+        if unseen:
+            self.fail("preflight", *(_canary_unseen(name, str(attempt)) for name in unseen))
+        self.record.end(times, "ok")
+
+    def _meet(self) -> None:
+        """Wait for the workers; without any nothing listens. Raises: Stopped."""
+        if len(self.who.hosts) == 1:
+            return
+        ports = candidate_ports(self.who.key)
+        try:
+            self.nodes.listen(ports)
+        except OSError as problem:
+            self.fail(
+                "preflight",
+                error(
+                    "preflight.coordination-ports",
+                    f"none of the ports {ports[0]}-{ports[-1]} is free on the head node: {problem.strerror}",
+                    "the nodes meet on one of them",
+                    "give the job its own nodes (`resources.exclusive: true`)",
+                    node=self.who.name,
+                ),
+            )
+        deadline = join_deadline_s(self.plan)
+        try:
+            self.nodes.wait_connected(deadline)
+        except DeadlineMissed as missed:
+            self.fail("preflight", *(self._never_came(index, deadline) for index in missed.indices))
+
+    def _never_came(self, index: int, deadline_s: float) -> Finding:
+        refused = f"; {self.nodes.refused} connections had no valid token" if self.nodes.refused else ""
+        return error(
+            "node.absent",
+            f"node `{self.who.hosts[index]}` has not connected within {deadline_s:.0f} s",
+            "its container did not start, or it cannot reach the head by "
+            f"`{self.who.hosts[0]}`{' or ' + self.who.launch_ip if self.who.launch_ip else ''}{refused}",
+            "look for this node in the job's log; see that the nodes reach each other by name",
+            node=self.who.hosts[index],
+        )
+
+    def _describe_nodes(self, replies: Mapping[int, Reply]) -> None:
+        for index in sorted(replies):
+            reply = replies[index]
+            row = {key: reply.get(key) for key in ("ip", "gpus", "cpus", "ports", "facts")}
+            self.record.nodes.append({"name": self.who.hosts[index], "index": index, **row})
+        self._master_port = int(self.record.nodes[0]["ports"][-1])
+
+    def _bring_up(self) -> None:
+        """Everything between preflight and driver, side by side. Raises: Stopped."""
+        jobs: List[Callable[[], None]] = [self._stage, self._helpers_and_imports]
+        if self.plan.ray is not None:
+            self.ray = RayBringUp(self)
+            jobs.append(self.ray.run)
+        threads = [threading.Thread(target=_until_stopped, args=(job,), name="phase") for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.cause is not None:
+            raise Stopped
+        if self.ray is None:
+            self.record.skip("ray")
+        else:
+            proofs = [*self.plan.proofs, *finish.proofs(self._proofs)]
+            self.ray.prove(proofs)
+
+    def _stage(self) -> None:
+        self._simple("stage", bool(self.plan.stage), None)
+
+    def _helpers_and_imports(self) -> None:
+        replies = self._simple("helpers", self.plan.helpers is not None, None)
+        self._proofs = [reply["proof"] for reply in replies.values() if "proof" in reply][:1]
+        wanted = bool(self.plan.proofs or self._proofs)
+        found = self._simple("imports", wanted, {"more": self._proofs})
+        for index, reply in found.items():
+            for module, file in reply["files"].items():
+                self.record.imports.setdefault(module, {})[self.who.hosts[index]] = file
+
+    def _simple(
+        self, phase: str, wanted: bool, arguments: Optional[Mapping[str, Any]]
+    ) -> Mapping[int, Reply]:
+        """A phase that is one operation on every node."""
+        if not wanted:
+            self.record.skip(phase)
+            return {}
+        self._phase = phase
+        times = self.record.begin(phase)
+        replies = self.replies(phase, self.nodes.call_all(phase, arguments), None)
+        cached = all(reply.get("cached") for reply in replies.values())
+        self.record.end(times, "cached" if cached else "ok")
+        return replies
+
+    def replies(self, phase: str, calls: Sequence[Call], deadline_s: Optional[float]) -> Dict[int, Reply]:
+        """The replies of all nodes; errors among their findings block the run. Raises: Stopped."""
+        start = time.time()
+        try:
+            self.nodes.gather(calls, deadline_s)
+        except DeadlineMissed as missed:
+            self.fail(
+                phase, *(_too_late(self.who.hosts[index], phase, deadline_s) for index in missed.indices)
+            )
+        replies = {call.index: call.reply for call in calls if call.reply is not None}
+        if len(replies) < len(calls):
+            raise Stopped  # a node was lost: `_on_lost` has the cause
+        errors: List[Finding] = []
+        for index, reply in replies.items():
+            found = self.note(phase, index, reply)
+            outcome = "blocked" if found else ("cached" if reply.get("cached") else "ok")
+            data = {key: reply[key] for key in ("bytes", "ready", "files", "library") if reply.get(key)}
+            name = self.who.hosts[index]
+            self.record.log.emit(
+                phase, "end", node=name, outcome=outcome, seconds=time.time() - start, data=data
+            )
+            errors.extend(found)
+        if errors:
+            self.fail(phase, *errors)
+        return replies
+
+    def note(self, phase: str, index: int, reply: Reply) -> List[Finding]:
+        """Record a reply's findings with the node's name; the errors among them."""
+        found = [Finding.from_json(row) for row in reply.get("findings", ())]
+        named = [replace(finding, node=finding.node or self.who.hosts[index]) for finding in found]
+        for finding in named:
+            self.record.find(phase, finding)
+        return [finding for finding in named if finding.is_error]
+
+    def _drive(self) -> None:
+        """The commands in order; then, with `hold`, wait to be told to end. Raises: Stopped."""
+        self._phase, self._driving = "driver", True
+        times = self.record.begin("driver")
+        for index, command in enumerate(self.plan.commands):
+            if not self._run_command(index, command):
+                self.record.end(times, "failed")
+                break
+        else:
+            self.record.end(times, "ok")
+        if self.plan.hold:
+            self._hold()
+        if self.cause is not None:
+            raise Stopped
+
+    def _hold(self) -> None:
+        """Keep the nodes and Ray until a signal. A signal during the hold is the wished end, not a failure."""
+        self.record.log.emit("driver", "progress", data={"what": "hold"})
+        before = self.cause
+        self.nodes.stopped = False
+        try:
+            self.nodes.wait(lambda: False, None, list)
+        except Stopped:
+            if before is None and self.cause is not None and self.cause.outcome in (CANCELLED, TIMEOUT):
+                self.cause = None
+
+    def _run_command(self, index: int, command: CommandPlan) -> bool:
+        master = {"master_addr": self._ip(0), "master_port": self._master_port}
+        arguments = {"index": index, "master": master, "env": {}}
+        self.record.log.emit("driver", "progress", data={"what": "command", "name": command.name})
+        if command.on == "all":
+            calls = self.nodes.call_all("command", arguments)
+        else:
+            calls = [self.nodes.call(0, "command", arguments)]
+        self.nodes.gather(calls, enough=lambda call: call.reply is not None and _failed(call.reply))
+        if not all(call.done for call in calls):
+            self.nodes.settle(self.nodes.call_all("stop_command", {"grace_s": 3.0}), STOP_ALL_RANKS_S)
+            self.nodes.settle(calls, STOP_ALL_RANKS_S)
+        return finish.note_command(self, command, calls)
+
+    def _ip(self, index: int) -> str:
+        return str(self.record.nodes[index]["ip"])
+
+    @property
+    def ips(self) -> List[str]:
+        return [str(row["ip"]) for row in self.record.nodes]
+
+    def enter(self, phase: str) -> PhaseTimes:
+        self._phase = phase
+        return self.record.begin(phase)
+
+
+def _until_stopped(job: Callable[[], None]) -> None:
+    try:
+        job()
+    except Stopped:
+        return  # the cause is with the head
+
+
+def _failed(reply: Reply) -> bool:
+    return any(one["exit_code"] for one in reply.get("ended", ())) or not reply.get("ended")
+
+
+def _too_late(name: str, phase: str, deadline_s: Optional[float]) -> Finding:
+    return error(
+        f"{phase}.deadline",
+        f"`{phase}` on node `{name}` has not ended within {deadline_s or 0:.0f} s",
+        "a disk or mount of this node does not answer",
+        "look at the node; its agent.log says what was under way",
+        node=name,
+    )
+
+
+def _canary_unseen(name: str, attempt: str) -> Finding:
+    return error(
+        "preflight.shared-dir",
+        f"the head does not see the file that node `{name}` wrote in `{attempt}`",
+        "the folder is not the same storage on both nodes",
+        "put `paths.runs` on storage that every node mounts",
+        node=name,
+    )

@@ -1,0 +1,251 @@
+"""The nodes as the head sees them: calls and replies, arrivals and deaths.
+
+One reader thread per connection; waiting threads share one condition. Once the run has to stop, every
+wait ends at once with the cause, but for the waits that cleaning up does itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from jobspec.runtime.agent import Node, Reply
+from jobspec.runtime.channel import ChannelError, Hello, Link, accept, keep_alive, listen
+from jobspec.runtime.identity import Identity
+
+MAX_REFUSED = 20  # connections with a wrong token that are told about; a port scanner must not fill the log
+
+
+class Stopped(Exception):
+    """The run stops; the cause is the coordinator's to know."""
+
+
+class DeadlineMissed(Exception):
+    """A wait took too long. `indices` are the nodes that are missing."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        super().__init__(f"nodes {list(indices)}")
+        self.indices = tuple(indices)
+
+
+class Call:
+    """One operation on one node. `reply` is None until it is done, or for ever on a dead node."""
+
+    def __init__(self, index: int, operation: str) -> None:
+        self.index = index
+        self.operation = operation
+        self.done = False
+        self.reply: Optional[Reply] = None
+
+
+class Nodes:
+    """All nodes of the run; node 0 is this process's own `Node`."""
+
+    def __init__(
+        self,
+        who: Identity,
+        on_message: Callable[[int, Mapping[str, Any]], None],
+        on_lost: Callable[[int, str], None],
+        on_refused: Callable[[str, str], None],
+    ) -> None:
+        self._who = who
+        self._on_message, self._on_lost, self._on_refused = on_message, on_lost, on_refused
+        self._local: Optional[Node] = None
+        self._links: Dict[int, Link] = {}
+        self._lost: Dict[int, str] = {}
+        self._calls: Dict[Tuple[int, int], Call] = {}
+        self._next = 0
+        self.changed = threading.Condition()
+        self.stopped = False
+        self._closing = threading.Event()
+        self._listener: Optional[socket.socket] = None
+        self.refused = 0
+
+    def set_local(self, node: Node) -> None:
+        self._local = node
+
+    def listen(self, ports: Sequence[int]) -> int:
+        """Begin to accept workers; the port. Raises: OSError when all candidates are taken."""
+        self._listener = listen(ports)
+        threading.Thread(target=self._accept_loop, args=(self._listener,), daemon=True, name="accept").start()
+        return int(self._listener.getsockname()[1])
+
+    def _accept_loop(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                sock, address = listener.accept()
+            except OSError:
+                return  # closed by `close`
+            threading.Thread(
+                target=self._welcome, args=(sock, str(address[0])), daemon=True, name="welcome"
+            ).start()
+
+    def _welcome(self, sock: socket.socket, address: str) -> None:
+        try:
+            hello, link = accept(sock, self._who.token)
+        except (ChannelError, OSError) as error:
+            sock.close()
+            self.refused += 1
+            if self.refused <= MAX_REFUSED:
+                self._on_refused(address, str(error))
+            return
+        with self.changed:
+            known = self._register(hello, link)
+            self.changed.notify_all()
+        if known:
+            threading.Thread(
+                target=keep_alive, args=(link, self._closing), daemon=True, name="heartbeat"
+            ).start()
+            self._read(hello.index, link)
+        else:
+            link.close()
+
+    def _register(self, hello: Hello, link: Link) -> bool:
+        expected = 0 < hello.index < len(self._who.hosts)
+        if not expected or hello.index in self._links or hello.index in self._lost or self._closing.is_set():
+            return False
+        self._links[hello.index] = link
+        return True
+
+    def _read(self, index: int, link: Link) -> None:
+        while True:
+            try:
+                message = link.receive()
+            except (ChannelError, ValueError) as error:
+                self._lose(index, str(error))
+                return
+            if "reply" in message:
+                self._finish((index, int(message["id"])), message["reply"])
+            elif "heartbeat" not in message:
+                self._on_message(index, message)
+
+    def _lose(self, index: int, reason: str) -> None:
+        with self.changed:
+            link = self._links.pop(index, None)
+            self._lost[index] = reason
+            for call in self._calls.values():
+                if call.index == index:
+                    call.done = True
+            self.changed.notify_all()
+        if link is not None:
+            link.close()
+        if not self._closing.is_set():
+            self._on_lost(index, reason)
+
+    def _finish(self, key: Tuple[int, int], reply: Reply) -> None:
+        with self.changed:
+            call = self._calls.pop(key, None)
+            if call is not None:
+                call.reply = reply
+                call.done = True
+            self.changed.notify_all()
+
+    def wait_connected(self, deadline_s: float) -> None:
+        """Return when every worker is connected. Raises: Stopped, DeadlineMissed."""
+        self.wait(lambda: self._absent() == [], deadline_s, self._absent)
+
+    def _absent(self) -> List[int]:
+        return [index for index in range(1, len(self._who.hosts)) if index not in self._links]
+
+    def wait(
+        self,
+        ready: Callable[[], bool],
+        deadline_s: Optional[float],
+        missing: Callable[[], Sequence[int]],
+        calm: bool = False,
+    ) -> None:
+        """Wait until `ready()`. With `calm` also while the run stops. Raises: Stopped, DeadlineMissed."""
+        end = None if deadline_s is None else time.monotonic() + deadline_s
+        with self.changed:
+            while not ready():
+                if self.stopped and not calm:
+                    raise Stopped
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise DeadlineMissed(missing())
+                self.changed.wait(left)
+
+    def stop(self) -> None:
+        """Wake every wait."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+    def alive(self) -> List[int]:
+        return [0, *sorted(self._links)]
+
+    def local_ip(self) -> str:
+        """This node's address as the workers reach it; loopback when there are none."""
+        ips = [link.local_ip for link in self._links.values()]
+        return max(set(ips), key=ips.count) if ips else "127.0.0.1"
+
+    def ip(self, index: int) -> str:
+        """The address that a node connects from."""
+        return self._links[index].peer_ip if index else self.local_ip()
+
+    def call(self, index: int, operation: str, arguments: Optional[Mapping[str, Any]] = None) -> Call:
+        """Start an operation on a node; a dead node's call is done at once, without a reply."""
+        call = Call(index, operation)
+        with self.changed:
+            self._next += 1
+            number = self._next
+            self._calls[(index, number)] = call
+            link = self._links.get(index)
+        if index == 0:
+            target = self._run_local
+            threading.Thread(
+                target=target, args=(number, operation, arguments or {}), daemon=True, name=operation
+            ).start()
+            return call
+        try:
+            if link is None:
+                raise ChannelError("not connected")
+            link.send({"id": number, "operation": operation, "arguments": dict(arguments or {})})
+        except ChannelError:
+            with self.changed:
+                self._calls.pop((index, number), None)
+                call.done = True
+        return call
+
+    def _run_local(self, number: int, operation: str, arguments: Mapping[str, Any]) -> None:
+        if self._local is None:
+            raise ValueError("the head's own node is not set")
+        self._finish((0, number), self._local.handle(operation, arguments))
+
+    def call_all(self, operation: str, arguments: Optional[Mapping[str, Any]] = None) -> List[Call]:
+        return [self.call(index, operation, arguments) for index in self.alive()]
+
+    def gather(
+        self,
+        calls: Sequence[Call],
+        deadline_s: Optional[float] = None,
+        *,
+        calm: bool = False,
+        enough: Callable[[Call], bool] = lambda _call: False,
+    ) -> None:
+        """Wait until all calls are done, or one is `enough`. Raises: Stopped, DeadlineMissed."""
+
+        def ready() -> bool:
+            return all(call.done for call in calls) or any(call.done and enough(call) for call in calls)
+
+        self.wait(ready, deadline_s, lambda: [call.index for call in calls if not call.done], calm)
+
+    def settle(self, calls: Sequence[Call], deadline_s: float) -> List[int]:
+        """`gather` for cleaning up: never raises; the nodes that did not answer."""
+        try:
+            self.gather(calls, deadline_s, calm=True)
+        except DeadlineMissed as missed:
+            return list(missed.indices)
+        return []
+
+    def close(self, exit_code: int) -> None:
+        """Send every worker home."""
+        self._closing.set()
+        for link in list(self._links.values()):
+            with contextlib.suppress(ChannelError):
+                link.send({"bye": exit_code})
+        if self._listener is not None:
+            self._listener.close()

@@ -1,0 +1,126 @@
+"""A child of the head agent: waits until Ray's nodes have joined, then imports modules on each of them.
+
+It imports Ray while Ray starts, and asks the GCS itself: an open GCS port is not readiness. Runs as
+`python -m jobspec.runtime.ray_probe` with one JSON object as argument; prints one JSON object a line:
+`{"alive": {name: {resource: amount}}}` on every change, `{"ready": true}` once all are there, then reads
+the modules to import as one JSON list from stdin (they are known later than Ray starts) and prints
+`{"imports": [report of probe_module, with "node"]}`. `{"error": text}` at any time.
+Every name of Ray's that is not documented has a documented way beside it, for other versions.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+POLL_S = 0.1
+Alive = Dict[str, Dict[str, float]]
+
+
+def say(message: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Return when something listens. The parent has the deadline."""
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=2.0).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def node_reader(address: str) -> Callable[[], Alive]:
+    """A function that lists the nodes that are alive, by the name that `ray start --node-name` gave."""
+    try:
+        from ray._raylet import GcsClient
+
+        client = GcsClient(address=address)
+        client.get_all_node_info(timeout=5)
+        return lambda: _from_gcs(client)
+    except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: any failure means the other way
+        say({"note": f"asking by ray.nodes(): {problem}"})
+        _connect(address)
+        return _from_ray
+
+
+def _from_gcs(client: Any) -> Alive:
+    infos = client.get_all_node_info(timeout=5).values()
+    return {info.node_name: dict(info.resources_total) for info in infos if info.state == 0}  # 0 is ALIVE
+
+
+def _from_ray() -> Alive:
+    import ray
+
+    return {
+        str(node.get("NodeName") or node["NodeManagerAddress"]): dict(node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+
+
+def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
+    """Return when every name is alive with its GPUs. The parent has the deadline."""
+    told: Alive = {}
+    while True:
+        alive = read()
+        if set(alive) != set(told):
+            say({"alive": alive})
+            told = alive
+        if all(name in alive and alive[name].get("GPU", 0) >= gpus for name in names):
+            return
+        time.sleep(POLL_S)
+
+
+def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) -> List[Dict[str, Any]]:
+    """Import the modules in a Ray task on each node; the reports, in the order of `names`."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from jobspec.runtime.import_probe import probe_module
+
+    _connect(address)
+    ids = {str(node.get("NodeName")): node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    task = ray.remote(num_cpus=0, max_retries=0)(probe_module)
+    tasks = [
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(ids[name], soft=False)).remote(
+            list(modules)
+        )
+        for name in names
+    ]
+    reports = ray.get(tasks)
+    return [{**report, "node": name} for name, report in zip(names, reports)]
+
+
+def main(argument: str) -> int:
+    asked = json.loads(argument)
+    address, names = asked["address"], asked["names"]
+    host, _, port = address.rpartition(":")
+    try:
+        import ray  # noqa: F401 - the time that this takes is the time that Ray needs to start
+
+        wait_for_port(host, int(port))
+        wait_for_nodes(node_reader(address), names, asked["gpus"])
+        say({"ready": True})
+        modules = json.loads(sys.stdin.readline() or "[]")
+        if modules:
+            say({"imports": prove_imports(address, names, modules)})
+    except Exception as problem:  # noqa: BLE001 - reported to the parent, which makes a finding of it
+        say({"error": f"{type(problem).__name__}: {problem}"})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,77 @@
+"""The commands of `runtime.pyz`, and the one place where the runtime turns errors into text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import List, Sequence
+
+from jobspec.finding import JobspecError, fail
+from jobspec.plan import PLAN_VERSION, Plan, from_json
+from jobspec.runtime import procs
+
+USAGE = "usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version\n"
+BLOCKED, USAGE_ERROR = 3, 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what the command line says; the exit status."""
+    words = list(argv)
+    if words[:1] == ["version"]:
+        sys.stdout.write(f"jobspec runtime, plan version {PLAN_VERSION}, Python {sys.version.split()[0]}\n")
+        return 0
+    try:
+        if words[:1] == ["node"]:
+            return _node(_run_dir(words[1:]))
+        if words[:1] == ["exec"] and "--" in words:
+            split = words.index("--")
+            return _exec(_run_dir(words[1:split]), words[split + 1 :])
+    except JobspecError as problem:
+        for finding in problem.findings:
+            sys.stderr.write(finding.text() + "\n")
+        return BLOCKED
+    sys.stderr.write(USAGE)
+    return USAGE_ERROR
+
+
+def _run_dir(words: List[str]) -> Path:
+    """`--run-dir DIR`, else $JOBSPEC_RUN_DIR, else the folder of this file."""
+    if len(words) == 2 and words[0] == "--run-dir":
+        return Path(words[1]).absolute()
+    if words:
+        raise fail("runtime.usage", f"`{' '.join(words)}` is not understood", USAGE.strip())
+    return Path(os.environ.get("JOBSPEC_RUN_DIR") or Path(sys.argv[0]).parent).absolute()
+
+
+def read_plan(run_dir: Path) -> Plan:
+    """Raises: JobspecError when plan.json is missing or not a plan."""
+    path = run_dir / "plan.json"
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise fail(
+            "runtime.plan",
+            f"`{path}` cannot be read: {problem}",
+            "the run directory must be on shared storage, and mounted into the container",
+            "render the run again, or correct `paths.runs` in the site profile",
+        ) from problem
+
+
+def _node(run_dir: Path) -> int:
+    from jobspec.runtime.head import run_head
+    from jobspec.runtime.identity import from_environment
+    from jobspec.runtime.worker import run_worker
+
+    env = dict(os.environ)
+    who = from_environment(run_dir, env)
+    plan = read_plan(run_dir)
+    return procs.guard(lambda: run_head(plan, who, env) if who.is_head else run_worker(plan, who, env))
+
+
+def _exec(run_dir: Path, command: Sequence[str]) -> int:
+    from jobspec.runtime.exec_ import replace_process
+
+    if not command:
+        raise fail("runtime.usage", "no command after `--`", USAGE.strip())
+    return replace_process(read_plan(run_dir), run_dir, command)
