@@ -7,6 +7,7 @@ nothing else speaks, how the driver ended. `docs/verdict.md` gives the order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding
@@ -70,7 +71,7 @@ def _candidates(
     )
     if ended is not None:
         yield ended
-    yield from _late_findings(attempt)
+    yield from _late_findings(evidence, attempt)
     yield from (_from_match(match) for match in attempt.matches if match.generic and match.verdict != "Note")
     yield from (
         _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
@@ -85,14 +86,16 @@ def _early_findings(attempt: Attempt) -> Iterator[Cause]:
             yield _from_finding(event.finding, event.file, event.line, event.node, event.time, event.phase)
 
 
-def _late_findings(attempt: Attempt) -> Iterator[Cause]:
+def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
     """The runtime's errors about the driver, and those that only `results.json` holds."""
     seen = {event.finding: event for event in attempt.events if event.finding is not None}
     for finding in attempt.findings:
         event = seen.get(finding)
         if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
             place = (event.file, event.line, event.node, event.time) if event else ("", 0, "", 0.0)
-            yield _from_finding(finding, *place, event.phase if event else "run")
+            cause = _from_finding(finding, *place, event.phase if event else "run")
+            limited = finding.rule == "driver.out-of-memory" and evidence.plan.slurm.memory
+            yield replace(cause, verdict=Result.BLOCKED) if limited else cause
 
 
 def _from_finding(finding: Finding, file: str, line: int, node: str, time: float, phase: str) -> Cause:

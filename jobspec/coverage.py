@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
-LIKELY_KEYS = {
+LIKELY_KEYS = {  # in the order of display
     "reward": ("reward", "rewards/mean", "train/reward", "critic/rewards/mean", "reward/avg_raw_reward"),
     "loss": ("loss", "train/loss", "actor/loss", "actor/pg_loss"),
     "grad norm": ("grad_norm", "train/grad_norm", "actor/grad_norm"),
@@ -93,7 +93,7 @@ def _judge_attempt(
     finished = run.status is Status.PASS and all_pass(phases)
     cause = None if finished else first_cause(evidence, attempt, (*phases, run))
     if cause is not None and run.status is not Status.PASS:
-        run = _explain(run, cause, all_pass(phases))
+        run = _explain(run, cause, attempt.started("driver"))
     own = tuple(framework.judge(evidence)) if framework is not None else ()
     if not finished:
         own = tuple(_held_back(item) for item in own)
@@ -194,16 +194,17 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
 
 
 def _figure_keys(evidence: Evidence) -> dict[str, str]:
+    """Name and metric of each figure: what is to be learned, what people ask for, the framework's others."""
     expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
-    keys = {name: key for name, key in expect.metric_keys.items() if key in logged}
+    keys = {expect.learning.metric: expect.learning.metric} if expect.learning is not None else {}
+    own = {name.replace("_", " "): key for name, key in expect.metric_keys.items()}
     for name, likely in LIKELY_KEYS.items():
-        found = next((key for key in likely if key in logged), None)
-        if found is not None and found not in keys.values():
+        found = own.get(name) or next((key for key in likely if key in logged), None)
+        if found is not None:
             keys.setdefault(name, found)
-    learning = expect.learning
-    if learning is not None and learning.metric in logged and learning.metric not in keys.values():
-        keys = {learning.metric: learning.metric, **keys}
-    return keys
+    keys.update({name: key for name, key in own.items() if name not in keys})
+    once = {key: name for name, key in reversed(keys.items())}
+    return {name: key for name, key in keys.items() if key in logged and once[key] == name}
 
 
 def _attempt_verdict(attempt: Attempt) -> AttemptVerdict:

@@ -154,9 +154,8 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
     found = tuple(
         EvidenceItem(file, text=f"{p.module}: {next(iter(imports[p.module].values()))}") for p in plan.proofs
     )
-    return Deliverable(
-        IMPORTS, Status.PASS, found, f"{len(plan.proofs)} packages from their checkouts on {plan.nodes} nodes"
-    )
+    names = ", ".join(f"`{proof.module}`" for proof in plan.proofs)
+    return Deliverable(IMPORTS, Status.PASS, found, f"{names} from the spec's checkout on every node")
 
 
 def _ended_well(attempt: Attempt, phase: str) -> bool:

@@ -171,13 +171,13 @@ def _read_results(path: Path, root: Path, problems: list[Finding]) -> Results | 
     if text is None:
         return None
     try:
-        return _results(_mapping(json.loads(text)), _relative(path, root))
+        return _results(_mapping(json.loads(text)), _relative(path, root), root)
     except (ValueError, TypeError, KeyError, RecursionError) as why:
         problems.append(_unreadable("evidence.results", path, f"{type(why).__name__}: {why}"))
         return None
 
 
-def _results(data: Mapping[str, Any], file: str) -> Results:
+def _results(data: Mapping[str, Any], file: str, root: Path) -> Results:
     return Results(
         outcome=_string(data["outcome"]),
         exit_code=_integer(data.get("exit_code")),
@@ -192,7 +192,7 @@ def _results(data: Mapping[str, Any], file: str) -> Results:
             )
             for item in data.get("phases") or ()
         ),
-        commands=tuple(_command(item) for item in data.get("commands") or ()),
+        commands=tuple(_command(item, root) for item in data.get("commands") or ()),
         nodes=tuple(_node(item) for item in data.get("nodes") or ()),
         imports={str(key): _mapping(value) for key, value in (data.get("imports") or {}).items()},
         collect=_mapping(data.get("collect") or {}),
@@ -200,13 +200,14 @@ def _results(data: Mapping[str, Any], file: str) -> Results:
     )
 
 
-def _command(item: Mapping[str, Any]) -> CommandResult:
+def _command(item: Mapping[str, Any], root: Path) -> CommandResult:
+    log = _string(item.get("log") or "")
     return CommandResult(
         name=_string(item["name"]),
         exit_code=_integer(item.get("exit_code")),
         start=_number(item.get("start") or 0),
         end=_number(item.get("end") or 0),
-        log=_string(item.get("log") or ""),
+        log=_relative(Path(log), root) if log else "",
         signal=str(item.get("signal") or ""),
     )
 

@@ -89,7 +89,7 @@ def parse_verl(line: str, step: int | None) -> Printed | None:
 
 def parse_dict(line: str, step: int | None) -> Printed | None:
     """`{'loss': 0.1, 'grad_norm': nan, 'step': 3}`, as the Hugging Face Trainer and TRL print it."""
-    if not DICT_LINE.match(line):
+    if not DICT_LINE.match(line) or line.count("{") > 1:  # a printed configuration is nested
         return None
     values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(line))}
     numbers = {key: value for key, value in values.items() if value is not None}

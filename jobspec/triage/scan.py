@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from jobspec.metrics.text import clean
 from jobspec.triage.match import Match
@@ -28,8 +28,7 @@ CONTEXT_BEFORE, CONTEXT_AFTER = 2, 2
 DIGITS = b"0123456789"
 
 
-@dataclass(frozen=True)
-class LogSource:
+class LogSource(NamedTuple):
     """A log to scan: where it lies, what to call it in a match, and the node that wrote it."""
 
     path: Path
@@ -37,14 +36,15 @@ class LogSource:
     node: str = ""
 
 
-def scan_files(sources: Iterable[LogSource | Path]) -> list[Match]:
+def scan_files(sources: Iterable[tuple[Path, str, str] | Path]) -> list[Match]:
     """First match of every signature in every log, in the order of `rank`.
 
-    A log that cannot be opened is left out: what it would have shown is not known.
+    A source is a path or a `LogSource`. One that cannot be opened is left out: what it would have shown is
+    not known.
     """
     index, found = _Index(), list[Match]()
     for item in sources:
-        source = item if isinstance(item, LogSource) else LogSource(item)
+        source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         try:
             with source.path.open("rb") as stream:
                 found.extend(_scan(stream, source.name or str(source.path), source.node, index))

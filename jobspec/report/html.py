@@ -1,0 +1,87 @@
+"""The report as one HTML file: no script, no outside asset, every value escaped by the template."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from jobspec.report import pictures
+from jobspec.report.model import Report
+from jobspec.report.text import (
+    attempt_text,
+    duration,
+    evidence_text,
+    figure_text,
+    number,
+    place,
+    where,
+)
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+TEMPLATE = "report.html.j2"
+
+
+def render_html(report: Report) -> str:
+    """The report as an HTML page that can be mailed, archived and printed."""
+    from importlib.resources import files
+
+    from jinja2 import Environment, StrictUndefined
+
+    env = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(
+        attempt=attempt_text,
+        bytes=_bytes,
+        code=_code,
+        css=_css,
+        duration=duration,
+        evidence=evidence_text,
+        figure=figure_text,
+        number=number,
+        place=place,
+        when=_when,
+    )
+    template = env.from_string(files("jobspec.templates").joinpath(TEMPLATE).read_text("utf-8"))
+    return template.render(
+        report=report,
+        verdict=report.verdict,
+        where=where(report),
+        curves=[pictures.draw_curve(curve) for curve in report.curves],
+        time_line=pictures.draw_time_line(report),
+        size=pictures,
+    )
+
+
+def _code(text: str) -> Markup:
+    """Escaped text, with what stands in paired backticks as code."""
+    from markupsafe import Markup, escape
+
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if at % 2 else escape(part) for at, part in enumerate(parts))
+
+
+def _css(text: str) -> str:
+    """A status or outcome as a CSS class name."""
+    return "".join(char if char.isalnum() else "-" for char in text.lower())
+
+
+def _when(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time else ""
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"

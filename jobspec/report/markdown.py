@@ -1,0 +1,98 @@
+"""The report as Markdown, to paste into a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from jobspec.report.model import Report
+from jobspec.report.text import MAX_LINE, attempt_text, evidence_text, figure_text, where
+from jobspec.verdict import Cause
+
+SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"\n": " ", "\r": " "})
+
+
+def render_markdown(report: Report) -> str:
+    """The same content as the text report, with evidence per deliverable."""
+    verdict = report.verdict
+    lines = [f"# {verdict.result}: {escape(report.name)}, level {escape(verdict.level)}", ""]
+    lines += [escape(verdict.reason), ""] if verdict.reason else []
+    lines += [f"Run `{_code(report.run_id)}`: {escape(where(report))}.", ""]
+    lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
+    lines += _table("Figures", ("Metric", "First to last", "Steps"), _figures(report))
+    lines += _cause(verdict.first_cause)
+    lines += _list(
+        "Attempts", [attempt_text(a) for a in verdict.attempts] if len(verdict.attempts) > 1 else []
+    )
+    lines += _list("Not proved", verdict.limitations)
+    lines += _list(
+        "Findings", [f"{f.severity} {f.rule}: {f.what}. {f.why}".rstrip() for f in verdict.findings]
+    )
+    lines += _list("Provenance", list(_provenance(report)))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` as Markdown shows it literally, in one line; paired backticks stay code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return text.translate(SPECIAL)
+    return "".join(f"`{_cell(part)}`" if at % 2 else part.translate(SPECIAL) for at, part in enumerate(parts))
+
+
+def _code(text: str) -> str:
+    return _plain(text).replace("`", "'")
+
+
+def _cell(text: str) -> str:
+    """Code in a table: only a bar would end the cell."""
+    return _plain(text).replace("|", "\\|")
+
+
+def _deliverables(report: Report) -> Iterator[Sequence[str]]:
+    for item in report.verdict.deliverables:
+        shown = "<br>".join(
+            f"`{_code(evidence_text(part)).replace('|', chr(92) + '|')}`" for part in item.evidence[:2]
+        )
+        yield escape(item.name), f"**{item.status}**", escape(item.reason), shown
+
+
+def _figures(report: Report) -> Iterator[Sequence[str]]:
+    for figure in report.verdict.figures:
+        yield escape(figure.metric), figure_text(figure), str(figure.steps)
+
+
+def _cause(cause: Cause | None) -> list[str]:
+    if cause is None:
+        return []
+    at = f"{cause.file}:{cause.line}" if cause.line else cause.file
+    head = f"**{cause.verdict}** ({escape(cause.kind)}) {escape(cause.node)} `{_code(at)}`".replace("  ", " ")
+    rows = [("Why", cause.why), ("Fix", cause.fix), ("Seen before", cause.source)]
+    told = [f"- {name}: {escape(text)}" for name, text in rows if text]
+    context = [line[:MAX_LINE] for line in cause.context or (cause.text,)]
+    return ["## First cause", "", head, "", *(f"    {_plain(line)}" for line in context), "", *told, ""]
+
+
+def _plain(line: str) -> str:
+    return line.replace("\n", " ").replace("\r", " ")
+
+
+def _provenance(report: Report) -> Iterator[str]:
+    yield f"jobspec {report.jobspec_version}, plan sha256 {report.plan_sha256[:16]}"
+    for repo in report.repos:
+        dirty = " with uncommitted changes" if repo.dirty else ""
+        yield f"{repo.name}: {repo.commit or 'no commit'}{dirty} ({repo.url or repo.path})"
+    for item in report.inputs:
+        yield f"{item.kind} {item.name}: {item.repo_id or item.source} {item.revision}".rstrip()
+    if report.image:
+        yield f"image {report.image} ({report.container_runtime})"
+
+
+def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    found = [f"| {' | '.join(row)} |" for row in rows]
+    if not found:
+        return []
+    return [f"## {title}", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *found, ""]
+
+
+def _list(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *(f"- {escape(item)}" for item in items), ""] if items else []

@@ -1,0 +1,209 @@
+"""The report model: all that any form of the report shows, taken from a verdict and its evidence.
+
+Plain frozen data without clock or random number: the same evidence gives the same report, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobspec.evidence import Attempt, Event, Evidence, NodeFacts
+from jobspec.metrics.require import parse_requirement
+from jobspec.plan import RepoPlan, StagePlan, to_json
+from jobspec.verdict import Verdict
+
+MAX_CURVES = 8
+MAX_POINTS = 400  # of one curve; more are averaged, which no screen would show apart
+REPORT_FILES = {
+    "text": "report.txt",
+    "md": "report.md",
+    "json": "report.json",
+    "html": "report.html",
+    "junit": "junit.xml",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One phase of one attempt on the time line; `node` is empty for all nodes together.
+
+    Times are seconds since the epoch; `end` equals `start` where the phase never ended.
+    """
+
+    attempt: int
+    phase: str
+    node: str
+    start: float
+    end: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over its steps, at most `MAX_POINTS` points, and how many values were not finite."""
+
+    name: str
+    metric: str
+    points: tuple[tuple[float, float], ...]
+    not_finite: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run's report."""
+
+    verdict: Verdict
+    run_id: str
+    name: str
+    folder: str
+    framework: str
+    cluster: str
+    mode: str
+    scheduler_state: str
+    scheduler_reason: str
+    nodes_planned: int
+    gpus_per_node: int
+    start: float
+    end: float
+    bars: tuple[Bar, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    repos: tuple[RepoPlan, ...] = ()
+    inputs: tuple[StagePlan, ...] = ()
+    image: str = ""
+    container_runtime: str = ""
+    plan_sha256: str = ""
+    jobspec_version: str = ""
+    commands: tuple[tuple[str, str], ...] = ()  # name, how it ended
+    nodes: tuple[NodeFacts, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[str, ...] = ()  # names only
+    imports: tuple[tuple[str, str, str], ...] = ()  # module, node, file
+    artifacts: int = 0
+    artifact_bytes: int = 0
+    checkpoints: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.end - self.start)
+
+
+def build_report(verdict: Verdict, evidence: Evidence) -> Report:
+    """The model of every form of the report."""
+    plan, last = evidence.plan, evidence.last
+    times = [event.time for attempt in evidence.attempts for event in attempt.events]
+    results = last.results if last else None
+    return Report(
+        verdict=verdict,
+        run_id=evidence.run_id,
+        name=plan.name,
+        folder=str(evidence.root),
+        framework=plan.framework,
+        cluster=plan.cluster,
+        mode=plan.mode,
+        scheduler_state=evidence.scheduler.state,
+        scheduler_reason=evidence.scheduler.reason,
+        nodes_planned=plan.nodes,
+        gpus_per_node=plan.gpus_per_node,
+        start=min(times, default=0.0),
+        end=max(times, default=0.0),
+        bars=tuple(bar for attempt in evidence.attempts for bar in _bars(attempt)),
+        curves=tuple(_curves(verdict, evidence)),
+        repos=plan.repos,
+        inputs=plan.stage,
+        image=plan.container.image,
+        container_runtime=plan.container.runtime,
+        plan_sha256=hashlib.sha256(to_json(plan).encode()).hexdigest() if evidence.plan_read else "",
+        jobspec_version=_version(),
+        commands=tuple(_commands(last)),
+        nodes=results.nodes if results else (),
+        env=tuple(sorted({**plan.env, **plan.container.env}.items())),
+        secrets=plan.secrets,
+        imports=tuple(_imports(results.imports if results else {})),
+        artifacts=len(evidence.artifacts),
+        artifact_bytes=sum(item.bytes for item in evidence.artifacts),
+        checkpoints=tuple(item.path for item in evidence.checkpoints),
+    )
+
+
+def _bars(attempt: Attempt) -> Iterator[Bar]:
+    """One bar for every phase that started, on every node and over all of them."""
+    open_bars: dict[tuple[str, str], Event] = {}
+    for event in attempt.events:
+        key = (event.phase, event.node)
+        if event.event == "start":
+            open_bars[key] = event
+        elif event.event == "end":
+            started = open_bars.pop(key, None)
+            start = started.time if started is not None else event.time - (event.seconds or 0.0)
+            yield Bar(attempt.number, event.phase, event.node, start, event.time, event.outcome)
+    last = attempt.events[-1].time if attempt.events else 0.0
+    for (phase, node), event in open_bars.items():
+        yield Bar(attempt.number, phase, node, event.time, last, "unfinished")
+
+
+def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
+    """Curves of the figures' metrics, then of those that the spec requires something of."""
+    names = {figure.metric: figure.name for figure in verdict.figures}
+    for text in evidence.plan.expect.metrics_require:
+        metric = _required_metric(text)
+        if metric:
+            names.setdefault(metric, metric)
+    for metric, name in list(names.items())[:MAX_CURVES]:
+        rows = evidence.metrics.series(metric)
+        points = [
+            (float(row.step if row.step is not None else at), row.value)
+            for at, row in enumerate(rows, 1)
+            if math.isfinite(row.value)
+        ]
+        if points:
+            lost = len(rows) - len(points)
+            yield Curve(name, metric, tuple(_thin(points)), lost, rows[0].source)
+
+
+def _required_metric(text: str) -> str:
+    from jobspec.finding import JobspecError
+
+    try:
+        return parse_requirement(text).metric
+    except JobspecError:
+        return ""
+
+
+def _thin(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """At most `MAX_POINTS` points, each the mean of as many neighbours."""
+    width = math.ceil(len(points) / MAX_POINTS)
+    for at in range(0, len(points), width):
+        part = points[at : at + width]
+        yield part[-1][0], math.fsum(value for _, value in part) / len(part)
+
+
+def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:
+    for command in attempt.results.commands if attempt and attempt.results else ():
+        ended = f"signal {command.signal}" if command.signal else f"exit code {command.exit_code}"
+        seconds = command.end - command.start
+        yield command.name, f"{ended} after {seconds:.1f} s" if seconds > 0 else ended
+
+
+def _imports(imports: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    for module, files in imports.items():
+        for node, file in files.items():
+            yield module, node, str(file)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("jobspec-rl")
+    except PackageNotFoundError:
+        return ""
+
+
+def report_path(folder: Path, fmt: str) -> Path:
+    """Where the report in this form lies."""
+    return folder / REPORT_FILES[fmt]

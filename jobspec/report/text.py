@@ -1,0 +1,114 @@
+"""The report as plain text: the summary that a terminal and a pull request can both take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jobspec.report.model import REPORT_FILES, Report
+from jobspec.verdict import AttemptVerdict, Cause, Deliverable, EvidenceItem, Figure
+
+MAX_LINE = 200  # characters of a log line shown; the report names its file and line
+
+
+def render_text(report: Report) -> str:
+    """Result, level, deliverables, figures, first cause, what was not proved, and where the report lies."""
+    verdict = report.verdict
+    lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {report.run_id}".rstrip()]
+    lines.extend([f"  {verdict.reason}"] if verdict.reason else [])
+    lines.append(f"  {where(report)}")
+    lines.extend(_section("deliverables", _deliverables(verdict.deliverables)))
+    lines.extend(_section("figures", _figures(verdict.figures)))
+    lines.extend(_section("first cause", _cause(verdict.first_cause)))
+    lines.extend(_section("attempts", _attempts(verdict.attempts)))
+    lines.extend(_section("not proved", (f"- {item}" for item in verdict.limitations)))
+    findings = (line for finding in verdict.findings for line in finding.text().splitlines())
+    lines.extend(_section("findings", findings))
+    lines.extend(_section("report", [f"{report.folder}/{REPORT_FILES['html']}"]))
+    return "\n".join(lines) + "\n"
+
+
+def where(report: Report) -> str:
+    """Framework, cluster, size and duration in one line."""
+    gpus = f", {report.gpus_per_node} GPUs each" if report.gpus_per_node else ", no GPU"
+    nodes = f"{report.nodes_planned} node{'' if report.nodes_planned == 1 else 's'}{gpus}"
+    parts = [
+        report.framework,
+        f"on {report.cluster}" if report.cluster else "",
+        nodes,
+        duration(report.seconds),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 5 s` or `2 h 7 min`."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def number(value: float) -> str:
+    """A figure for people: three significant digits, thousands in full."""
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def place(item: EvidenceItem) -> str:
+    """`file:line` of a piece of evidence, as far as it has one."""
+    return f"{item.file}:{item.line}" if item.line else item.file
+
+
+def evidence_text(item: EvidenceItem) -> str:
+    """One piece of evidence in one line."""
+    value = "" if item.value is None or item.metric in item.text else f"{item.metric} = {number(item.value)}"
+    return "  ".join(part for part in (place(item), value, item.text[:MAX_LINE]) if part)
+
+
+def figure_text(figure: Figure) -> str:
+    """`0.15 -> 0.84`."""
+    return f"{number(figure.first)} -> {number(figure.last)}{' ' + figure.unit if figure.unit else ''}"
+
+
+def attempt_text(attempt: AttemptVerdict) -> str:
+    """How one attempt ended, in one line."""
+    code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
+    steps = "" if attempt.steps is None else f", steps {attempt.steps[0]} to {attempt.steps[1]}"
+    reason = f": {attempt.reason}" if attempt.reason else ""
+    return f"{attempt.number}. {attempt.outcome}{code}{steps}{reason}"
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    found = list(lines)
+    if found:
+        yield ""
+        yield title
+        yield from (f"  {line}" for line in found)
+
+
+def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:
+    width = max((len(item.name) for item in items), default=0)
+    for item in items:
+        optional = "" if item.required or item.status == "Not requested" else " (not required)"
+        yield f"{item.status:<13}  {item.name:<{width}}  {item.reason}{optional}".rstrip()
+
+
+def _figures(figures: tuple[Figure, ...]) -> Iterator[str]:
+    width = max((len(figure.name) for figure in figures), default=0)
+    for figure in figures:
+        yield f"{figure.name:<{width}}  {figure_text(figure)}  over {figure.steps} steps"
+
+
+def _cause(cause: Cause | None) -> Iterator[str]:
+    if cause is None:
+        return
+    at = f"{cause.file}:{cause.line}" if cause.line else cause.file
+    yield " ".join(part for part in (f"{cause.verdict} [{cause.kind}]", cause.node, at) if part)
+    rows = (("line", cause.text[:MAX_LINE]), ("why", cause.why), ("fix", cause.fix), ("see", cause.source))
+    yield from (f"  {name + ':':<5} {text}" for name, text in rows if text)
+
+
+def _attempts(attempts: tuple[AttemptVerdict, ...]) -> Iterator[str]:
+    if len(attempts) > 1:
+        yield from (attempt_text(item) for item in attempts)
