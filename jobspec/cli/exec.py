@@ -13,19 +13,18 @@ from jobspec.finding import fail
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("run", metavar="RUN", help="run id, prefix, directory, or last")
-    into.add_argument("command", metavar="CMD", nargs=argparse.REMAINDER, help="after --: the command")
     into.add_argument("--node", metavar="NODE", default="", help="host name (default: the head node)")
     into.add_argument("--point", metavar="N", type=int, help="point of a sweep")
     parser.add_runs(into)
+    parser.add_rest(into, "CMD", "after --: the command and its arguments, options included")
 
 
 def run(args: argparse.Namespace) -> int:
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
+    if not args.rest:
         raise fail(
             "usage.arguments",
             "no command was given",
             why="`exec` runs what stands after `--`",
             fix="jobspec exec RUN -- nvidia-smi",
         )
-    return inside.enter(args, command)
+    return inside.enter(args, args.rest)

@@ -13,6 +13,20 @@ from jobspec.finding import fail
 class Parser(argparse.ArgumentParser):
     """Raises usage mistakes as findings, with the nearest option that exists."""
 
+    takes_rest = False
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        """As argparse, but what follows `--` is set aside unread where `add_rest` asked for it.
+
+        argparse's own REMAINDER starts at the first positional and swallows options before `--`.
+        """
+        words = list(args or [])
+        cut = words.index("--") if self.takes_rest and "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:cut], namespace)
+        if self.takes_rest:
+            found.rest = words[cut + 1 :]
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         why = self._suggestion(message)
         raise fail("usage.arguments", message, why=why, fix=f"`{self.prog} --help` lists the arguments")
@@ -43,6 +57,14 @@ def build_parser(name: str, module: ModuleType) -> Parser:
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+
+
+def add_rest(parser: argparse.ArgumentParser, metavar: str, text: str) -> None:
+    """Arguments after `--`, as `args.rest`; a plain ArgumentParser (for the manual) shows them alike."""
+    if isinstance(parser, Parser):
+        parser.takes_rest = True
+    parser.usage = f"%(prog)s [OPTION…] RUN -- {metavar}…"
+    parser.epilog = f"{metavar}  {text}"
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

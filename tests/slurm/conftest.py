@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import cluster as harness
 import pytest
@@ -68,3 +69,13 @@ def need_runtime() -> Iterator[object]:
             skip_or_fail(f"Debian packages not installed: {' '.join(absent)}")
 
     yield need
+
+
+@pytest.fixture
+def tmp_shared(lab: Lab, request: pytest.FixtureRequest) -> Path:
+    """An empty folder on the shared file system."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    folder = lab.shared / "scratch" / name
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder

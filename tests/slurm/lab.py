@@ -53,6 +53,7 @@ class Lab:
         self.shared = cluster.shared
         self.runs = cluster.shared / "runs"
         self.clusters = cluster.shared / "clusters"
+        self.python = PYTHON
 
     def prepare(self) -> None:
         """Shared folders, profiles, and the programs that specs call."""
@@ -156,12 +157,11 @@ class Lab:
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
-    def status(self, run: str) -> dict[str, Any]:
-        done = self.jobspec("status", run, "--json")
+    def status(self, run: str, **how: Any) -> dict[str, Any]:
+        done = self.jobspec("status", run, "--json", **how)
         assert done.returncode == 0, done.stdout + done.stderr
-        data = json.loads(done.stdout)
-        row: dict[str, Any] = data["runs"][0] if isinstance(data, dict) and "runs" in data else data
-        return row[0] if isinstance(row, list) else row
+        row: dict[str, Any] = json.loads(done.stdout)[0]
+        return row
 
     def await_state(self, run: str, *states: str, timeout: float = 120.0) -> dict[str, Any]:
         """Poll `jobspec status` until the scheduler's state is one of `states`."""
@@ -174,9 +174,9 @@ class Lab:
         await_true(reached, f"state {' or '.join(states)}", timeout, lambda: str(last))
         return last
 
-    def report(self, run: str) -> tuple[int, dict[str, Any]]:
+    def report(self, run: str, **how: Any) -> tuple[int, dict[str, Any]]:
         """Exit code and content of `jobspec report --format json`."""
-        done = self.jobspec("report", run, "--format", "json")
+        done = self.jobspec("report", run, "--format", "json", **how)
         assert done.stdout.startswith("{"), done.stdout + done.stderr
         return done.returncode, json.loads(done.stdout)
 
@@ -221,7 +221,7 @@ class Lab:
     def await_end(self, job_id: str, timeout: float = 180.0) -> tuple[str, str]:
         """Until the queue holds the job no more; returns `job_state`."""
         await_true(
-            lambda: not self.slurm("squeue", "-h", "-o", "%i", "--me").split().count(job_id),
+            lambda: job_id not in self.slurm("squeue", "-h", "-o", "%A").split(),
             f"the end of job {job_id}",
             timeout,
             lambda: self.slurm("squeue"),

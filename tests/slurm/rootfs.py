@@ -61,8 +61,12 @@ def make_rootfs(cache: Path) -> Path:
 
 
 def make_mount_points(rootfs: Path, folders: Sequence[Path]) -> None:
+    """Empty folders to mount on, which every user may reach (/root is closed in a fresh Debian)."""
     for folder in folders:
-        (rootfs / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+        inside = rootfs / folder.relative_to("/")
+        inside.mkdir(parents=True, exist_ok=True)
+        for parent in (inside, *inside.parents[: len(folder.parents) - 1]):
+            parent.chmod(parent.stat().st_mode | 0o055)
 
 
 def make_bundle(bundle: Path, rootfs: Path, mounts: Sequence[tuple[Path, bool]]) -> Path:

@@ -1,0 +1,168 @@
+"""How a run ends when something goes wrong: what Slurm records, and what the report says first."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from lab import Lab, await_true
+
+pytestmark = [pytest.mark.slurm]
+
+SLEEP = ["bash", "-c", "echo started; sleep 600"]
+
+
+def text_of(lab: Lab, run: str) -> tuple[int, str]:
+    done = lab.jobspec("report", run)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("mode", ["srun", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])])
+def test_exit_code_of_the_driver_is_the_jobs(lab: Lab, mode: str) -> None:
+    spec = lab.command_spec("seven", ["bash", "-c", "echo last words; exit 7"], nodes=2, mode=mode)
+    done = lab.jobspec("run", spec)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "last words" in done.stdout
+    run = lab.status("last")
+    assert lab.await_end(run["job_id"]) == ("FAILED", "7:0")
+    assert lab.results(run["run_dir"])["exit_code"] == 7
+    assert "7" in text_of(lab, "last")[1]
+
+
+def test_pipeline_cannot_hide_a_failure(lab: Lab) -> None:
+    spec = lab.command_spec("tee", ["false | tee /dev/null"], train={"shell": True})
+    assert lab.jobspec("run", spec).returncode == 1
+    assert lab.await_end(lab.status("last")["job_id"]) == ("FAILED", "1:0")
+
+
+@pytest.mark.parametrize("mode", ["srun", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])])
+def test_power_failure_of_a_worker_names_the_node(lab: Lab, mode: str) -> None:
+    spec = lab.command_spec("power", SLEEP, nodes=2, mode=mode)
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    lab.cluster.kill("n2")
+    killed = time.monotonic()
+    results = Path(run["run_dir"]) / "attempts/1/results.json"
+    await_true(results.exists, "the head to write its result", 30)
+    # A dead peer is silent: 8 s without a heartbeat, then collection. Slurm itself needs 20 s to notice.
+    assert time.monotonic() - killed < 15
+    found = lab.results(run["run_dir"])
+    assert found["outcome"] in ("failed", "blocked")
+    lab.cluster.revive("n2")
+    lab.await_end(run["job_id"], timeout=60)
+    code, text = text_of(lab, run["run_id"])
+    assert code in (1, 3)
+    assert "n2" in text.split("\n\n")[0] + "".join(text.splitlines(keepends=True)[:15]), text
+    assert list((Path(run["run_dir"]) / "attempts/1/logs/n1").iterdir()), "logs of the living node"
+
+
+@pytest.mark.parametrize("phase", ["ray", "driver"])
+@pytest.mark.ray
+@pytest.mark.slow
+def test_killed_agent_ends_the_run_at_once(lab: Lab, phase: str) -> None:
+    """The worker's agent alone dies, by the OOM killer say: its connection ends, so nobody waits."""
+    spec = lab.command_spec("agent", SLEEP, nodes=2, mode="ray")
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], phase)
+    find = "ps -eo pid=,args= | awk '/runtime.pyz node/ && !/awk/ && !/srun/ {print $1}' | head -1"
+    pid = lab.cluster.run("n2", ["sh", "-c", find]).stdout.strip()
+    assert pid, lab.cluster.processes("n2")
+    lab.cluster.run("n2", ["kill", "-KILL", pid])
+    killed = time.monotonic()
+    lab.await_end(run["job_id"], timeout=40)
+    assert time.monotonic() - killed < 25
+    _, text = text_of(lab, run["run_id"])
+    assert "n2" in text
+
+
+def test_invisible_shared_folder_is_blocked_with_the_node(lab: Lab) -> None:
+    """n2 sees an empty folder where the runs should be, as after a failed mount."""
+    hide = ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(lab.runs)]
+    assert lab.cluster.run("n2", hide).returncode == 0
+    try:
+        done = lab.jobspec("run", lab.command_spec("unseen", ["true"], nodes=2))
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert "n2" in done.stdout
+    finally:
+        lab.cluster.run("n2", ["umount", str(lab.runs)])
+
+
+def test_out_of_memory(lab: Lab) -> None:
+    hog = "b = bytearray(); [b.extend(bytes(1 << 24)) for _ in range(200)]"
+    spec = lab.command_spec("hog", ["python3", "-c", hog], resources={"memory": "1G"})
+    done = lab.jobspec("run", spec)
+    assert done.returncode in (1, 3), done.stdout + done.stderr
+    status = lab.status("last")
+    assert status["state"] in ("OUT_OF_MEMORY", "FAILED")
+    assert lab.await_end(status["job_id"])[0] == status["state"]
+    assert "memory" in text_of(lab, "last")[1]
+
+
+def test_time_limit(lab: Lab) -> None:
+    """The warning comes before the limit, so the run ends by itself and its logs are collected."""
+    spec = lab.command_spec("late", SLEEP, resources={"time": "00:01:00"}, launch={"requeue": {"grace": 30}})
+    done = lab.jobspec("run", spec, timeout=200)
+    assert done.returncode in (1, 3), done.stdout + done.stderr
+    run = lab.status("last")
+    assert run["state"] in ("TIMEOUT", "FAILED", "CANCELLED")
+    assert lab.results(run["run_dir"])["outcome"] == "timeout"
+    assert "time limit" in text_of(lab, "last")[1].lower()
+
+
+def test_node_declared_down(lab: Lab) -> None:
+    run = lab.submit(lab.command_spec("down", SLEEP, nodes=2))
+    lab.await_phase(run["run_dir"], "driver")
+    lab.slurm("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+    try:
+        assert lab.await_end(run["job_id"], timeout=60)[0] == "NODE_FAIL"
+        assert lab.status(run["run_id"])["state"] == "NODE_FAIL"
+        code, text = text_of(lab, run["run_id"])
+        assert code == 3, text
+        assert "NODE_FAIL" in text or "node" in text.lower()
+    finally:
+        lab.slurm("scontrol", "update", "nodename=n2", "state=resume")
+
+
+def test_preempted_run_is_reported_and_resumed(lab: Lab) -> None:
+    """A job of higher priority takes the nodes; the run goes back into the queue and ends well later."""
+    script = 'if [ "$JOBSPEC_ATTEMPT" = 1 ]; then sleep 600; fi; echo attempt $JOBSPEC_ATTEMPT'
+    spec = lab.command_spec(
+        "preempted",
+        ["bash", "-c", script],
+        nodes=4,
+        resources={"exclusive": True},
+        launch={"requeue": {"max_attempts": 2}},
+    )
+    run = lab.submit(spec, cluster="lab-low")
+    lab.await_phase(run["run_dir"], "driver")
+    with lab.occupied(partition="high"):
+        await_true(lambda: lab.status(run["run_id"])["state"] != "RUNNING", "the run to give way", 60)
+        states = lab.slurm("sacct", "-X", "-n", "-P", "-D", "-j", run["job_id"], "-o", "State").split()
+        assert "PREEMPTED" in states
+    assert lab.await_end(run["job_id"], timeout=120)[0] == "COMPLETED"
+    status = lab.status(run["run_id"])
+    assert (status["state"], status["scheduler"]["restarts"]) == ("COMPLETED", 1)
+    assert lab.results(run["run_dir"], attempt=2)["outcome"] == "ok"
+    assert text_of(lab, run["run_id"])[0] == 0
+
+
+def test_requeued_before_the_limit(lab: Lab) -> None:
+    """USR1 before the limit ends attempt 1, which asks for another; attempt 2 finishes."""
+    script = 'if [ "$JOBSPEC_ATTEMPT" = 1 ]; then sleep 600; fi; echo attempt $JOBSPEC_ATTEMPT'
+    spec = lab.command_spec(
+        "requeued",
+        ["bash", "-c", script],
+        resources={"time": "00:01:00"},
+        launch={"requeue": {"max_attempts": 2, "grace": 45}},
+    )
+    run = lab.submit(spec)
+    assert lab.await_end(run["job_id"], timeout=200)[0] == "COMPLETED"
+    states = lab.slurm("sacct", "-X", "-n", "-P", "-D", "-j", run["job_id"], "-o", "State").split()
+    assert states == ["REQUEUED", "COMPLETED"]
+    assert lab.results(run["run_dir"], 1)["outcome"] == "timeout"
+    assert lab.results(run["run_dir"], 2)["outcome"] == "ok"
+    assert lab.status(run["run_id"])["scheduler"]["restarts"] == 1
+    assert text_of(lab, run["run_id"])[0] == 0
