@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobspec.plan import ContainerPlan, Mount
+from jobspec.plan import ContainerPlan, Mount, Plan
+from jobspec.units import is_below
 
 # Set by the batch script or by srun for every task, and read by the agent.
 STEP_NAMES = (
@@ -39,7 +40,32 @@ def step_prefix(
     `env_names`: variables whose values in the step win over the image's own.
     Raises: KeyError for a runtime that is not in `RUNTIMES`.
     """
-    return RUNTIMES[container.runtime](container, name, tuple(dict.fromkeys((*STEP_NAMES, *env_names))), gpus)
+    return RUNTIMES[container.runtime](
+        container, name, tuple(dict.fromkeys((*STEP_NAMES, *env_names))), gpus
+    )
+
+
+def mounts_for(plan: Plan) -> tuple[Mount, ...]:
+    """The spec's mounts, and identity mounts of every folder that the run needs and they do not cover."""
+    container = plan.container
+    if container.runtime == "none":
+        return container.mounts
+    mounts = list(container.mounts)
+    needed = [(path, False) for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir)]
+    needed += [
+        (repo.path, False) for repo in plan.repos
+    ]  # Python writes __pycache__, drivers their outputs
+    needed += [(item.source, True) for item in plan.stage]
+    for path, read_only in needed:
+        if path and not any(covers(mount, path, read_only) for mount in mounts):
+            mounts.append(Mount(path, path, read_only))
+    return tuple(mounts)
+
+
+def covers(mount: Mount, path: str, read_only: bool) -> bool:
+    """Whether `mount` shows the host's `path` under the same name, writable unless `read_only`."""
+    same_name = mount.source == mount.target
+    return same_name and (read_only or not mount.read_only) and is_below(path, mount.target)
 
 
 def _none(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
@@ -83,7 +109,9 @@ def _apptainer(container: ContainerPlan, name: str, env_names: Sequence[str], gp
     return StepPrefix(words=(*words, container.image))
 
 
-def _charliecloud(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
+def _charliecloud(
+    container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int
+) -> StepPrefix:
     """Source: ch-run(1) 0.31: mount targets must exist in the image; it knows no read-only mounts."""
     words = ["ch-run"]
     words += ["--home"] if container.mount_home else []
@@ -93,8 +121,16 @@ def _charliecloud(container: ContainerPlan, name: str, env_names: Sequence[str],
 
 
 def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
-    """Host network and host name, so that ports and addresses are the node's own; `-e NAME` passes by name."""
-    words = ["podman", "--cgroup-manager=cgroupfs", "run", "--rm", "--net=host", "--uts=host", "--ipc=host"]
+    """Host network and host name, so that addresses are the node's own; `--env NAME` passes by name."""
+    words = [
+        "podman",
+        "--cgroup-manager=cgroupfs",
+        "run",
+        "--rm",
+        "--net=host",
+        "--uts=host",
+        "--ipc=host",
+    ]
     words += ["--cgroups=disabled", "--interactive=false"]
     words += ["--device=nvidia.com/gpu=all"] if gpus else []
     words += [word for mount in container.mounts for word in ("--volume", _colon(mount))]
@@ -106,7 +142,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
 
 
 def _bubblewrap(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
-    """A root file system in a folder. bwrap itself ends on USR1 and TERM, so `BWRAP_SIGNALS` hands them on."""
+    """A root file system in a folder. bwrap would end on USR1 and TERM: `BWRAP_SIGNALS` hands them on."""
     words = ["bash", "-c", BWRAP_SIGNALS, "bwrap", "--die-with-parent", "--bind", container.image, "/"]
     words += ["--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for mount in container.mounts:

@@ -6,7 +6,10 @@ What a spec's own keys cannot say stands below `lock`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
+import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +23,30 @@ from jobspec.spec.interpolate import escape_data
 if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan
     from jobspec.resolve import Resolved
+    from jobspec.sources import RepoSource
     from jobspec.spec.cluster_model import ClusterProfile
 
 
-def lock_text(resolved: Resolved) -> str:
-    """The lock as YAML. Raises: ValueError without a plan; JobspecError for a value that YAML cannot hold."""
-    return HEAD + dump_spec(lock_data(resolved))
+HEAD = "# Written by jobspec: this run's spec with everything pinned. `jobspec submit` takes it as it is.\n"
 
 
-HEAD = (
-    "# Written by jobspec: the spec of this run with everything pinned. `jobspec submit` takes it as it is.\n"
-)
+def lock_text(resolved: Resolved, patches: str = "") -> str:
+    """The lock as YAML; `patches` is the relative folder that holds `patches/`.
+
+    Raises: ValueError without a plan; JobspecError for a value that YAML cannot hold.
+    """
+    return HEAD + "".join(
+        _section(key, json.dumps(value)) for key, value in lock_data(resolved, patches).items()
+    )
 
 
-def lock_data(resolved: Resolved) -> dict[str, Any]:
+@functools.lru_cache(maxsize=4096)
+def _section(key: str, value: str) -> str:
+    """One top-level key as YAML. Remembered, since the points of a sweep differ in one or two of them."""
+    return dump_spec({key: json.loads(value)})
+
+
+def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     """The lock as plain data, keys in the spec's order."""
     plan = resolved.plan
     if plan is None:
@@ -53,7 +66,7 @@ def lock_data(resolved: Resolved) -> dict[str, Any]:
         ]
     _pin_stage(data, plan)
     data = escape_data({key: value for key, value in data.items() if value not in ({}, [])})
-    data["lock"] = escape_data(_facts(resolved, plan))
+    data["lock"] = escape_data(_facts(resolved, plan, patches))
     return data
 
 
@@ -89,17 +102,20 @@ def _repo(item: Mapping[str, Any], plan: Any) -> dict[str, Any]:
 
 
 def _pin_stage(data: dict[str, Any], plan: Plan) -> None:
-    """Models and data sets by id get the commit that was found; by path, the absolute path of the snapshot."""
+    """By id: the commit that was found. By path: the absolute path, of the snapshot in a cache folder."""
     staged = {(item.kind, item.name): item for item in plan.stage}
     if "model" in data:
         data["model"] = _pinned(data["model"], "id", "path", staged.get(("model", "model")))
     if "data" in data:
         data["data"] = [
-            _pinned(item, "source", "source", staged.get(("dataset", item["name"]))) for item in data["data"]
+            _pinned(item, "source", "source", staged.get(("dataset", item["name"])))
+            for item in data["data"]
         ]
 
 
-def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None) -> dict[str, Any]:
+def _pinned(
+    item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None
+) -> dict[str, Any]:
     if found is None:
         return dict(item)
     if found.repo_id and item.get(by_id) == found.repo_id:
@@ -108,7 +124,7 @@ def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan 
     return {**item, by_path: where}
 
 
-def _facts(resolved: Resolved, plan: Plan) -> dict[str, Any]:
+def _facts(resolved: Resolved, plan: Plan, patches: str) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "jobspec": jobspec.__version__,
         "cluster_sha256": profile_digest(resolved.cluster.profile),
@@ -116,16 +132,16 @@ def _facts(resolved: Resolved, plan: Plan) -> dict[str, Any]:
     digest = image_digest(plan.container.image)
     if digest:
         facts["image"] = digest
-    repos = {repo.plan.name: _repo_facts(repo) for repo in resolved.repos}
+    repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}
     if repos:
         facts["repos"] = repos
     return facts
 
 
-def _repo_facts(repo: Any) -> dict[str, Any]:
+def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
     facts = {"commit": repo.plan.commit, "url": repo.plan.url, "dirty": repo.plan.dirty}
     if repo.patch:
-        facts |= {"patch": repo.patch, "patch_sha256": repo.state.diff_sha256}
+        facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
     return {key: value for key, value in facts.items() if value not in ("", False)}
 
 

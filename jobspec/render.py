@@ -1,35 +1,35 @@
 """Plan -> the files of a run directory, through `templates/`.
 
-Pure but for `write_run`, `check_scripts` and `build_runtime`. Every `{{ value }}` of a template is
-quoted for the shell by the environment's `finalize` hook, so a template cannot forget it; only the
-filters below make text that passes as it is, each for one place of the script's grammar.
+Pure but for `write_run`, `check_scripts` and `build_runtime`. How values get into a script, and why none
+can get in unquoted, is in `jobspec.quoting`.
 """
 
 from __future__ import annotations
 
-import functools
 import io
 import os
+import posixpath
 import random
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound
+import msgspec
 
 from jobspec.containers import STEP_NAMES, StepPrefix, step_prefix
 from jobspec.finding import Finding, error, fail
-from jobspec.plan import CommandPlan, Plan, to_json
+from jobspec.plan import CommandPlan, Plan
+from jobspec.quoting import directive, environment
 
 if TYPE_CHECKING:
     from jobspec.resolve import Resolved
@@ -46,94 +46,16 @@ HOST_NAMES = re.compile(
 )
 
 
-class Quoted(str):
-    """Text that a filter has made safe for its place; `finalize` lets it pass."""
-
-    __slots__ = ()
-
-
-def quote(value: object) -> Quoted:
-    """One shell word. Raises: TypeError for anything but text and numbers, ValueError for NUL."""
-    if isinstance(value, Quoted):
-        return value
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        if isinstance(value, StrictUndefined):
-            str(value)  # raises jinja2's own error, which names the variable
-        raise TypeError(f"a template printed {type(value).__name__}, which is no shell word")
-    text = str(value)
-    if "\0" in text:
-        raise ValueError("a NUL character cannot be passed to a command")
-    return Quoted(shlex.quote(text))
-
-
-def words(values: Iterable[object]) -> Quoted:
-    """Several shell words."""
-    return Quoted(" ".join(quote(value) for value in values))
-
-
-def directive(value: object) -> Quoted:
-    r"""One word of an `#SBATCH` line.
-
-    sbatch splits the line itself: blanks separate outside quotes only, a backslash escapes inside either
-    kind of quote, `#` outside quotes ends the line, and `hetjob` and `packjob` are blanked anywhere.
-    Raises: ValueError for a line break or NUL, which no quoting can express.
-    Source: sbatch(1) and Slurm 22.05.8; tests/render/test_directives.py asks the real sbatch.
-    """
-    text = str(value)
-    if re.search(r"[\0\n\r]", text):
-        raise ValueError(f"{text!r} has a line break and cannot stand in an #SBATCH line")
-    if re.fullmatch(r"[A-Za-z0-9_./:=,%@+-]+", text) and not re.search("hetjob|packjob", text, re.IGNORECASE):
-        return Quoted(text)
-    escaped = re.sub(r'([\\"])', r"\\\1", text)
-    return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda found: found[0] + "\\", escaped) + '"')
-
-
-def comment(value: object) -> Quoted:
-    """Text inside a `#` comment: one line of it."""
-    return Quoted(re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", str(value)))
-
-
-def verbatim(lines: Iterable[str]) -> Quoted:
-    """Shell code as the site profile's author wrote it."""
-    return Quoted("\n".join(lines))
-
-
-class _PackagedTemplates(BaseLoader):
-    """Templates of the `jobspec.templates` package; works from wheels and editable installs alike."""
-
-    def get_source(self, environment: Environment, template: str) -> tuple[str, None, None]:
-        source = resources.files("jobspec.templates") / template
-        if not source.is_file():
-            raise TemplateNotFound(template)
-        return source.read_text(encoding="utf-8"), None, None
-
-
-@functools.cache
-def environment() -> Environment:
-    made = Environment(
-        loader=_PackagedTemplates(),
-        undefined=StrictUndefined,
-        finalize=quote,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        auto_reload=False,
-        autoescape=False,
-    )
-    made.filters.update(words=words, directive=directive, comment=comment, verbatim=verbatim)
-    return made
-
-
 def new_run_id(now: datetime, source: random.Random | None = None) -> str:
     """`20261128-010203-ab12cd`: sorts by time, unique without a register."""
     tail = f"{source.getrandbits(24):06x}" if source else secrets.token_hex(3)
     return f"{now.strftime(RUN_ID_TIME)}-{tail}"
 
 
-def render(resolved: Resolved, run_id: str, run_dir: str, runtime: str = "") -> dict[str, bytes]:
+def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict[str, bytes]:
     """The run directory's files, but for `runtime.pyz`: relative name -> content.
 
-    `runtime` is where runtime.pyz will lie, by default in the run directory itself.
+    `top` is the folder above that holds runtime.pyz and the patches of all points of a sweep.
     Raises: JobspecError when the spec's errors left no plan, or a value cannot stand in a script.
     """
     plan = resolved.plan
@@ -146,18 +68,28 @@ def render(resolved: Resolved, run_id: str, run_dir: str, runtime: str = "") -> 
     from jobspec.lock import lock_text
 
     try:
-        scripts = _scripts(plan, resolved.hooks, run_id, run_dir, runtime or f"{run_dir}/runtime.pyz")
+        scripts = _scripts(plan, resolved.hooks, run_id, run_dir, f"{top or run_dir}/runtime.pyz")
     except ValueError as cause:
         raise fail("render.value", str(cause), fix="change the value") from cause
     files = {name: text.encode("utf-8", "surrogateescape") for name, text in scripts.items()}
-    files["plan.json"] = to_json(plan).encode()
+    files["plan.json"] = plan_json(plan)
     files["spec.yaml"] = resolved.loaded.text.encode()
-    files["spec.lock.yaml"] = lock_text(resolved).encode()
-    files.update({repo.patch: repo.state.diff for repo in resolved.repos if repo.patch})
+    files["spec.lock.yaml"] = lock_text(
+        resolved, posixpath.relpath(top, run_dir) if top else ""
+    ).encode()
+    if not top:
+        files.update(patches(resolved))
     return dict(sorted(files.items()))
 
 
-def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
+def patches(resolved: Resolved) -> dict[str, bytes]:
+    """What was dirty in each repository, by file name."""
+    return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch}
+
+
+def _scripts(
+    plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str
+) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan)
@@ -187,6 +119,43 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
     )
     files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, runtime))
     return files
+
+
+def plan_json(plan: Plan) -> bytes:
+    """The same bytes as `plan.to_json`, by a compiled encoder: a sweep writes a thousand plans."""
+    return msgspec.json.format(msgspec.json.encode(plan, order="sorted"), indent=2) + b"\n"
+
+
+def render_array(
+    base: Resolved, count: int, run_id: str, run_dir: str, first: Resolved
+) -> dict[str, bytes]:
+    """The top of a sweep's run directory: one batch script for all points, and the sweep's own spec and lock.
+
+    `first` is the first point; every point asks for the same allocation.
+    """
+    from jobspec.lock import lock_text
+
+    if base.plan is None or first.plan is None:
+        raise fail(
+            "render.no-plan",
+            "the spec has errors, so there is nothing to render",
+            fix="see `jobspec validate`",
+        )
+    plan = replace(first.plan, slurm=replace(first.plan.slurm, array=f"0-{count - 1}"))
+    values = {
+        "title": f"{plan.name}: {plan.framework}, {count} points, run {run_id}",
+        "run_dir": run_dir,
+        "directives": [directive(line) for line in directives(plan, run_dir, array=True)]
+        if plan.scheduler == "slurm"
+        else [],
+    }
+    return {
+        "job.sbatch": environment().get_template("array.sbatch.j2").render(values).encode(),
+        "plan.json": plan_json(plan),
+        "spec.yaml": base.loaded.text.encode(),
+        "spec.lock.yaml": lock_text(base).encode(),
+        **patches(base),
+    }
 
 
 def _template(name: str, values: Mapping[str, Any]) -> str:
@@ -243,7 +212,13 @@ def _srun_flags(plan: Plan) -> tuple[str, ...]:
 
 
 def _each_node(plan: Plan) -> tuple[str, ...]:
-    return ("srun", f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", "--mpi=none")
+    return (
+        "srun",
+        f"--nodes={plan.nodes}",
+        f"--ntasks={plan.nodes}",
+        "--ntasks-per-node=1",
+        "--mpi=none",
+    )
 
 
 def _node_folders(plan: Plan) -> tuple[str, ...]:
@@ -308,9 +283,13 @@ def _shellcheck(shellcheck: str, scripts: Mapping[str, bytes]) -> Iterator[Findi
         paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
         for path, name in paths.items():
             Path(path).write_bytes(scripts[name])
-        done = _checker((shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths))
+        done = _checker(
+            (shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths)
+        )
     for path, name in paths.items():
-        said = b"\n".join(line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":"))
+        said = b"\n".join(
+            line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":")
+        )
         if said:
             yield _script_finding("render.shellcheck", name, said.replace(path.encode(), name.encode()))
 
@@ -330,8 +309,16 @@ def _script_finding(rule: str, name: str, output: bytes) -> Finding:
     )
 
 
+ARCHIVE_MAIN = b"""\
+import sys
+from jobspec.runtime.__main__ import main
+
+sys.exit(main())
+"""
+
+
 def build_runtime() -> bytes:
-    """`runtime.pyz`: the agent as one file for Python 3.9 or newer; the same sources give the same bytes."""
+    """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources, same bytes."""
     package = resources.files("jobspec")
     files = {
         f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
@@ -339,9 +326,7 @@ def build_runtime() -> bytes:
     }
     for name, source in _modules(resources.files("jobspec.runtime")):
         files[f"jobspec/runtime/{name}"] = source
-    files["__main__.py"] = (
-        b"import sys\nfrom jobspec.runtime.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
-    )
+    files["__main__.py"] = ARCHIVE_MAIN
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
@@ -372,7 +357,9 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         content["runtime.pyz"] = build_runtime()
     try:
         if target.exists():
-            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
+            raise fail(
+                "run.exists", f"`{target}` exists already", fix="choose another folder, or remove it"
+            )
         for name, data in content.items():
             path = scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from jobspec.checks import check, check_secrets
+from jobspec.containers import mounts_for
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
@@ -32,9 +34,10 @@ from jobspec.plan import (
     Plan,
     RayPlan,
     SlurmPlan,
+    StagePlan,
 )
 from jobspec.sources import RepoSource, missing_sources, read_repos, stage_plans
-from jobspec.spec.paths import Origin
+from jobspec.spec.paths import Origin, OriginKind
 from jobspec.spec.text import did_you_mean, one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from jobspec.spec.cluster_model import ClusterProfile
     from jobspec.spec.load import LoadedSpec
     from jobspec.spec.model import JobSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,52 @@ class Resolved:
 
     plan: Plan | None
     findings: tuple[Finding, ...]
-    origins: Mapping[str, Origin]
     spec: JobSpec
     loaded: LoadedSpec
     cluster: LoadedCluster
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
-    gpus_per_node: int = 0
+    chosen: Mapping[str, Origin] = field(default_factory=dict)
 
     @property
     def hooks(self) -> tuple[str, ...]:
         return self.cluster.profile.hooks.setup
+
+    @cached_property
+    def origins(self) -> Mapping[str, Origin]:
+        """Dotted path -> where its value came from, what resolution chose included."""
+        return {**self.loaded.origins, **self.chosen}
+
+
+@dataclass
+class Lookups:
+    """What was read from disks, kept over the points of a sweep: a checkout is asked for its state once."""
+
+    _kept: dict[object, Any] = field(default_factory=dict)
+
+    def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
+        return self._once(("profile", id(profile)), lambda: absolute_profile(profile, env))
+
+    def repos(
+        self, spec: JobSpec, base: Path, runs: str, fetch: bool
+    ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
+        return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
+
+    def stage(
+        self, spec: JobSpec, base: Path, hf_home: str
+    ) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+        return self._once(
+            (spec.model, spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home)
+        )
+
+    def missing(self, plan: Plan) -> tuple[Finding, ...]:
+        return self._once((plan.stage, plan.scheduler), lambda: missing_sources(plan))
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        if key not in self._kept:
+            self._kept[key] = make()
+        made: T = self._kept[key]
+        return made
 
 
 @dataclass
@@ -75,11 +115,13 @@ class _Work:
     profile: ClusterProfile
     base: Path
     env: Mapping[str, str]
+    lookups: Lookups
     findings: list[Finding] = field(default_factory=list)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    chosen: dict[str, Origin] = field(default_factory=dict)
 
-    def default(self, path: str, kind: str, where: str = "") -> None:
-        self.origins.setdefault(path, Origin(kind, where))  # type: ignore[arg-type]
+    def default(self, path: str, kind: OriginKind, where: str = "") -> None:
+        """Note where a value came from that the spec does not give."""
+        self.chosen[path] = Origin(kind, where)
 
 
 def resolve(
@@ -90,6 +132,7 @@ def resolve(
     allow: Sequence[str] = (),
     fetch: bool = False,
     env: Mapping[str, str] | None = None,
+    lookups: Lookups | None = None,
 ) -> Resolved:
     """The Plan of a spec on a cluster, with every finding about it.
 
@@ -97,38 +140,38 @@ def resolve(
     repositories that are named by URL alone. Raises: JobspecError when git cannot be asked.
     """
     environ = os.environ if env is None else env
-    profile = absolute_profile(cluster.profile, environ)
-    try:
-        loaded = _interpolated(loaded, profile)
-    except JobspecError as problem:
-        return Resolved(None, tuple(problem.findings), loaded.origins, loaded.spec, loaded, cluster)
-    work = _Work(
-        loaded.spec, profile, loaded.path.parent.absolute(), environ, [*cluster.findings, *loaded.findings]
-    )
-    work.origins.update(loaded.origins)
+    lookups, fresh = lookups or Lookups(), lookups is not None
+    profile = lookups.profile(cluster.profile, environ)
     cluster = replace(cluster, profile=profile)
+    try:
+        loaded = _interpolated(loaded, profile, fresh)
+    except JobspecError as problem:
+        return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
+    base = loaded.path.parent.absolute()
+    work = _Work(loaded.spec, profile, base, environ, lookups, [*cluster.findings, *loaded.findings])
     found = _plan(work, level, fetch)
-    findings = [*work.findings]
+    findings = work.findings
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
-        findings += [*check_secrets(found.plan.secrets, environ), *missing_sources(found.plan)]
-    placed = tuple(_placed(finding, loaded) for finding in dict.fromkeys(findings))
+        findings += [*check_secrets(found.plan.secrets, environ), *lookups.missing(found.plan)]
+    placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
     return Resolved(
-        found.plan,
-        allow_rules(placed, allow),
-        work.origins,
-        loaded.spec,
-        loaded,
-        cluster,
-        found.level,
-        found.repos,
-        found.gpus,
+        found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen
     )
 
 
-def _interpolated(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSpec:
-    from jobspec.spec.load import interpolate_cluster
+def _interpolated(loaded: LoadedSpec, profile: ClusterProfile, fresh: bool) -> LoadedSpec:
+    """The spec with `${cluster:}` filled in; one that is filled in already is returned as it is.
 
+    A literal `${` of a filled-in text must not be taken for a reference: only what expands anew from
+    the spec's raw text to the same data is still to be filled in. `fresh` says that it is.
+    """
+    from jobspec.spec.load import interpolate_cluster, with_values
+
+    if not fresh:
+        again = with_values(loaded, {}).data
+        if any(value != again.get(key) for key, value in loaded.data.items() if key != "sweep"):
+            return loaded
     return interpolate_cluster(loaded, profile)
 
 
@@ -171,7 +214,7 @@ def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
     framework = _framework(work)
     level = _level(work, framework, wanted_level) if framework else None
     gpus = _gpus_per_node(work)
-    repos, findings = read_repos(work.spec, work.base, work.profile.paths.runs, fetch)
+    repos, findings = work.lookups.repos(work.spec, work.base, work.profile.paths.runs, fetch)
     work.findings += findings
     if framework is None or level is None:
         return _Found(None, level, repos, gpus)
@@ -192,7 +235,9 @@ def _framework(work: _Work) -> Framework | None:
     try:
         return frameworks.get(work.spec.framework)
     except JobspecError as problem:
-        work.findings += [replace(finding, path=finding.path or "framework") for finding in problem.findings]
+        work.findings += [
+            replace(finding, path=finding.path or "framework") for finding in problem.findings
+        ]
         return None
 
 
@@ -227,7 +272,7 @@ def _assemble(
 ) -> Plan:
     spec, profile = work.spec, work.profile
     hf_home = _hf_home(work)
-    stage, findings = stage_plans(spec, work.base, hf_home)
+    stage, findings = work.lookups.stage(spec, work.base, hf_home)
     work.findings += findings
     checkpoint = _folder(work, spec.checkpoint.dir) if spec.checkpoint.dir else ""
     container_env = {**profile.env, **spec.container.env}
@@ -248,7 +293,9 @@ def _assemble(
         helpers=_helpers(work, repos),
         ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
         commands=chosen.commands,
-        collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
+        collect=CollectPlan(
+            (*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)
+        ),
         slurm=_slurm(work),
         expect=_expect(spec, chosen.expect, level),
         runs=str(profile.paths.runs),
@@ -302,7 +349,7 @@ def _container(work: _Work, env: Mapping[str, str]) -> ContainerPlan:
 def _image(work: _Work, image: str) -> str:
     """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
 
-    Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127), so a file's path is always absolute.
+    Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.
     """
     is_path = image.startswith(("/", "./", "../", "~")) or image.endswith(
         (".sqsh", ".sqfs", ".squashfs", ".sif")
@@ -311,27 +358,6 @@ def _image(work: _Work, image: str) -> str:
     if is_path and not image.startswith(("/", ".", "~")) and cached.is_file():
         return str(cached)
     return _folder(work, image) if is_path or (image and (work.base / image).is_dir()) else image
-
-
-def mounts_for(plan: Plan) -> tuple[Mount, ...]:
-    """The spec's mounts, and identity mounts of every folder that the run needs and they do not cover."""
-    container = plan.container
-    if container.runtime == "none":
-        return container.mounts
-    mounts = list(container.mounts)
-    needed = [(path, False) for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir)]
-    needed += [(repo.path, False) for repo in plan.repos]  # Python writes __pycache__, drivers their outputs
-    needed += [(item.source, True) for item in plan.stage]
-    for path, read_only in needed:
-        if path and not any(covers(mount, path, read_only) for mount in mounts):
-            mounts.append(Mount(path, path, read_only))
-    return tuple(mounts)
-
-
-def covers(mount: Mount, path: str, read_only: bool) -> bool:
-    """Whether `mount` shows the host's `path` under the same name, writable unless `read_only`."""
-    same_name = mount.source == mount.target
-    return same_name and (read_only or not mount.read_only) and Path(path).is_relative_to(mount.target)
 
 
 def _helpers(work: _Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:

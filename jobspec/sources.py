@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
+from jobspec.git import GitState, checkout, git_state, resolve_ref, strip_credentials
 from jobspec.plan import Plan, RepoPlan, StagePlan
-from jobspec.provenance import (
-    GitState,
-    checkout,
-    git_state,
-    hub_commit,
-    patch_name,
-    resolve_ref,
-    strip_credentials,
-)
+from jobspec.provenance import hub_commit, patch_name
 
 if TYPE_CHECKING:
     from jobspec.spec.model import Data, JobSpec, Model, Repo
@@ -83,7 +76,10 @@ def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
         pythonpath=tuple(os.path.normpath(folder / part) for part in repo.pythonpath),
     )
     return RepoSource(
-        plan, state, repo.prove.module if repo.prove else "", patch_name(repo.name) if state.diff else ""
+        plan,
+        state,
+        repo.prove.module if repo.prove else "",
+        patch_name(repo.name) if state.diff else "",
     )
 
 
@@ -113,8 +109,8 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
         names = ", ".join(f"`{name}`" for name in state.left_out[:5])
         yield warning(
             "repo.left-out",
-            f"{len(state.left_out)} changed file(s) of `{repo.name}` are not saved in its patch: {names}",
-            why="they look private, are larger than 2 MiB, or are no plain files; the run cannot be repeated with them",
+            f"{len(state.left_out)} changed file(s) of `{repo.name}` are not in its patch: {names}",
+            why="they look private, are larger than 2 MiB, or are submodules: the lock cannot bring them back",
             fix="commit them, or keep them out of the run",
             path=where,
         )
@@ -128,7 +124,9 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
             fix="`jobspec submit` clones it",
             path=f"{where}.url",
         )
-    return error("repo.missing", f"`{folder}` does not exist", fix="check the path", path=f"{where}.path")
+    return error(
+        "repo.missing", f"`{folder}` does not exist", fix="check the path", path=f"{where}.path"
+    )
 
 
 def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
@@ -163,18 +161,25 @@ def stage_plans(spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePla
 
 def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
     if model.id is not None:
-        plan = _hub("model", "model", model.id, model.revision, hf_home, "model.id", findings)
+        plan: StagePlan | None = _hub(
+            "model", "model", model.id, model.revision, hf_home, "model.id", findings
+        )
     else:
         plan = _by_path("model", "model", model.path or "", model.revision, base)
-    return _with(plan, model.stage, "JOBSPEC_MODEL_PATH", model.require, model.allow, model.ignore)
+    files = {"require": model.require, "allow": model.allow, "ignore": model.ignore}
+    return _with(plan, model.stage, "JOBSPEC_MODEL_PATH", **files)
 
 
-def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]) -> StagePlan | None:
-    looks_local = data.source.startswith((".", "/", "~")) or (base / data.source).exists()
-    if looks_local:
+def _data(
+    data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]
+) -> StagePlan | None:
+    plan: StagePlan | None
+    if data.source.startswith((".", "/", "~")) or (base / data.source).exists():
         plan = _by_path(data.name, "dataset", data.source, data.revision, base)
     elif HUB_ID.fullmatch(data.source):
-        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
+        plan = _hub(
+            data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings
+        )
     else:
         findings.append(
             error(
@@ -188,29 +193,8 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
     return _with(plan, data.stage, "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper())
 
 
-def _with(
-    plan: StagePlan | None,
-    stage: str,
-    env: str,
-    require: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-) -> StagePlan | None:
-    if plan is None:
-        return None
-    return StagePlan(
-        name=plan.name,
-        kind=plan.kind,
-        source=plan.source,
-        layout=plan.layout,
-        repo_id=plan.repo_id,
-        revision=plan.revision,
-        node_local=stage == "node_local",
-        require=tuple(require),
-        allow=tuple(allow),
-        ignore=tuple(ignore),
-        env=env,
-    )
+def _with(plan: StagePlan | None, stage: str, env: str, **files: tuple[str, ...]) -> StagePlan | None:
+    return None if plan is None else replace(plan, node_local=stage == "node_local", env=env, **files)
 
 
 def _hub(
@@ -241,7 +225,12 @@ def _by_path(name: str, kind: str, path: str, revision: str | None, base: Path) 
     source = Path(os.path.normpath(base / os.path.expanduser(path)))  # noqa: PTH111 - relative is kept
     if source.parent.name == "snapshots" and _cache_id(source.parent.parent.name):
         return StagePlan(
-            name, kind, str(source.parent.parent), "hf", _cache_id(source.parent.parent.name), source.name
+            name,
+            kind,
+            str(source.parent.parent),
+            "hf",
+            _cache_id(source.parent.parent.name),
+            source.name,
         )
     repo_id = _cache_id(source.name)
     if repo_id:
@@ -264,8 +253,8 @@ def missing_sources(plan: Plan) -> tuple[Finding, ...]:
             path="model" if item.kind == "model" else "data",
         )
         for item in plan.stage
-        if not os.path.exists(item.source)
-        and (plan.scheduler == "local" or Path(*Path(item.source).parts[:2]).is_dir())  # noqa: PTH110
+        if not Path(item.source).exists()
+        and (plan.scheduler == "local" or Path(*Path(item.source).parts[:2]).is_dir())
     )
 
 

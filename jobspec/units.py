@@ -1,4 +1,4 @@
-"""Times and sizes as people and Slurm write them."""
+"""Times, sizes and paths as people and Slurm write them. Pure: no look at a disk."""
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ def parse_bytes(text: str) -> int:
     if not found:
         raise ValueError(f"`{text}` is no size: write a number and K, M, G or T")
     return int(found[1]) * _BYTES[found[2]]
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it; both absolute and normalised."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -36,7 +36,7 @@ def check(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> tuple[Finding, 
 
 
 def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding, ...]:
-    """A warning for each secret that the submitting environment does not hold; `at_submit` makes it an error."""
+    """A warning for each secret that this environment does not hold; `at_submit` makes it an error."""
     return tuple(
         warning(
             "secrets.unset",

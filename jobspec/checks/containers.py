@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
+from jobspec.units import is_below
 
 # Characters that part one mount from the next, or source from target, in the runtime's own option.
 SEPARATORS = {
@@ -47,7 +48,9 @@ def image_is_given(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterat
         )
 
 
-def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+def image_has_the_runtimes_form(
+    plan: Plan, spec: JobSpec, profile: ClusterProfile
+) -> Iterator[Finding]:
     runtime, image = plan.container.runtime, plan.container.image
     if not image or runtime == "none":
         return
@@ -86,7 +89,7 @@ def mounts_are_sound(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iter
                 fix=f"write `/{mount.target}`",
                 path=f"container.mounts[{index}].target",
             )
-    targets = Counter(PurePosixPath(mount.target) for mount in plan.container.mounts)
+    targets = Counter(posixpath.normpath(mount.target) for mount in plan.container.mounts)
     for target, count in targets.items():
         if count > 1:
             yield error(
@@ -132,12 +135,12 @@ def run_folders_are_visible(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
     if plan.container.runtime == "none":
         return
     for name, path in (("runs", plan.runs), ("node_local", plan.node_local)):
-        over = [m for m in plan.container.mounts if PurePosixPath(path).is_relative_to(m.target)]
+        over = [m for m in plan.container.mounts if is_below(path, m.target)]
         if over and (over[-1].source != over[-1].target or over[-1].read_only):
             yield error(
                 "container.mount-hides-run",
                 f"the mount at `{over[-1].target}` hides `{path}` from the container",
-                why=f"the run writes to `paths.{name}` of the site profile, under the same name inside and outside",
+                why=f"the run writes to `paths.{name}`, under the same name inside and outside",
                 fix="choose another target, or mount the folder writable under its own name",
                 path="container.mounts",
             )

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from jobspec.finding import Finding, error
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
@@ -40,13 +42,15 @@ def secrets_are_not_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
         elif value and SECRET_NAME.search(name):
             yield error(
                 "env.secret",
-                f"`{name}` looks like a secret, and values of the environment are written into the run directory",
+                f"`{name}` looks like a secret, and values in `env` are written into the run directory",
                 fix=f"put `{name}` into `secrets` and export it in the shell that submits",
                 path=f"container.env.{name}",
             )
 
 
 def texts_can_be_passed(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if _is_plain(plan):
+        return
     for path, text in _texts(plan, ""):
         problem = _problem(text)
         if problem:
@@ -68,6 +72,14 @@ def paths_can_be_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> 
                 why="Slurm cannot write its log there",
                 fix="choose another folder in the site profile",
             )
+
+
+def _is_plain(plan: Plan) -> bool:
+    """Whether no text of the plan can be a problem; a quick look that may say no wrongly."""
+    try:
+        return b"\\u0000" not in msgspec.json.encode(plan)
+    except UnicodeEncodeError:
+        return False
 
 
 def _problem(text: str) -> str:

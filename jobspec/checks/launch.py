@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
+from jobspec.units import is_below
 
 
 def grace_fits_time(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
@@ -46,7 +46,9 @@ def requeue_goes_on(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
         yield warning(
             "launch.requeue-anew",
             "every further attempt starts training from the beginning",
-            why="`checkpoint.resume` is `never`" if plan.checkpoint_dir else "`checkpoint.dir` is not set",
+            why="`checkpoint.resume` is `never`"
+            if plan.checkpoint_dir
+            else "`checkpoint.dir` is not set",
             fix="set `checkpoint.dir` and `checkpoint.every`, and `resume: auto`",
             path="checkpoint",
         )
@@ -55,9 +57,9 @@ def requeue_goes_on(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
 def checkpoint_is_shared(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if plan.scheduler == "local" or not plan.checkpoint_dir:
         return
-    folder = PurePosixPath(plan.checkpoint_dir)
+    folder = plan.checkpoint_dir
     for local in (plan.node_local, "/tmp", "/dev/shm", "/run", "/var/tmp"):
-        if folder.is_relative_to(local) and not folder.is_relative_to(plan.runs):
+        if is_below(folder, local) and not is_below(folder, plan.runs):
             yield error(
                 "checkpoint.node-local",
                 f"`{folder}` lies below `{local}`, which each node has for itself",

@@ -1,4 +1,4 @@
-"""The length of socket paths. Rules over ports and networks belong to the site profile (`jobspec.cluster`)."""
+"""The length of socket paths. Rules over ports and networks belong to the site profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def socket_paths_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iter
     if plan.ray is not None and length > longest:
         yield error(
             "paths.node-local-long",
-            f"`paths.node_local` has {length} bytes, Ray's sockets leave room for {longest}: {plan.node_local}",
+            f"`{plan.node_local}` has {length} bytes, Ray's sockets leave room for {longest}",
             why=f"the path of a Unix socket holds {SOCKET_PATH_BYTES} bytes",
             fix="choose a shorter folder in the site profile, such as `/tmp/${user}`",
         )

@@ -54,14 +54,10 @@ def time_is_known(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
 
 def fits_a_node(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     node, asked = profile.node, spec.resources
-    rows = [
+    rows: list[tuple[str, int, int, str]] = [
         ("gpus_per_node", plan.gpus_per_node, node.gpus if plan.scheduler == "slurm" else 0, "GPUs"),
         ("cpus_per_node", asked.cpus_per_node or 0, node.cpus or 0, "CPUs"),
-        (
-            "memory",
-            *(parse_bytes(text) // 1024**2 if text else 0 for text in (asked.memory, node.memory)),
-            "MiB of memory",
-        ),
+        ("memory", _mebibytes(asked.memory), _mebibytes(node.memory), "MiB of memory"),
     ]
     for key, wanted, has, unit in rows:
         if has and wanted > has:
@@ -71,6 +67,10 @@ def fits_a_node(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
                 fix=f"use {has} or fewer, or another site profile",
                 path=f"resources.{key}",
             )
+
+
+def _mebibytes(text: str | None) -> int:
+    return parse_bytes(text) // 1024**2 if text else 0
 
 
 def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
@@ -89,7 +89,9 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
         yield warning(
             "train.workers-uneven",
             f"{workers} workers do not spread evenly over {nodes} nodes",
-            why="some nodes would do less than others" if workers > nodes else "some nodes would do nothing",
+            why="some nodes would do less than others"
+            if workers > nodes
+            else "some nodes would do nothing",
             fix=f"use a multiple of {nodes}",
             path="train.workers",
         )
