@@ -72,7 +72,7 @@ def decode(raw: bytes, name: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         start = problem.start + (len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0)
-        before = raw[:start].decode("utf-8", "replace")
+        before = raw[:start].decode("utf-8-sig", "replace")
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         what = f"byte 0x{raw[start]:02X} is not UTF-8"
         raise fail(

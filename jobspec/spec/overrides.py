@@ -122,7 +122,7 @@ def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
                 raise JobspecError(_unknown(argument, path, str(part), list(here.properties)))
             path = (*path, part)
         elif not here.types or "object" in here.types:
-            return (*path, *_free_key(parts[len(path) :], _get(data, path)))
+            return (*path, *_free_path(parts[len(path) :], _get(data, path), path, argument))
         else:
             what = f"`{format_path(path)}` has no keys of its own"
             raise JobspecError(_error(argument, "spec.set", what, f"set `{format_path(path)}` itself", path))
@@ -130,14 +130,18 @@ def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
     return path
 
 
-def _free_key(parts: Path, data: Any) -> Path:
+def _free_path(parts: Path, data: Any, path: Path, argument: str) -> Path:
+    """The path below a mapping with free keys: along what the spec has there, then one key for the rest."""
     found = find_path(data, parts)
-    if found is not None:
-        return found
-    first = str(parts[0])
-    if len(parts) > 1 and isinstance(data, Mapping) and isinstance(data.get(first), Mapping):
-        return (first, *_free_key(parts[1:], data[first]))
-    return (".".join(map(str, parts)),)
+    if found is not None or not parts:
+        return found or ()
+    if isinstance(data, list):
+        step: str | int = _index(parts[0], data, path, argument)
+    elif len(parts) > 1 and isinstance(data, Mapping) and isinstance(data.get(parts[0]), Mapping | list):
+        step = parts[0]
+    else:
+        return (".".join(map(str, parts)),)
+    return (step, *_free_path(parts[1:], _get(data, (step,)), (*path, step), argument))
 
 
 def _index(part: str | int, items: Any, path: Path, argument: str) -> int:

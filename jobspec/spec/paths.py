@@ -140,10 +140,12 @@ class Positions:
         parts = _parts(path) if isinstance(path, str) else path
         table = self.keys if key else self.values
         for size in range(len(parts), 0, -1):
-            place = table.get(parts[:size]) or self.values.get(parts[:size])
-            if place is None and size < len(parts):
-                # `train.overrides.trainer.batch`: the rest is one key with dots.
-                place = self.values.get((*parts[:size], ".".join(map(str, parts[size:]))))
+            place = None
+            if size < len(parts):
+                # `train.overrides.trainer.batch`: the rest may be one key with dots.
+                joined = (*parts[:size], ".".join(map(str, parts[size:])))
+                place = table.get(joined) or self.values.get(joined)
+            place = place or table.get(parts[:size]) or self.values.get(parts[:size])
             if place is not None:
                 return place
         return self.values.get((), (1, 1))

@@ -148,6 +148,12 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
         "this line is indented less than the first key",
         "line keys of one mapping up in the same column",
     ),
+    ("maximum nesting depth", "brackets open and do not close", "close them, or flatten the document"),
+    (
+        "did not find expected key",
+        "this line is indented differently from its neighbours",
+        "line keys and items of one level up in the same column",
+    ),
     (
         "expected <block end>",
         "this line is indented differently from its neighbours",
