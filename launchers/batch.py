@@ -129,10 +129,10 @@ class SlurmLauncher:
 
     def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
-        ids = sorted({launch.job_id for launch in launches if launch.submitted}, key=int)
-        queued = self._queued(ids)
-        ended = [job for job in ids if not any(not s.state.final for s in queued.get(job, {}).values())]
-        accounted = self._accounted(ended)
+        known = [launch for launch in launches if launch.submitted]
+        queued = self._queued(sorted({launch.job_id for launch in known}, key=int))
+        ended = {launch.job_id for launch in known if not _is_live(launch, queued.get(launch.job_id, {}))}
+        accounted = self._accounted(sorted(ended, key=int))
         return {launch: self._status(launch, queued, accounted) for launch in launches}
 
     def _status(
@@ -183,6 +183,14 @@ class SlurmLauncher:
 
 
 Tasks = dict[int | None, JobStatus]
+
+
+def _is_live(launch: Launch, tasks: Tasks) -> bool:
+    """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
+    if not tasks or any(status.state.final for status in tasks.values()):
+        return False
+    last = launch.array.rpartition("-")[2]
+    return not launch.array or len(tasks) == int(last) + 1
 
 
 def _by_job(found: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:

@@ -198,7 +198,7 @@ def merge(queued: JobStatus | None, accounted: JobStatus | None) -> JobStatus:
         return replace(accounted, state=JobState.UNKNOWN, reason=reason)
     if accounted is None:
         return queued
-    if not queued.state.final:
+    if not queued.state.final or not accounted.state.final:  # accounting may lag: its 0:0 is no exit code yet
         return replace(queued, restarts=accounted.restarts)
     return replace(
         queued,
