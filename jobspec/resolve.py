@@ -242,6 +242,9 @@ def _framework(work: _Work) -> Framework | None:
 
 
 def _level(work: _Work, framework: Framework, wanted: str | None) -> Level | None:
+    given = work.origins.get("coverage.level")
+    if wanted is None and (given is None or given.kind == "default"):
+        return framework.levels[0]  # the model cannot know how a framework calls its first level
     asked = work.spec.coverage.level if wanted is None else wanted
     for level in framework.levels:
         if str(asked) in (level.name, str(level.number)):
