@@ -118,6 +118,7 @@ class _Work:
     lookups: Lookups
     findings: list[Finding] = field(default_factory=list)
     chosen: dict[str, Origin] = field(default_factory=dict)
+    level_given: bool = True
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note where a value came from that the spec does not give."""
@@ -149,6 +150,7 @@ def resolve(
         return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
     base = loaded.path.parent.absolute()
     work = _Work(loaded.spec, profile, base, environ, lookups, [*cluster.findings, *loaded.findings])
+    work.level_given = "level" in loaded.data.get("coverage", {})
     found = _plan(work, level, fetch)
     findings = work.findings
     if found.plan is not None:
@@ -242,8 +244,8 @@ def _framework(work: _Work) -> Framework | None:
 
 
 def _level(work: _Work, framework: Framework, wanted: str | None) -> Level | None:
-    given = work.origins.get("coverage.level")
-    if wanted is None and (given is None or given.kind == "default"):
+    if wanted is None and not work.level_given:
+        work.default("coverage.level", "default", f"the first level of {framework.name}")
         return framework.levels[0]  # the model cannot know how a framework calls its first level
     asked = work.spec.coverage.level if wanted is None else wanted
     for level in framework.levels:
