@@ -94,7 +94,9 @@ class RunFolder:
         row = {"v": 1, "t": self.clock, "phase": phase, "event": event, "node": "", **more}
         self.events.append(row)
 
-    def phase(self, phase: str, outcome: str = "ok", seconds: float = 2.0, nodes: Iterable[str] = ("n1",)) -> None:
+    def phase(
+        self, phase: str, outcome: str = "ok", seconds: float = 2.0, nodes: Iterable[str] = ("n1",)
+    ) -> None:
         self.event(phase, "start")
         for node in nodes:
             self.event(phase, "start", node=node)
@@ -125,7 +127,9 @@ class RunFolder:
         rows = []
         for name, text in files.items():
             (folder / name).write_text(text)
-            rows.append({"path": name, "bytes": len(text), "sha256": "0" * 64, "node": "n1", "source": f"/x/{name}"})
+            rows.append(
+                {"path": name, "bytes": len(text), "sha256": "0" * 64, "node": "n1", "source": f"/x/{name}"}
+            )
         (folder / "manifest.json").write_text(json.dumps({"v": 1, "files": rows}))
 
     def scheduler(self, state: str, reason: str = "None") -> None:
@@ -138,8 +142,17 @@ class RunFolder:
         (self.folder / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in self.events))
 
     def results(self, outcome: str = "ok", exit_code: int = 0, **more: Any) -> None:
-        command = {"name": "train", "exit_code": exit_code, "start": T0, "end": T0 + 9, "log": "", "signal": 0}
-        imports = {proof.module: {"n1": f"{proof.root}/megatron/bridge/__init__.py"} for proof in self.plan.proofs}
+        command = {
+            "name": "train",
+            "exit_code": exit_code,
+            "start": T0,
+            "end": T0 + 9,
+            "log": "",
+            "signal": 0,
+        }
+        imports = {
+            proof.module: {"n1": f"{proof.root}/megatron/bridge/__init__.py"} for proof in self.plan.proofs
+        }
         data = {
             "v": 1,
             "attempt": self.attempt,

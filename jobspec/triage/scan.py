@@ -147,18 +147,19 @@ def _scan(stream: BinaryIO, name: str, node: str, index: _Index) -> Iterator[Mat
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Blocks that end at a line's end; the line feed itself starts the next block's count."""
-    rest = b""
+    """Blocks that end at a line's end, the last one apart; each has its newline, so lines count on."""
+    whole, rest = b"", b""
     while data := stream.read(BLOCK_BYTES):
-        cut = data.rfind(b"\n")
-        if cut < 0:
-            # A progress bar that never ends its line: what is not text of its last state is dropped.
+        cut = data.rfind(b"\n") + 1
+        if cut == 0:
+            # A progress bar that never ends its line: only its latest state is kept.
             rest = (rest + data)[-BLOCK_BYTES:]
             continue
-        yield rest + data[: cut + 1]
-        rest = data[cut + 1 :]
-    if rest:
-        yield rest
+        if whole:
+            yield whole
+        whole, rest = rest + data[:cut], data[cut:]
+    if whole or rest:
+        yield whole + rest
 
 
 def _match_line(line: bytes, signatures: Sequence[Signature], seen: set[str]) -> tuple[Signature, str] | None:

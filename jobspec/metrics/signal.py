@@ -1,0 +1,210 @@
+"""Does a metric rise, or fall, beyond its own noise? Pure statistics over (step, value) pairs.
+
+Two questions must both be answered with yes:
+
+1. Is there a trend at all? A one-sided Mann-Kendall test (ranks only, so no outlier and no scale can
+   fake one), its variance corrected for ties and for noise that depends on its predecessor.
+2. Is it large against the noise? Mean of the last fifth minus mean of the first fifth, against the
+   spread of the values around a smooth curve.
+
+A pass says that the metric moved and that chance does not explain it. It never says "converged".
+Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for the
+idea of correcting the variance. How often flat noise passes is measured in tests/metrics/test_signal.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+Direction = Literal["up", "down"]
+
+MIN_POINTS = 8  # with fewer, no rank test can reach ALPHA with a margin
+ALPHA = 0.005  # one-sided; flat noise passes less often than this, since the second question must pass too
+MIN_EFFECT = 4.0  # change between the windows, in standard errors of that change
+WINDOW_SHARE = 5  # first and last window are a fifth of the points each
+MIN_WINDOW = 3
+CURVE_DEGREE = 3  # bends a learning curve has: slow start, rise, saturation
+MAX_CORRELATION = 0.9
+MAX_POINTS = 400  # longer series are averaged in blocks: the tests look at all pairs of points
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a series did. All figures are of the series as it is, whatever `direction` asks for.
+
+    `start` and `end` are means of the first and last window of `window` points, `change` is their
+    difference, `slope` the median slope per step (Theil-Sen), `noise` the standard deviation around a
+    smooth curve, `effect` the change in the asked direction in standard errors, `p_value` one-sided.
+    """
+
+    moved: bool
+    reason: str
+    count: int
+    direction: Direction = "up"
+    start: float = math.nan
+    end: float = math.nan
+    change: float = math.nan
+    slope: float = math.nan
+    noise: float = math.nan
+    effect: float = math.nan
+    p_value: float = math.nan
+    window: int = 0
+
+    def figures(self) -> str:
+        """The figures on one line, for a report."""
+        if not self.window:
+            return f"{self.count} points"
+        return (
+            f"{self.start:.4g} -> {self.end:.4g} (means over the ends of {self.count} points), "
+            f"slope {self.slope:+.3g} a step, noise {self.noise:.2g}, "
+            f"change {self.effect:.1f} standard errors, p = {self.p_value:.2g}"
+        )
+
+
+def assess(
+    points: Iterable[tuple[int, float]], direction: Direction = "up", min_change: float = 0.0
+) -> Signal:
+    """Whether `points` (train step, value) move in `direction` beyond their noise.
+
+    Of several values of one step the last counts. `min_change` is in the metric's own unit.
+    """
+    series = sorted(dict(points).items())
+    bad = next((step for step, value in series if not math.isfinite(value)), None)
+    if bad is not None:
+        return Signal(False, f"the value of step {bad} is not a finite number", len(series), direction)
+    if len(series) < MIN_POINTS:
+        reason = f"{len(series)} points are too few to tell a trend from noise; {MIN_POINTS} are needed"
+        return Signal(False, reason, len(series), direction)
+    return _measure(thin(series, MAX_POINTS), direction, min_change, len(series))
+
+
+def thin(series: Sequence[tuple[int, float]], limit: int) -> Sequence[tuple[int, float]]:
+    """At most `limit` points: means of blocks of equal size, at each block's last step; the rest is dropped
+    from the front, where it costs least."""
+    size = -(-len(series) // limit)
+    if size == 1:
+        return series
+    rest = series[len(series) % size :]
+    blocks = [rest[i : i + size] for i in range(0, len(rest), size)]
+    return [(block[-1][0], math.fsum(value for _, value in block) / size) for block in blocks]
+
+
+def _measure(
+    series: Sequence[tuple[int, float]], direction: Direction, min_change: float, count: int
+) -> Signal:
+    values = [value for _, value in series]
+    sign = 1.0 if direction == "up" else -1.0
+    window = max(MIN_WINDOW, len(values) // WINDOW_SHARE)
+    start, end = math.fsum(values[:window]) / window, math.fsum(values[-window:]) / window
+    change = end - start
+    noise, inflation = _noise(values)
+    error = noise * math.sqrt(2 * inflation / window)
+    p_value = trend_p_value([sign * value for value in values], inflation)
+    effect = _ratio(sign * change, error)
+    moved, reason = _decide(sign * change, effect, p_value, min_change, direction)
+    return Signal(
+        moved, reason, count, direction, start, end, change, theil_sen(series), noise, effect, p_value,
+        window,
+    )  # fmt: skip
+
+
+def _decide(
+    change: float, effect: float, p_value: float, min_change: float, direction: Direction
+) -> tuple[bool, str]:
+    verb = "rose" if direction == "up" else "fell"
+    if change == 0:
+        return False, "did not change"
+    if change < 0:
+        return False, f"moved the wrong way: it should have moved {direction}"
+    if p_value >= ALPHA:
+        return False, f"no trend beyond chance: p = {p_value:.2g}, {ALPHA:g} or less is needed"
+    if effect < MIN_EFFECT:
+        return False, f"{verb} by {effect:.1f} standard errors, {MIN_EFFECT:g} are needed"
+    if change < min_change:
+        return False, f"{verb} by {change:.4g}, {min_change:g} is asked for"
+    return True, f"{verb} beyond its noise"
+
+
+def _ratio(change: float, error: float) -> float:
+    if error > 0:
+        return change / error
+    return math.copysign(math.inf, change) if change else 0.0
+
+
+# -- trend -------------------------------------------------------------------------------------------
+
+
+def trend_p_value(values: Sequence[float], inflation: float = 1.0) -> float:
+    """One-sided p-value of the Mann-Kendall test for an upward trend; 1 for a constant.
+
+    `inflation` multiplies the variance of independent values.
+    """
+    n = len(values)
+    score = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18 * inflation
+    if variance <= 0 or score == 0:
+        return 1.0 if variance <= 0 else 0.5
+    z = (score - math.copysign(1, score)) / math.sqrt(variance)  # continuity correction
+    return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+def theil_sen(series: Sequence[tuple[int, float]]) -> float:
+    """Median slope per step over all pairs of points."""
+    slopes = sorted(
+        (later - earlier) / (step_b - step_a)
+        for i, (step_a, earlier) in enumerate(series)
+        for step_b, later in series[i + 1 :]
+    )
+    middle = len(slopes) // 2
+    return slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2
+
+
+# -- noise -------------------------------------------------------------------------------------------
+
+
+def _noise(values: Sequence[float]) -> tuple[float, float]:
+    """Standard deviation around a smooth curve, and how much dependence inflates the variance of a mean."""
+    rest = residuals(values, CURVE_DEGREE)
+    freedom = max(1, len(values) - CURVE_DEGREE - 1)
+    deviation = math.sqrt(math.fsum(r * r for r in rest) / freedom)
+    correlation = min(MAX_CORRELATION, max(0.0, _correlation(rest)))
+    return deviation, (1 + correlation) / (1 - correlation)
+
+
+def _correlation(rest: Sequence[float]) -> float:
+    """Correlation with the predecessor, corrected for what fitting a curve takes away from it.
+
+    A fit of k parameters to n independent values leaves residuals correlated by about -k/n.
+    """
+    total = math.fsum(r * r for r in rest)
+    if total == 0:
+        return 0.0
+    raw = math.fsum(a * b for a, b in pairwise(rest)) / total
+    return raw + (CURVE_DEGREE + 1) / len(rest)
+
+
+def residuals(values: Sequence[float], degree: int) -> list[float]:
+    """What a least-squares polynomial over equally spaced points leaves of `values`."""
+    n = len(values)
+    places = [2 * i / (n - 1) - 1 for i in range(n)]
+    rest = list(values)
+    basis: list[list[float]] = []
+    for power in range(degree + 1):
+        vector = [place**power for place in places]
+        for other in basis:  # Gram-Schmidt: each new direction is freed of the ones before
+            vector = _without(vector, other)
+        length = math.sqrt(math.fsum(x * x for x in vector))
+        basis.append([x / length for x in vector])
+        rest = _without(rest, basis[-1])
+    return rest
+
+
+def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
+    share = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
+    return [a - share * b for a, b in zip(vector, unit, strict=True)]

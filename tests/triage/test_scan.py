@@ -1,0 +1,127 @@
+"""The matcher: order, effects, places, blocks, odd bytes."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobspec.triage import LogSource, first_cause, scan, scan_files, scan_lines, scan_stream
+from jobspec.triage.times import find_time
+
+DISK = "OSError: [Errno 28] No space left on device"
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+WATCHDOG = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"
+
+
+def signatures(*lines: str) -> list[str]:
+    return [match.signature for match in scan_lines(lines)]
+
+
+def test_specific_cause_beats_earlier_and_louder_effects() -> None:
+    lines = [WATCHDOG, *["ray.exceptions.ActorDiedError: The actor died"] * 50, DISK]
+    assert signatures(*lines)[0] == "disk.full"
+
+
+def test_first_specific_cause_wins_within_a_log() -> None:
+    assert signatures(OOM, DISK)[:2] == ["gpu.out-of-memory", "disk.full"]
+
+
+def test_time_orders_causes_over_nodes(tmp_path: Path) -> None:
+    late = tmp_path / "a.log"
+    late.write_text(f"2026-08-22 10:00:09,000 INFO x\n{OOM}\n")
+    early = tmp_path / "b.log"
+    early.write_text(f"2026-08-22 10:00:03,500 INFO x\n{DISK}\n")
+    first, second = scan_files([LogSource(late, "n1/a.log", "n1"), LogSource(early, "n2/b.log", "n2")])
+    assert (first.node, first.signature, first.file, first.line) == ("n2", "disk.full", "n2/b.log", 2)
+    assert first.time is not None and second.time is not None and second.time - first.time == 5.5
+
+
+def test_reading_order_decides_where_a_time_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{OOM}\n")
+    (tmp_path / "b.log").write_text(f"2026-08-22 10:00:03 {DISK}\n")
+    assert scan_files([tmp_path / "a.log", tmp_path / "b.log"])[0].signature == "gpu.out-of-memory"
+
+
+def test_notes_are_never_a_cause() -> None:
+    matches = scan_lines(["warning:  Clock skew detected. Your build may be incomplete."])
+    assert [match.verdict for match in matches] == ["Note"]
+    assert first_cause(matches) is None
+
+
+def test_colours_prefixes_and_progress_bars_do_not_hide_a_line() -> None:
+    line = "\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.2)\x1b[0m  40%|####   | 2/5\rKilled"
+    assert signatures(line) == ["effect.killed"]
+
+
+def test_quoted_source_of_a_traceback_is_not_the_exception() -> None:
+    lines = [
+        '    raise ValueError("Please don\'t set ROCR_VISIBLE_DEVICES when")',
+        "ValueError: Please don't set ROCR_VISIBLE_DEVICES",
+    ]
+    (match,) = scan_lines(lines)
+    assert match.line == 2
+
+
+def test_signature_is_reported_once_per_log_with_context() -> None:
+    (match,) = scan_lines(["before", DISK, "after", DISK])
+    assert (match.line, match.context) == (2, ("before", DISK, "after", DISK))
+
+
+def test_digits_decide_where_the_shape_is_the_same() -> None:
+    assert signatures("OSError: [Errno 5] x", "OSError: [Errno 28] x")[0] == "disk.full"
+
+
+@pytest.mark.parametrize("block", [64, 100, 1000])
+def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    text = "".join(f"step {n} loss {n / 7:.4f}\n" for n in range(40)) + f"{DISK}\nlast"
+    whole = [(match.signature, match.line) for match in scan_lines(text.splitlines())]
+    monkeypatch.setattr(scan, "BLOCK_BYTES", block)
+    monkeypatch.setattr(scan, "MAX_SHAPES", 5)
+    assert (
+        [(match.signature, match.line) for match in scan_stream(BytesIO(text.encode()))]
+        == whole
+        == [("disk.full", 41)]
+    )
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_scan(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(b"\xff\xfe\x00 \xe2\n" + DISK.encode() + b" \xe2\n")
+    assert scan_files([path])[0].line == 2
+
+
+def test_log_that_cannot_be_opened_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "b.log").write_text(DISK)
+    assert len(scan_files([tmp_path / "no.log", tmp_path, tmp_path / "b.log"])) == 1
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_scanned_without_an_error(data: bytes) -> None:
+    scan_stream(BytesIO(data))
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=80), max_size=20))
+def test_match_is_found_between_any_lines(lines: list[str]) -> None:
+    found = scan_lines([*lines, DISK])
+    assert any(match.signature.startswith("disk.") for match in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("1970-01-01 00:00:10 x", 10.0),
+        ("[1970-01-01T00:00:10.250Z] x", 10.25),
+        ("1970-01-01 00:00:10,5 x", 10.5),
+        ("x 1970-01-01T01:00:10+0100 x", 10.0),
+        ("x 1970-01-01T00:00:10-01:30", 5410.0),
+        ("9999-99-99 99:99:99", None),
+        ("2026-01-01 00:00:00+99:99", None),
+        ("no time", None),
+    ],
+)
+def test_times_of_log_lines(line: str, seconds: float | None) -> None:
+    assert find_time(line) == seconds

@@ -1,0 +1,109 @@
+"""The table of signatures against recorded lines of public failures, and healthy logs against it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobspec.triage import first_cause, load_signatures, scan_lines
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SAMPLES: list[dict[str, Any]] = json.loads((FIXTURES / "failure_samples.json").read_text())
+HEALTHY = {
+    "verl": (FIXTURES / "verl_log_example.txt").read_text(),
+    "verl, older": (FIXTURES / "verl_log_example_legacy.txt").read_text(),
+    "NeMo-RL": (FIXTURES / "nemo_rl_log_example.txt").read_text().split("### SECTION D3")[0],
+}
+
+
+def expected(sample: dict[str, Any]) -> set[str]:
+    """What our verdict may be for the recorded one; a fault of spec or launcher is outside what is tested."""
+    verdict = sample["verdict"]
+    if verdict.startswith("Fail"):
+        return {"Fail"}
+    if verdict.startswith("depends on"):
+        return {"generic"}
+    if verdict in ("n/a", "warning", "no verdict change") or verdict.startswith("Pass"):
+        return {"Note", "generic", "none"}
+    if verdict in ("warning / Reject", "Reject if literal secret"):
+        return {"Note"}
+    return {"Blocked"}
+
+
+def found(text: str) -> set[str]:
+    matches = scan_lines(text.splitlines())
+    if not matches:
+        return {"none"}
+    return {matches[0].verdict, "generic"} if matches[0].generic else {matches[0].verdict}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample["id"])
+def test_sample_gets_its_verdict(sample: dict[str, Any]) -> None:
+    assert found(sample["sample"]) & expected(sample), f"{sample['title']}: {found(sample['sample'])}"
+
+
+@pytest.mark.parametrize("log", HEALTHY.values(), ids=HEALTHY)
+def test_healthy_log_has_no_match(log: str) -> None:
+    assert scan_lines(log.splitlines()) == []
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    parts = re.split(r"^### (.*)$", text, flags=re.M)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+VERL_SECTIONS = sections((FIXTURES / "verl_log_example_failures.txt").read_text())
+VERL_FAILURES = ["gpu.visible-devices", "ray.gpus-missing", "config.hydra-key", "image.bridge-missing",
+                 "effect.exception", "config.world-size"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("section", "signature"),
+    list(zip(VERL_SECTIONS, VERL_FAILURES, strict=True)),
+    ids=VERL_FAILURES,
+)
+def test_verl_failure_gets_its_first_cause(section: tuple[str, str], signature: str) -> None:
+    cause = first_cause(scan_lines(section[1].splitlines()))
+    assert cause is not None and cause.signature == signature
+
+
+NEMO_FAILURES = {
+    "SECTION D3": "slurm.gpus-not-claimed",
+    "SECTION E1": "config.tp-accuracy",
+    "SECTION E2": "config.hydra-key",
+    "SECTION E3": "gpu.illegal-access",
+    "SECTION E4": "hub.rate-limit",
+    "SECTION E5": "disk.full",
+    "SECTION E6": "build.python3-config",
+    "SECTION E8": "image.bridge-missing",
+    "SECTION E9": "ray.gpus-missing",
+    "SECTION E10": "gpu.out-of-memory",
+    "SECTION E12": "gpu.visible-devices",
+}
+
+
+@pytest.mark.parametrize(("name", "signature"), NEMO_FAILURES.items())
+def test_nemo_rl_failure_gets_its_first_cause(name: str, signature: str) -> None:
+    found = sections((FIXTURES / "nemo_rl_log_example.txt").read_text())
+    text = next(body for head, body in found if head.startswith(f"{name}:"))
+    cause = first_cause(scan_lines(text.splitlines()))
+    assert cause is not None and cause.signature == signature
+
+
+def test_ids_are_unique() -> None:
+    ids = [signature.id for signature in load_signatures()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("signature", load_signatures(), ids=lambda signature: signature.id)
+def test_entry_is_complete(signature: Any) -> None:
+    assert re.fullmatch(r"[a-z0-9]+\.[a-z0-9-]+", signature.id)
+    assert signature.verdict in ("Blocked", "Fail", "Note")
+    assert signature.title and signature.fix and signature.kind
+    # A hint is searched without its digits: too short a rest would be in every line.
+    assert all(len(re.sub(r"\d", "", hint)) >= 3 for hint in signature.hints)
+    assert not signature.source or signature.source.startswith("https://")
