@@ -43,7 +43,7 @@ def parse_path(text: str) -> Path:
         elif parts and text[at] != "[":
             raise ValueError(f"`.` or `[` expected at column {at + 1}")
         match = _PART.match(text, at)
-        if match is None:
+        if match is None or (match.group(3) and not parts):
             raise ValueError(f"a key or an index expected at column {at + 1}")
         single, double, index, plain = match.groups()
         if index is not None or (plain is not None and plain.isdecimal() and plain.isascii() and parts):

@@ -24,6 +24,7 @@ _OCTAL_LOOKING = re.compile(r"[-+]?0[0-9_]+\Z", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 _UNDERSCORED = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?\Z", re.ASCII)
+_BINARY = re.compile(r"[-+]?0b[01_]*[01][01_]*\Z")
 _BASE_60 = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?\Z", re.ASCII)
 
 
@@ -90,6 +91,8 @@ def older_reading(source: str) -> str:
         for part in source.lstrip("+-").split(":"):
             total = total * 60 + float(part)
         return f"the base-60 number {total:g}" if total % 1 else f"the base-60 number {int(total)}"
+    if _BINARY.match(source):
+        return f"the number {int(source.replace('_', ''), 2)}"
     if _UNDERSCORED.match(source):
         return f"the number {source.replace('_', '')}"
     return ""

@@ -27,6 +27,10 @@ TITLES: dict[Kind, str] = {"job": "jobspec job spec", "cluster": "jobspec site p
 @cache
 def _schema(kind: Kind) -> dict[str, Any]:
     generated = msgspec.json.schema(MODELS[kind])
+    for struct in generated["$defs"].values():
+        for node in struct["properties"].values():
+            if "enum" in node:  # without a type, JSON Schema's `1` also allows 1.0
+                node["type"] = _json_type(node["enum"][0])
     root = generated["$defs"].pop(MODELS[kind].__name__)
     head = {"$schema": DIALECT, "$id": f"urn:jobspec:{kind}:1", **root, "title": TITLES[kind]}
     return {**head, "$defs": dict(sorted(generated["$defs"].items()))}
@@ -120,8 +124,11 @@ def root_shape(kind: Kind) -> Shape:
     if sweep is None or sweep.properties is None:
         return root
     point = DottedKeys(types=frozenset({"object"}), root=root)
+    grid = sweep.properties["grid"]
     dotted = {
-        "grid": DottedKeys(types=frozenset({"object"}), root=root, listed=True),
+        "grid": DottedKeys(
+            types=grid.types, description=grid.description, node=grid.node, root=root, listed=True
+        ),
         "list": replace(sweep.properties["list"], items=point),
         "exclude": replace(sweep.properties["exclude"], items=point),
     }

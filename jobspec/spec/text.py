@@ -20,12 +20,12 @@ def one_of(names: Iterable[str]) -> str:
     return f"{', '.join(head)} or {last}" if head else last
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
     """The known name that `name` was likely meant to be; None when nothing is close."""
     names = list(known)
     lowered = {candidate.lower().replace("-", "_"): candidate for candidate in names}
     exact = lowered.get(name.lower().replace("-", "_"))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     return exact or (close[0] if close else None)
 
 

@@ -18,7 +18,7 @@ from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
-from jobspec.spec.text import nearest, one_of, shown
+from jobspec.spec.text import did_you_mean, nearest, one_of, shown
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -58,7 +58,9 @@ def convert(data: Any, model: type[M]) -> M | None:
 def explain(data: Any, kind: Kind, place: Locate) -> list[Finding]:
     """Everything that the schema refuses about `data`, each with its position; empty for valid data."""
     errors = sorted(_validator(kind).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path])
-    return [finding for problem in errors for finding in _Explainer(kind, place).explain(problem)]
+    mistyped = {tuple(problem.absolute_path) for problem in errors if problem.validator == "type"}
+    told = [e for e in errors if e.validator != "enum" or tuple(e.absolute_path) not in mistyped]
+    return [finding for problem in told for finding in _Explainer(kind, place).explain(problem)]
 
 
 @cache
@@ -102,7 +104,10 @@ class _Explainer:
             yield self._finding("spec.value", problem.message, path)
 
     def _type(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
-        yield self._wrong_type(problem.instance, [str(problem.validator_value)], path)
+        if path == ("version",):
+            yield self._version(problem.instance)
+        else:
+            yield self._wrong_type(problem.instance, [str(problem.validator_value)], path)
 
     def _any_of(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         """The branch that the value was meant for is the one whose type fits."""
@@ -129,18 +134,19 @@ class _Explainer:
     def _enum(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         allowed = [str(value) for value in _listed(problem.validator_value)]
         if path == ("version",):
-            why = f"this jobspec reads version {allowed[0]}"
-            newer = isinstance(problem.instance, int) and problem.instance > 1
-            fix = "install a newer jobspec" if newer else f"write `version: {allowed[0]}`"
-            yield self._finding(
-                "spec.version", f"version {shown(problem.instance)} is not known", path, why, fix
-            )
+            yield self._version(problem.instance)
             return
         close = nearest(str(problem.instance), allowed)
         fix = f"write `{close}`" if close else f"use {one_of(allowed)}"
         yield self._finding(
             "spec.choice", f"{shown(problem.instance)} is none of {one_of(allowed)}", path, fix=fix
         )
+
+    def _version(self, value: Any) -> Finding:
+        newer = isinstance(value, int) and value > 1
+        fix = "install a newer jobspec" if newer else "write `version: 1`"
+        why = "this jobspec reads version 1"
+        return self._finding("spec.version", f"version {shown(value)} is not known", ("version",), why, fix)
 
     def _pattern(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
         wanted, example = PATTERN_WORDS[str(problem.validator_value)]
@@ -261,15 +267,15 @@ def _example(key: str, shape: Shape | None) -> str:
 
 
 def _unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
-    close = nearest(key, known)
+    close = nearest(key, known, cutoff=0.8)
     if close:
         return f"did you mean `{close}`?"
-    elsewhere = [
-        format_path(where) for where in _places_of(kind).get(key, ()) if where[:-1] != path and 0 not in where
-    ]
+    places = _places_of(kind).get(key, ())
+    elsewhere = [format_path(where) for where in places if where[:-1] != path and 0 not in where]
     if 0 < len(elsewhere) <= 3:
         return f"did you mean {one_of(elsewhere)}?"
-    return "remove it" + (", or put your own notes below `user`" if kind == "job" else "")
+    remove = "remove it" + (", or put your own notes below `user`" if kind == "job" else "")
+    return did_you_mean(key, known) or remove
 
 
 @cache

@@ -1,0 +1,95 @@
+"""Rules over several keys: one valid and one invalid sample for each."""
+
+# ruff: noqa: E501 - a row of the table reads better than its pieces
+
+from __future__ import annotations
+
+import pytest
+
+from jobspec.finding import JobspecError
+from jobspec.spec.load import parse_spec
+
+HEAD = "version: 1\nname: x\n"
+VERL = HEAD + "framework: verl\n"
+COMMAND = HEAD + "framework: command\n"
+
+VALID = [
+    VERL + "repos: [{name: a, path: ~/a}, {name: b, url: 'https://h/x', ref: main}]",
+    VERL + "repos: [{name: a, url: 'git@github.com:o/r.git', ref: main}]",
+    VERL + "repos: [{name: a, url: 'ssh://git@h/x', ref: main, pythonpath: [src, ./lib], prove: {import: a.b}}]",
+    VERL + "model: {id: Qwen/Qwen3-0.6B, revision: main}",
+    VERL + "model: {id: gpt2}",
+    VERL + "model: {path: ../models/x}",
+    VERL + "repos: [{name: b, path: /b}]\nmcore_helpers: {repo: b}",
+    VERL + "mcore_helpers: {package: megatron.core}",
+    VERL + "data: [{name: a, source: x}, {name: b, source: x}]",
+    VERL + "container: {mounts: [{source: '${cluster:scratch}', target: /a}, {source: ~/x, target: /b}]}",
+    VERL + "checkpoint: {dir: /c, resume: must}",
+    VERL + "checkpoint: {every: 5}",
+    VERL + "metrics: {require: ['max(reward/mean) > 0.8', 'finite(loss)']}",
+    VERL + "sweep: {list: [{train.seed: 1}], grid: {train.overrides.any.key: [1]}}",
+    VERL + "train: {overrides: {tokenizer.pad_token: x, max_tokens: 5, wandb.api_key: null}}",
+    VERL + "container: {env: {TOKENIZERS_PARALLELISM: 'false', MAX_TOKENS: '5'}}",
+    COMMAND + "train: {command: [python3, train.py]}",
+    COMMAND + "train: {command: ['set -x; a | b'], shell: true}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", VALID)
+def test_valid(text: str) -> None:
+    assert parse_spec(text, env={}).findings == ()
+
+
+INVALID: list[tuple[str, str, str, str]] = [
+    (VERL + "repos: [{name: a}]", "spec.repo-source", "repos[0]", "neither"),
+    (VERL + "repos: [{name: a, path: /a, url: 'https://h/x', ref: m}]", "spec.repo-source", "repos[0]", "both"),
+    (VERL + "repos: [{name: a, url: 'https://h/x'}]", "spec.repo-ref", "repos[0]", "add `ref"),
+    (VERL + "repos: [{name: a, url: 'https://me:pw@h/x', ref: m}]", "spec.secret", "repos[0].url", "credentials"),
+    (VERL + "repos: [{name: a, url: 'https://ghp_abc@h/x', ref: m}]", "spec.secret", "repos[0].url", "credentials"),
+    (VERL + "repos: [{name: a, path: /a, pythonpath: [../b]}]", "spec.repo-folder", "repos[0].pythonpath[0]", "leaves"),
+    (VERL + "repos: [{name: a, path: /a, pythonpath: [/b]}]", "spec.repo-folder", "repos[0].pythonpath[0]", "leaves"),
+    (VERL + "repos: [{name: a, path: /a, pythonpath: ['a:b']}]", "spec.repo-folder", "repos[0].pythonpath[0]", "PYTHONPATH"),
+    (VERL + "repos: [{name: a, path: /a, prove: {import: 'a b'}}]", "spec.module", "repos[0].prove.import", "module"),
+    (VERL + "repos: [{name: a, path: /a}, {name: a, path: /b}]", "spec.duplicate-name", "repos[1]", "twice"),
+    (VERL + "model: {}", "spec.model-source", "model", "neither"),
+    (VERL + "model: {id: a, path: /b}", "spec.model-source", "model", "both"),
+    (VERL + "model: {id: a/../b}", "spec.model-id", "model.id", "`path`"),
+    (VERL + "model: {id: /models/x}", "spec.model-id", "model.id", "`path`"),
+    (VERL + "model: {id: a/b/c}", "spec.model-id", "model.id", "owner/name"),
+    (VERL + "model: {id: a..b}", "spec.model-id", "model.id", "`..`"),
+    (VERL + "model: {path: /b, revision: main}", "spec.revision", "model.revision", "`id`"),
+    (VERL + "train: {command: [a]}", "spec.command", "train.command", "framework: command"),
+    (VERL + "train: {shell: true}", "spec.command", "train.shell", "remove it"),
+    (COMMAND, "spec.command", "train.command", "add `command"),
+    (COMMAND + "train: {command: []}", "spec.command", "train.command", "add `command"),
+    (COMMAND + "train: {command: [' ']}", "spec.command", "train.command", "name a program"),
+    (COMMAND + "train: {command: [a, b], shell: true}", "spec.command", "train.command", "one bash text"),
+    (VERL + "mcore_helpers: {}", "spec.helpers", "mcore_helpers", "neither"),
+    (VERL + "repos: [{name: bridge, path: /b}]\nmcore_helpers: {repo: brigde}", "spec.helpers", "mcore_helpers.repo", "did you mean `bridge`"),
+    (VERL + "container: {env: {HF_TOKEN: x}}", "spec.secret", "container.env.HF_TOKEN", "`secrets`"),
+    (VERL + "container: {env: {PLAIN: x}}\nsecrets: [PLAIN]", "spec.secret", "container.env.PLAIN", "`secrets`"),
+    (VERL + "train: {overrides: {wandb.api_key: abc}}", "spec.secret", "train.overrides.'wandb.api_key'", "`secrets`"),
+    (VERL + "secrets: [A, A]", "spec.duplicate-name", "secrets[1]", "twice"),
+    (VERL + "data: [{name: a, source: x}, {name: a, source: y}]", "spec.duplicate-name", "data[1]", "twice"),
+    (VERL + "data: [{name: a-b, source: x}, {name: a.b, source: y}]", "spec.duplicate-name", "data[1].name", "JOBSPEC_DATA_A_B"),
+    (VERL + "container: {mounts: [{source: a, target: /b}]}", "spec.mount", "container.mounts[0].source", "absolute"),
+    (VERL + "container: {mounts: [{source: /a, target: b}]}", "spec.mount", "container.mounts[0].target", "absolute"),
+    (VERL + "container: {mounts: [{source: /a, target: /t}, {source: /b, target: /t}]}", "spec.mount", "container.mounts[1].target", "two mounts"),
+    (VERL + "checkpoint: {resume: must}", "spec.checkpoint", "checkpoint.resume", "dir"),
+    (VERL + "metrics: {require: ['max(x']}", "metrics.require", "metrics.require[0]", "`)`"),
+    (VERL + "sweep: {}", "spec.sweep", "sweep", "no points"),
+    (VERL + "sweep: {grid: {train.seed: []}}", "spec.sweep", "sweep.grid.'train.seed'", "no values"),
+    (VERL + "sweep: {list: [{trian.seed: 1}]}", "spec.sweep", "sweep.list[0].'trian.seed'", "did you mean `train`"),
+    (VERL + "sweep: {exclude: [{name: 1}], grid: {sweep.grid: [1]}}", "spec.sweep", "sweep.grid.'sweep.grid'", "cannot change"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "rule", "path", "words"), INVALID)
+def test_invalid(text: str, rule: str, path: str, words: str) -> None:
+    with pytest.raises(JobspecError) as caught:
+        parse_spec(text, env={})
+    errors = [found for found in caught.value.findings if found.is_error]
+    assert [(f.rule, f.path) for f in errors] == [(rule, path)]
+    assert errors[0].line >= 1
+    assert errors[0].fix
+    assert words in errors[0].text()
