@@ -105,7 +105,7 @@ def read_refs(repo: str) -> Dict[str, str]:
     """Branch or tag name -> commit. Names may contain `/` (`refs/pr/1`)."""
     root = os.path.join(repo, "refs")
     refs = {}
-    for folder, _, names in os.walk(root):
+    for folder, _, names in os.walk(root, onerror=_raise_unless_absent):
         for name in names:
             path = os.path.join(folder, name)
             with open(path, encoding="utf-8") as stream:
@@ -113,14 +113,19 @@ def read_refs(repo: str) -> Dict[str, str]:
     return refs
 
 
+def _raise_unless_absent(problem: OSError) -> None:
+    """os.walk and os.path.isdir take a forbidden folder for an empty one: a wrong thing to report."""
+    if not isinstance(problem, FileNotFoundError):
+        raise problem
+
+
 def resolve_revision(repo: str, revision: str = "") -> str:
     """The commit that `revision` names in the cache folder `repo`.
 
     `revision` is a name in `refs`, a full commit, or a prefix that only one snapshot has; empty means
-    `main`, or the only snapshot there is. Raises: JobspecError naming what is there.
+    `main`, or the only snapshot there is. Raises: JobspecError naming what is there; OSError.
     """
-    snapshots = os.path.join(repo, "snapshots")
-    commits = sorted(os.listdir(snapshots)) if os.path.isdir(snapshots) else []
+    commits = sorted(os.listdir(os.path.join(repo, "snapshots"))) if "snapshots" in os.listdir(repo) else []
     refs = read_refs(repo)
     wanted = refs.get(revision or "main", revision)
     if not wanted and len(commits) == 1:
@@ -255,9 +260,11 @@ def _blob_name(path: str) -> str:
 
 
 def _incomplete(folder: str) -> Tuple[str, ...]:
-    if not os.path.isdir(folder):
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
         return ()
-    return tuple(sorted(name for name in os.listdir(folder) if name.endswith(".incomplete")))
+    return tuple(sorted(name for name in names if name.endswith(".incomplete")))
 
 
 def check_listing(

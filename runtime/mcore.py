@@ -423,7 +423,7 @@ def _prebuilt(core: str, suffix: str, python: str, env: Mapping[str, str]) -> He
     library = os.path.join(core, "datasets", "helpers_cpp" + suffix)
     here: List[str] = sorted(n for n in os.listdir(os.path.dirname(library)) if n.startswith("helpers_cpp"))
     if not os.path.isfile(library):
-        why = f"the package brings {', '.join(here) or 'no library'}; this interpreter needs helpers_cpp{suffix}"
+        why = f"the package has {', '.join(here) or 'no library'}, this interpreter needs helpers_cpp{suffix}"
         return HelpersResult(
             findings=(error("helpers.compiler", "no C++ compiler on PATH", why, _APT_COMPILER),)
         )

@@ -244,7 +244,7 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
         _check_space(blobs, works, item.name)
         moved = _transfer(job, item, works, journal)
         journal.flush()
-        path = _publish(listing, target, journal) if listing.repo_folder else _tidy(listing, target)
+        path = _publish(listing, target, parts, journal) if listing.repo_folder else _tidy(listing, target)
         journal.compact()
     shutil.rmtree(parts, ignore_errors=True)
     return path, moved
@@ -336,21 +336,23 @@ def _transfer(job: _Job, item: StagePlan, works: Sequence[Work], journal: Journa
     return copied
 
 
-def _publish(listing: Listing, target: str, journal: Journal) -> str:
-    """Make the snapshot and the refs that name it; everything in it is verified and flushed."""
-    snapshots = os.path.join(target, "snapshots")
-    path = os.path.join(snapshots, listing.commit)
-    os.makedirs(snapshots, mode=0o750, exist_ok=True)
+def _publish(listing: Listing, target: str, parts: str, journal: Journal) -> str:
+    """Make the snapshot and the refs that name it; everything in it is verified and flushed.
+
+    A new snapshot is made among the parts, where a kill leaves nothing that looks like one, and renamed.
+    """
+    path = os.path.join(target, "snapshots", listing.commit)
+    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
     fresh = not os.path.isdir(path)
-    build = f"{path}.tmp-{os.getpid()}" if fresh else path
-    shutil.rmtree(f"{path}.tmp-{os.getpid()}", ignore_errors=True)
+    build = os.path.join(parts, "snapshot") if fresh else path
+    if fresh:
+        shutil.rmtree(build, ignore_errors=True)
     for entry in listing.files:
-        link = os.path.join(build, *entry.name.split("/"))
+        names = entry.name.split("/")
+        link = os.path.join(build, *names)
         os.makedirs(os.path.dirname(link), mode=0o750, exist_ok=True)
         blob = os.path.join(target, "blobs", os.path.basename(journal.path(_key(listing, entry))))
-        _replace_link(
-            os.path.relpath(blob, os.path.dirname(os.path.join(path, *entry.name.split("/")))), link
-        )
+        _replace_link(os.path.relpath(blob, os.path.dirname(os.path.join(path, *names))), link)
     if fresh:
         os.rename(build, path)
     for name in _refs(listing, target):
