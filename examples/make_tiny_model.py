@@ -126,7 +126,7 @@ def config_files(shape: Shape) -> dict[str, bytes]:
 
 
 def random_weights(shape: Shape, seed: int) -> Weights:
-    """Normal weights, zero biases, norms of one: what transformers would have drawn, from numpy's generator."""
+    """Normal weights, zero biases, norms of one, as transformers draws them; from numpy's generator."""
     import numpy as np
 
     draw = np.random.Generator(np.random.PCG64(seed))

@@ -31,8 +31,12 @@ from jobspec.runtime.trl_state import (
 
 # Handed to every worker: they may run on other nodes, where the raylet's environment is older.
 PASSED_ON = ("PYTHONPATH", "HF_", "TRANSFORMERS_", "NCCL_", "GLOO_", "TORCH_", "JOBSPEC_")
-# Ray Train writes its own state below this and, unless told not to, changes into it and scrapes metrics.
-RAY_TRAIN_SETTINGS = {
+# Read by Ray at import. Ray Train would change directory and scrape metrics; the log is for people, so
+# lines of different ranks stay apart, without colours, and without what only a dashboard could answer.
+RAY_SETTINGS = {
+    "RAY_COLOR_PREFIX": "0",
+    "RAY_DEDUP_LOGS_ALLOW_REGEX": "^(trainer rank|train step|checkpoint) ",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "Failed to query Ray Train Controller actor state",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
@@ -69,7 +73,7 @@ def run(config: TrainConfig, folders: Folders) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     stop = folders.stop_file(config.label)
     stop.write_text("")
-    os.environ.update({key: value for key, value in RAY_TRAIN_SETTINGS.items() if key not in os.environ})
+    os.environ.update({key: value for key, value in RAY_SETTINGS.items() if key not in os.environ})
     ray = connect()
     stop_on_signal(stop)
     try:
@@ -115,7 +119,7 @@ def passed_on(env: Mapping[str, str]) -> Dict[str, str]:
 
 
 def stop_on_signal(stop: Path) -> None:
-    """Ask the workers to save and leave on SIGTERM or SIGUSR1. After `ray.init`, which sets its own handler."""
+    """On SIGTERM or SIGUSR1 ask the workers to save and leave. After `ray.init`: it sets its own handler."""
 
     def ask(number: int, frame: Any) -> None:
         stop.write_text(signal.Signals(number).name)
@@ -146,7 +150,7 @@ def worker_share(config: TrainConfig, nodes: Sequence[Mapping[str, Any]]) -> Sha
 
 
 def fit(config: TrainConfig, folders: Folders, share: Share) -> None:
-    """Run the workers to their end. Raises: BlockedError or RewardError of a worker, else Ray Train's error."""
+    """Run the workers to their end. Raises: what a worker raised, or Ray Train itself."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 

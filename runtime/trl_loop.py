@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -96,10 +97,11 @@ def build_trainer(config: TrainConfig, folders: Folders, progress: Progress) -> 
 
 
 def quiet_libraries() -> None:
-    """Progress bars have no place in a log file; warnings stay."""
+    """No progress bars in a log file, and no notices about the libraries' own use of each other."""
     import datasets
     import transformers
 
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
 
@@ -173,7 +175,7 @@ def make_recorder(config: TrainConfig, folders: Folders, progress: Progress) -> 
                 control.should_save = bool(config.save_every) or bool(progress.stopped)
 
         def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            finish_checkpoint(folders.checkpoints / f"checkpoint-{state.global_step}", progress)
+            finish_checkpoint(folders, state.global_step, progress)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
             if progress.rank == 0 and logs and "train_runtime" not in logs:
@@ -223,14 +225,16 @@ def stop_reason(path: Path, progress: Progress) -> str:
     return str(reason[0])
 
 
-def finish_checkpoint(checkpoint: Path, progress: Progress) -> None:
+def finish_checkpoint(folders: Folders, step: int, progress: Progress) -> None:
     """Mark a checkpoint once every rank has written its part: the Trainer itself does not wait."""
     import torch.distributed as dist
 
     dist.barrier()
     if progress.rank == 0:
-        trl_state.mark_complete(checkpoint, progress.world_size)
-        print(f"checkpoint {checkpoint} complete", flush=True)
+        checkpoint = folders.checkpoints / f"checkpoint-{step}"
+        size = trl_state.mark_complete(checkpoint, progress.world_size)
+        trl_state.append_row(folders.metrics, trl_state.metrics_row(step, {"checkpoint/bytes": size}, {}))
+        print(f"checkpoint {checkpoint} complete, {size} bytes", flush=True)
 
 
 def optimizer_steps(optimizer: Any) -> int:
@@ -281,10 +285,11 @@ def write_state(config: TrainConfig, folders: Folders, progress: Progress) -> No
         "ranks": everyone,
     }
     trl_state.write_json(folders.state_file(config.label), state)
-    if progress.resumed_from:
+    if progress.resumed_from and progress.end_step > progress.start_step:
         proof = {
             "resume/from_step": progress.start_step,
             "resume/optimizer_steps": min(rank["optimizer_steps_loaded"] for rank in everyone),
             "resume/rng_restored": int(all(rank["rng_restored"] for rank in everyone)),
         }
-        trl_state.append_row(folders.metrics, trl_state.metrics_row(progress.start_step, proof, {}))
+        # At the first step of this process: the step it continued from belongs to the process before.
+        trl_state.append_row(folders.metrics, trl_state.metrics_row(progress.start_step + 1, proof, {}))

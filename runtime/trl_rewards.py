@@ -28,7 +28,7 @@ def digits(completions: Sequence[Any], **columns: Any) -> List[float]:
 def addition(completions: Sequence[Any], answer: Sequence[str], **columns: Any) -> List[float]:
     """1 for a completion that is exactly the data's `answer`, else 0."""
     texts = [completion_text(completion).strip() for completion in completions]
-    return [float(text == want) for text, want in zip(texts, answer)]
+    return [float(text == want) for text, want in zip(texts, answer)]  # noqa: B905 - Python 3.9
 
 
 BUILT_IN: Mapping[str, Reward] = {"digits": digits, "addition": addition}

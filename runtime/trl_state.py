@@ -144,13 +144,14 @@ def is_complete(checkpoint: Path) -> bool:
         return False
 
 
-def mark_complete(checkpoint: Path, world_size: int) -> None:
-    """Write the marker. Only called once all ranks have written their files."""
+def mark_complete(checkpoint: Path, world_size: int) -> int:
+    """Write the marker, once all ranks have written their files; the checkpoint's size in bytes."""
     files = {
         str(p.relative_to(checkpoint)): p.stat().st_size for p in sorted(checkpoint.rglob("*")) if p.is_file()
     }
     step = checkpoint_step(checkpoint)
     write_json(checkpoint / MARKER, {"v": 1, "step": step, "world_size": world_size, "files": files})
+    return sum(files.values())
 
 
 def find_resume(config: TrainConfig, folder: Path) -> Optional[Path]:

@@ -1,0 +1,97 @@
+"""Framework `command`: any program, judged by its exit code, its metrics and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+    from jobspec.verdict import Deliverable
+
+RUN = Level(
+    "run",
+    0,
+    "the command ended with exit code 0, wrote the required files and logged the required metrics",
+    ("what the command does is not looked into: nothing is proved about training but what it logged",),
+)
+# Keys of `train` that only a framework with a trainer can honour.
+UNUSED_TRAIN_KEYS = ("algorithm", "steps", "workers", "reward", "seed", "overrides")
+
+
+class CommandFramework:
+    """Runs `train.command` once on the head node, or as tasks on every node with `launch.mode: srun`."""
+
+    name = "command"
+    summary = "any command; verdict by exit code, required metrics and files"
+    levels = (RUN,)
+
+    def validate(self, context: Context) -> Iterable[Finding]:
+        train = context.spec.train
+        if not train.command:
+            yield error(
+                "command.missing",
+                "framework `command` needs `train.command`",
+                fix='write the program and its arguments as a list: `command: ["python", "train.py"]`',
+                path="train.command",
+            )
+        elif train.shell and len(train.command) != 1:
+            yield error(
+                "command.shell",
+                f"`train.shell` takes one text, `train.command` has {len(train.command)} items",
+                fix="put the whole script into one item, or drop `shell: true`",
+                path="train.command",
+            )
+        yield from self._unused(context)
+
+    def _unused(self, context: Context) -> Iterator[Finding]:
+        train = context.spec.train
+        for key in UNUSED_TRAIN_KEYS:
+            if getattr(train, key):
+                yield warning(
+                    "command.unused-key",
+                    f"`train.{key}` does nothing for framework `command`",
+                    why="jobspec does not know the command's own options",
+                    fix="pass it in `train.command`, or remove it",
+                    path=f"train.{key}",
+                )
+        if context.spec.launch.mode == "ray" and context.spec.launch.tasks_per_node > 1:
+            yield warning(
+                "command.tasks",
+                "`launch.tasks_per_node` does nothing in mode `ray`: the command runs once, on the head node",
+                fix="use `launch: {mode: srun}` to run it on every node",
+                path="launch.tasks_per_node",
+            )
+
+    def plan(self, context: Context) -> FrameworkPlan:
+        """One command. Mode `ray` brings a Ray cluster up for it; mode `srun` starts it on all nodes."""
+        spec = context.spec
+        everywhere = spec.launch.mode == "srun"
+        command = CommandPlan(
+            name="command",
+            argv=tuple(spec.train.command or ()),
+            shell=spec.train.shell,
+            on="all" if everywhere else "head",
+            tasks_per_node=spec.launch.tasks_per_node if everywhere else 1,
+        )
+        learning = spec.metrics.learning
+        expect = ExpectPlan(
+            level=context.level.name,
+            metrics_require=spec.metrics.require,
+            learning=LearningPlan(learning.metric, learning.direction, learning.min_change)
+            if learning
+            else None,
+            files=spec.artifacts.require,
+        )
+        return FrameworkPlan((command,), ray_mode="none" if everywhere else "external", expect=expect)
+
+    def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        """A learning signal when the spec asks for one; exit code, metrics and files are everybody's."""
+        from jobspec.frameworks.signals import learning_deliverable
+
+        if evidence.plan.expect.learning is not None:
+            yield learning_deliverable(evidence)

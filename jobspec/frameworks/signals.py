@@ -1,0 +1,67 @@
+"""Deliverables that several frameworks share: what the logged metrics prove, whoever logged them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from jobspec.metrics.signal import Direction, assess
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+    from jobspec.metrics import Row
+
+TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
+
+
+def row_item(row: Row, text: str = "") -> EvidenceItem:
+    """A row of the metrics as evidence."""
+    return EvidenceItem(row.source, row.line, text or f"step {row.step}", row.metric, row.value)
+
+
+def learning_deliverable(evidence: Evidence) -> Deliverable:
+    """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`)."""
+    wanted = evidence.plan.expect.learning
+    if wanted is None:
+        return Deliverable(LEARNING, Status.NOT_REQUESTED, required=False)
+    rows = [row for row in evidence.metrics.series(wanted.metric) if row.step is not None]
+    if not rows:
+        return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{wanted.metric}` was never logged")
+    direction: Direction = "down" if wanted.direction == "down" else "up"
+    signal = assess([(row.step or 0, row.value) for row in rows], direction, wanted.min_change)
+    status = Status.PASS if signal.moved else Status.FAIL
+    reason = f"`{wanted.metric}` {signal.reason}: {signal.figures()}"
+    return Deliverable(LEARNING, status, (row_item(rows[0]), row_item(rows[-1])), reason)
+
+
+def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str]) -> Deliverable:
+    """`Pass` when every planned train step logged `metric`, and the `finite` metrics are numbers throughout.
+
+    Steps before the one that the run was resumed from belong to another run and are not asked for.
+    """
+    planned = evidence.plan.expect.steps
+    rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
+    if not rows:
+        return Deliverable(TRAINING, Status.FAIL, reason=f"no train step logged `{metric}`")
+    first = min([1 + int(row.value) for row in evidence.metrics.series("resume/from_step")] or [1])
+    first = min(first, min(row.step or 0 for row in rows))
+    missing = sorted(set(range(first, planned + 1)) - {row.step or 0 for row in rows})
+    ends = (row_item(rows[0]), row_item(rows[-1]))
+    done = f"{len(rows)} of {planned - first + 1} planned train steps ran"
+    if missing:
+        return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
+    bad = first_not_finite(evidence, finite)
+    if bad is not None:
+        reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
+        return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
+    return Deliverable(TRAINING, Status.PASS, ends, f"{done}, with finite metrics")
+
+
+def first_not_finite(evidence: Evidence, metrics: Iterable[str]) -> Row | None:
+    """The earliest row of `metrics` that is NaN or infinite."""
+    bad: Sequence[Row] = [
+        row for name in metrics for row in evidence.metrics.series(name) if not math.isfinite(row.value)
+    ]
+    return min(bad, key=lambda row: row.step or 0, default=None)

@@ -1,0 +1,184 @@
+"""Framework `trl`: GRPO by TRL's GRPOTrainer, data-parallel in Ray Train, on CPUs or GPUs.
+
+The driver is `jobspec.runtime.trl_grpo`; here is what it is asked to do and what its files prove.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobspec.finding import Finding
+from jobspec.frameworks import trl_rules as rules
+from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+from jobspec.runtime.trl_state import TrainConfig
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+    from jobspec.verdict import Deliverable
+
+NOT_PROVED = (
+    "full-parameter or LoRA data parallelism alone: no tensor, pipeline, expert or context parallelism",
+    "completions come from transformers' own generation unless `use_vllm` is set: no rollout engine",
+    "a rule reward: no reward model and no environment took part",
+)
+NO_CONVERGENCE = "a few train steps show a learning signal at most, never convergence"
+LEVELS = (
+    Level(
+        "smoke",
+        0,
+        "model, data and reward fit together: the planned train steps ran with finite metrics",
+        (*NOT_PROVED, "nothing is proved about learning", "no resume was tried"),
+    ),
+    Level(
+        "checkpoint",
+        1,
+        "a checkpoint is complete, and a new process continued from it with optimizer and random state",
+        (*NOT_PROVED, "nothing is proved about learning", "the resume had the same number of workers"),
+    ),
+    Level(
+        "learning",
+        2,
+        "the asked metric moved in the asked direction beyond its noise",
+        (*NOT_PROVED, NO_CONVERGENCE, "one seed: the size of the effect may differ with another"),
+    ),
+)
+DEFAULT_STEPS = {"smoke": 2, "checkpoint": 4, "learning": 30}
+DEFAULT_SEED = 42
+METRIC_KEYS = {
+    "reward": "reward",
+    "loss": "loss",
+    "grad norm": "grad_norm",
+    "step time": "perf/step_s",
+    "tokens/s": "perf/tokens_per_s",
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Where training saves and stops. `half` is the step of the resume, 0 without one."""
+
+    steps: int
+    save_every: int
+    half: int
+
+
+class TrlFramework:
+    """One command for levels `smoke` and `learning`; two, the second a resume, for `checkpoint`."""
+
+    name = "trl"
+    summary = "GRPO by Hugging Face TRL in Ray Train: data-parallel, CPU or GPU"
+    levels = LEVELS
+
+    def validate(self, context: Context) -> Iterable[Finding]:
+        overrides = rules.split_overrides(context.spec.train.overrides)
+        yield from rules.check_inputs(context)
+        yield from rules.check_steps(context, schedule(context).steps)
+        yield from rules.check_workers(context)
+        yield from rules.check_options(context, overrides)
+        yield from rules.check_batch(overrides.options, rules.workers(context))
+        reward = rules.find_reward(context)
+        if isinstance(reward, Finding):
+            yield reward
+
+    def plan(self, context: Context) -> FrameworkPlan:
+        work = schedule(context)
+        halves = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
+        return FrameworkPlan(
+            commands=tuple(_command(context, work, label, until) for label, until in halves),
+            ray_mode="external",
+            env={"RAY_TRAIN_V2_ENABLED": "1"},
+            expect=_expect(context, work),
+        )
+
+    def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        from jobspec.frameworks.trl_judge import judge  # not needed, and not loaded, before there is a run
+
+        return judge(evidence)
+
+
+# -- plan --------------------------------------------------------------------------------------------
+
+
+def schedule(context: Context) -> Schedule:
+    """Steps as asked or by level; saves only where asked for, or where the level needs them."""
+    steps = context.spec.train.steps or DEFAULT_STEPS[context.level.name]
+    half = steps // 2 if context.level.name == "checkpoint" else 0
+    every = context.spec.checkpoint.every or half or (steps if context.spec.checkpoint.dir else 0)
+    return Schedule(steps, every, half)
+
+
+def options(context: Context) -> dict[str, Any]:
+    """GRPOConfig fields: our defaults with the spec's overrides on top."""
+    defaults: dict[str, Any] = {
+        "per_device_train_batch_size": rules.BATCH_DEFAULTS["per_device_train_batch_size"],
+        "num_generations": rules.BATCH_DEFAULTS["num_generations"],
+        "bf16": context.gpus_per_node > 0,
+        # It trades compute for GPU memory, which a CPU run has no use for.
+        "gradient_checkpointing": context.gpus_per_node > 0,
+    }
+    return {**defaults, **rules.split_overrides(context.spec.train.overrides).options}
+
+
+def _command(context: Context, work: Schedule, label: str, until: int) -> CommandPlan:
+    spec = context.spec
+    reward = rules.find_reward(context)
+    config = TrainConfig(
+        steps=work.steps,
+        workers=rules.workers(context),
+        until=until,
+        reward={} if isinstance(reward, Finding) else reward,
+        seed=DEFAULT_SEED if spec.train.seed is None else spec.train.seed,
+        use_gpu=context.gpus_per_node > 0,
+        options=options(context),
+        peft=rules.split_overrides(spec.train.overrides).peft,
+        save_every=work.save_every,
+        keep=spec.checkpoint.keep or 0,
+        resume="must" if label == "resume" else spec.checkpoint.resume,
+        data=_data_variable(context),
+        label=label,
+    )
+    argv = (_python(context), "-m", "jobspec.runtime.trl_grpo", "--config", config.to_json())
+    return CommandPlan(name=label, argv=argv)
+
+
+def _python(context: Context) -> str:
+    """The step's interpreter: as asked, else this one where the run stays in it, else the container's."""
+    return context.spec.container.python or (sys.executable if rules.runs_here(context) else "python3")
+
+
+def _data_variable(context: Context) -> str:
+    """The variable that the runtime puts the prompts' path into."""
+    names = [item.name for item in context.spec.data]
+    name = "prompts" if "prompts" in names else names[0]
+    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
+
+
+def _expect(context: Context, work: Schedule) -> ExpectPlan:
+    spec = context.spec
+    asked = spec.metrics.learning
+    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
+    if learning is None and context.level.name == "learning":
+        learning = LearningPlan("reward", "up")
+    return ExpectPlan(
+        level=context.level.name,
+        steps=work.steps,
+        metrics_require=spec.metrics.require,
+        learning=learning,
+        files=spec.artifacts.require,
+        checkpoint=work.save_every > 0,
+        resume=work.half > 0,
+        metric_keys=METRIC_KEYS,
+        limitations=tuple(_limitations(context)),
+        options={"workers": rules.workers(context), "resume_from": work.half},
+    )
+
+
+def _limitations(context: Context) -> Iterator[str]:
+    if rules.workers(context) == 1:
+        yield "one worker took part: no data parallelism is proved"
+    if rules.split_overrides(context.spec.train.overrides).peft:
+        yield "a LoRA adapter was trained: full-parameter training is not proved"

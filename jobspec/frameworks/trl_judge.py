@@ -1,0 +1,90 @@
+"""What a TRL run proves, level by level: judged by the metrics that its driver wrote, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.signals import (
+    CHECKPOINT,
+    RESUME,
+    learning_deliverable,
+    row_item,
+    training_deliverable,
+)
+from jobspec.verdict import Deliverable, Status
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+
+FINITE = ("reward", "loss", "grad_norm")
+
+
+def judge(evidence: Evidence) -> Iterator[Deliverable]:
+    """`Training` always; `Checkpoint`, `Resume` and `Learning` where the plan expects them."""
+    yield training_deliverable(evidence, "reward", FINITE)
+    if evidence.plan.expect.checkpoint:
+        yield judge_checkpoint(evidence)
+    if evidence.plan.expect.resume:
+        yield judge_resume(evidence)
+    if evidence.plan.expect.learning is not None:
+        yield learning_deliverable(evidence)
+
+
+def judge_checkpoint(evidence: Evidence) -> Deliverable:
+    """`Pass` when the driver marked a checkpoint of the last planned step as complete."""
+    rows = evidence.metrics.series("checkpoint/bytes")
+    last = evidence.plan.expect.steps
+    if not rows:
+        return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
+    found = tuple(row_item(row, f"checkpoint of step {row.step}, bytes") for row in rows[-3:])
+    if rows[-1].step != last:
+        reason = f"the newest complete checkpoint is of step {rows[-1].step}, not of the last step {last}"
+        return Deliverable(CHECKPOINT, Status.FAIL, found, reason)
+    reason = f"{len(rows)} complete checkpoints, the last of step {last} with {rows[-1].value:.0f} bytes"
+    return Deliverable(CHECKPOINT, Status.PASS, found, reason)
+
+
+def judge_resume(evidence: Evidence) -> Deliverable:
+    """`Pass` when a new process went on from the planned step with the optimizer's and the random state.
+
+    The driver measures both right after loading: Adam's own step counter equals the checkpoint's step, and
+    every rank's random generator equals its saved state. Steps after it must have run, up to the last.
+    """
+    table, planned = evidence.metrics, evidence.plan.expect
+    steps = table.series("resume/from_step")
+    if not steps:
+        return Deliverable(
+            RESUME, Status.FAIL, reason="no process reported that it continued from a checkpoint"
+        )
+    start = steps[-1]
+    proofs = {name: table.series(f"resume/{name}") for name in ("optimizer_steps", "rng_restored")}
+    found = (
+        row_item(start, "continued from step"),
+        *(row_item(rows[-1], name) for name, rows in proofs.items() if rows),
+    )
+    problem = _resume_problem(
+        evidence, start.value, {name: rows[-1].value for name, rows in proofs.items() if rows}
+    )
+    if problem:
+        return Deliverable(RESUME, Status.FAIL, found, problem)
+    span = f"from step {start.value:.0f} to {planned.steps}"
+    reason = f"a new process went on {span}, with optimizer and random state"
+    return Deliverable(RESUME, Status.PASS, found, reason)
+
+
+def _resume_problem(evidence: Evidence, start: float, proofs: dict[str, float]) -> str:
+    planned = evidence.plan.expect
+    wanted = planned.options.get("resume_from")
+    after = {
+        row.step for row in evidence.metrics.series("reward") if row.step is not None and row.step > start
+    }
+    if start != wanted:
+        return f"training continued from step {start:.0f}, planned was step {wanted}"
+    if proofs.get("optimizer_steps") != start:
+        return f"the loaded optimizer had made {proofs.get('optimizer_steps', 0):.0f} steps, not {start:.0f}"
+    if proofs.get("rng_restored") != 1:
+        return "the random state was not restored on every rank"
+    if after != set(range(int(start) + 1, planned.steps + 1)):
+        return f"only {len(after)} of {planned.steps - int(start):.0f} steps ran after the resume"
+    return ""

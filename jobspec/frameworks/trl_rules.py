@@ -1,0 +1,329 @@
+"""What can be known about a TRL spec before it runs: batch arithmetic, options, reward, data. Pure but for
+reading a reward file and the source of an installed TRL, neither of which is imported."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context
+from jobspec.metrics.signal import MIN_POINTS
+from jobspec.runtime.trl_loop import OWNED_OPTIONS
+from jobspec.runtime.trl_rewards import BUILT_IN
+from jobspec.spec.text import did_you_mean, nearest, one_of
+
+# Spec keys for what the driver decides itself.
+INSTEAD = {
+    "max_steps": "train.steps",
+    "seed": "train.seed",
+    "output_dir": "checkpoint.dir",
+    "save_steps": "checkpoint.every",
+    "save_strategy": "checkpoint.every",
+    "save_total_limit": "checkpoint.keep",
+    "resume_from_checkpoint": "checkpoint.resume",
+    "use_cpu": "resources.gpus_per_node",
+}
+BATCH_DEFAULTS = {"per_device_train_batch_size": 16, "num_generations": 8, "gradient_accumulation_steps": 1}
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """`train.overrides` split: GRPOConfig fields, and LoraConfig fields (`peft.r` or `peft: {r: ..}`)."""
+
+    options: Mapping[str, Any]
+    peft: Mapping[str, Any]
+
+
+def split_overrides(overrides: Mapping[str, Any]) -> Overrides:
+    options: dict[str, Any] = {}
+    peft: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if key == "peft" and isinstance(value, Mapping):
+            peft.update(value)
+        elif key.startswith("peft."):
+            peft[key.removeprefix("peft.")] = value
+        else:
+            options[key] = value
+    return Overrides(options, peft)
+
+
+def workers(context: Context) -> int:
+    """Data-parallel workers over all nodes: as asked, else one a GPU, else one a node."""
+    nodes = context.spec.resources.nodes
+    return context.spec.train.workers or max(1, nodes * context.gpus_per_node or nodes)
+
+
+# -- resources and batch -----------------------------------------------------------------------------
+
+
+def check_workers(context: Context) -> Iterator[Finding]:
+    nodes, gpus, count = context.spec.resources.nodes, context.gpus_per_node, workers(context)
+    if gpus and count > nodes * gpus:
+        yield error(
+            "trl.workers",
+            f"{count} workers need {count} GPUs, {nodes} nodes with {gpus} each have {nodes * gpus}",
+            fix=f"use {nodes * gpus} or fewer",
+            path="train.workers",
+        )
+    elif gpus and count < nodes * gpus:
+        yield warning(
+            "trl.idle-gpus",
+            f"{nodes * gpus - count} of {nodes * gpus} GPUs will be idle",
+            why=f"{count} workers use one GPU each",
+            fix=f"set `train.workers` to {nodes * gpus}, or ask for fewer GPUs",
+            path="train.workers",
+        )
+    if count < nodes:
+        yield warning(
+            "trl.idle-nodes",
+            f"{nodes - count} of {nodes} nodes will be idle: there are {count} workers",
+            fix=f"set `train.workers` to {nodes} or more",
+            path="train.workers",
+        )
+
+
+def check_batch(options: Mapping[str, Any], world: int) -> Iterator[Finding]:
+    """GRPOConfig's own rules, with the nearest values that satisfy them.
+
+    Source: trl 1.16.0, GRPOConfig.__post_init__.
+    """
+    path = "train.overrides"
+    batch, generations, accumulation = (options.get(key, default) for key, default in BATCH_DEFAULTS.items())
+    sizes = {**dict(zip(BATCH_DEFAULTS, (batch, generations, accumulation), strict=True))}
+    sizes |= {k: options[k] for k in ("generation_batch_size", "steps_per_generation") if options.get(k)}
+    bad = [
+        key
+        for key, value in sizes.items()
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1
+    ]
+    if bad:
+        what = f"`{bad[0]}` is {sizes[bad[0]]!r}, a whole number from 1 on is needed"
+        yield error("trl.batch", what, path=f"{path}.{bad[0]}")
+        return
+    if generations < 2:
+        yield error(
+            "trl.generations",
+            f"`num_generations` is {generations}: GRPO compares at least 2 completions of a prompt",
+            fix="use 2 or more",
+            path=f"{path}.num_generations",
+        )
+        return
+    yield from _check_generation_batch(sizes, world)
+
+
+def _check_generation_batch(sizes: Mapping[str, int], world: int) -> Iterator[Finding]:
+    batch, generations = sizes["per_device_train_batch_size"], sizes["num_generations"]
+    total, given = sizes.get("generation_batch_size"), sizes.get("steps_per_generation")
+    path = "train.overrides"
+    if total is not None and given is not None:
+        what = "`generation_batch_size` and `steps_per_generation` cannot both be set"
+        yield error("trl.batch", what, fix="keep one of the two", path=f"{path}.steps_per_generation")
+        return
+    if total is not None and total % (batch * world):
+        yield error(
+            "trl.batch",
+            f"`generation_batch_size` is {total}, no multiple of the global batch of {batch} x {world}",
+            why=f"each of {world} workers takes {batch} completions a step",
+            fix=f"use {_either(nearest_multiples(total, batch * world))}",
+            path=f"{path}.generation_batch_size",
+        )
+        return
+    steps = given or sizes["gradient_accumulation_steps"]
+    total = total or batch * world * steps
+    if total % generations:
+        fits = [g for g in range(2, total + 1) if total % g == 0]
+        near = sorted(fits, key=lambda g: (abs(g - generations), g))[:2]
+        batches = [b for b in range(1, batch + generations + 1) if (b * world * steps) % generations == 0]
+        close = sorted(batches, key=lambda b: (abs(b - batch), b))[:2]
+        yield error(
+            "trl.generations",
+            f"a generation batch of {total} does not hold whole groups of {generations} completions",
+            why=f"it is {batch} a worker x {world} workers x {steps} steps",
+            fix=f"set `num_generations` to {_either(near)},"
+            f" or `per_device_train_batch_size` to {_either(close)}",
+            path=f"{path}.num_generations",
+        )
+
+
+def nearest_multiples(value: int, of: int) -> list[int]:
+    """The multiples of `of` right below and above `value`, without zero."""
+    below = value // of * of
+    return [number for number in (below, below + of) if number]
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(str(number) for number in sorted(numbers))
+
+
+# -- options -----------------------------------------------------------------------------------------
+
+
+def check_options(context: Context, overrides: Overrides) -> Iterator[Finding]:
+    for name in sorted(set(overrides.options) & set(OWNED_OPTIONS)):
+        instead = INSTEAD.get(name)
+        fix = f"use `{instead}`" if instead else "remove it"
+        what = f"`{name}` is set by jobspec and cannot be overridden"
+        yield error("trl.owned-option", what, fix=fix, path=f"train.overrides.{name}")
+    known = grpo_fields() if overrides.options else frozenset()
+    for name in sorted(set(overrides.options) - known - set(OWNED_OPTIONS)) if known else ():
+        yield _unknown(context, name, known)
+    if overrides.peft and importlib.util.find_spec("peft") is None:
+        yield _finding(
+            context,
+            "trl.peft",
+            "overrides `peft.*` need the package `peft`, which is not installed here",
+            "install it where training runs: `pip install peft`",
+            "train.overrides",
+        )
+
+
+def _unknown(context: Context, name: str, known: frozenset[str]) -> Finding:
+    close = nearest(name, known)
+    fix = f"did you mean `{close}`?" if close else "see the fields of `trl.GRPOConfig`"
+    what = f"`GRPOConfig` of the installed TRL has no field `{name}`"
+    return _finding(context, "trl.unknown-option", what, fix, f"train.overrides.{name}")
+
+
+def _finding(context: Context, rule: str, what: str, fix: str, path: str) -> Finding:
+    """An error where training uses this very Python, else a warning: a container has its own packages."""
+    if runs_here(context):
+        return error(rule, what, fix=fix, path=path)
+    why = "training runs in another Python, which may differ; the driver checks again before it starts"
+    return warning(rule, what, why, fix, path=path)
+
+
+def runs_here(context: Context) -> bool:
+    """Whether the driver runs in the interpreter that this code runs in."""
+    site, own = context.cluster, context.spec.container.python
+    return site.scheduler == "local" and site.container.runtime == "none" and own is None
+
+
+@cache
+def grpo_fields() -> frozenset[str]:
+    """Fields of GRPOConfig, read from the installed sources; empty when TRL or transformers is not there.
+
+    Importing TRL would take five seconds; parsing its classes takes a tenth of one.
+    """
+    trl, transformers = _folder("trl"), _folder("transformers")
+    if trl is None or transformers is None:
+        return frozenset()
+    sources = (
+        (trl / "trainer" / "grpo_config.py", "GRPOConfig"),
+        (trl / "trainer" / "base_config.py", "_BaseConfig"),
+        (transformers / "training_args.py", "TrainingArguments"),
+    )
+    found = [_class_fields(path, name) for path, name in sources]
+    # Another version may lay its classes out differently: then nothing is known, and nothing is claimed.
+    return frozenset().union(*found) if found[0] and found[2] else frozenset()
+
+
+def _folder(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _class_fields(path: Path, name: str) -> frozenset[str]:
+    """Annotated names in the body of a class; empty when file or class is missing."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    body = next((n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name), [])
+    targets = (node.target for node in body if isinstance(node, ast.AnnAssign))
+    return frozenset(target.id for target in targets if isinstance(target, ast.Name))
+
+
+# -- reward ------------------------------------------------------------------------------------------
+
+
+def find_reward(context: Context) -> Mapping[str, str] | Finding:
+    """The driver's reward description, or what is wrong with `train.reward`."""
+    asked = context.spec.train.reward or "digits"
+    if ":" not in asked:
+        if asked in BUILT_IN:
+            return {"builtin": asked}
+        fix = (
+            did_you_mean(asked, BUILT_IN) or f"use {one_of(sorted(BUILT_IN))}, or `path/in/repo.py:function`"
+        )
+        return error("trl.reward", f"there is no built-in reward `{asked}`", fix=fix, path="train.reward")
+    name, _, function = asked.rpartition(":")
+    candidates = [Path(root) / name for root in context.repo_paths.values()]
+    file = next((path for path in candidates if path.is_file()), None)
+    if file is None:
+        where = ", ".join(f"`{path}`" for path in candidates) or "no repository is named in `repos`"
+        what, fix = f"reward file `{name}` is in no repository", "give its path from a repository's root"
+        return error("trl.reward", what, f"looked for {where}", fix, path="train.reward")
+    functions = _functions(file)
+    if function not in functions:
+        fix = did_you_mean(function, functions) or f"the file has {one_of(sorted(functions))}"
+        return error("trl.reward", f"`{file}` has no function `{function}`", fix=fix, path="train.reward")
+    return {"file": str(file), "function": function}
+
+
+def _functions(path: Path) -> frozenset[str]:
+    """Names that a module binds at its top level by `def`, assignment or import."""
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    found = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    found |= {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    found |= {a.asname or a.name for n in body if isinstance(n, ast.ImportFrom) for a in n.names}
+    return frozenset(found)
+
+
+# -- data, steps, launch -----------------------------------------------------------------------------
+
+
+def check_inputs(context: Context) -> Iterator[Finding]:
+    spec = context.spec
+    if spec.model is None:
+        yield error("trl.model", "framework `trl` needs a model", fix="add `model: {id: ..}`", path="model")
+    if not spec.data:
+        fix = "add `data: [{name: prompts, source: ..}]` with .jsonl files that have a key `prompt`"
+        yield error("trl.data", "framework `trl` needs a data set of prompts", fix=fix, path="data")
+    elif len(spec.data) > 1 and "prompts" not in {item.name for item in spec.data}:
+        what = f"{len(spec.data)} data sets, and none is called `prompts`"
+        yield error("trl.data", what, fix="call the one to train on `prompts`", path="data")
+    if spec.launch.mode != "ray":
+        what = f"framework `trl` needs Ray; `launch.mode` is `{spec.launch.mode}`"
+        yield error("trl.mode", what, fix="use `launch: {mode: ray}`, the default", path="launch.mode")
+    algorithm = (spec.train.algorithm or "grpo").lower()
+    if algorithm != "grpo":
+        yield error(
+            "trl.algorithm",
+            f"`train.algorithm` is `{algorithm}`; this framework trains with `grpo`",
+            fix="use `grpo`; for its variants set `train.overrides.loss_type`",
+            path="train.algorithm",
+        )
+    yield from _check_parallel(context)
+
+
+def _check_parallel(context: Context) -> Iterator[Finding]:
+    parallel = context.spec.train.parallel
+    for key in ("tp", "pp", "ep", "etp", "cp"):
+        if getattr(parallel, key) != 1:
+            yield error(
+                "trl.parallel",
+                f"`train.parallel.{key}` is {getattr(parallel, key)}: this framework is data-parallel only",
+                fix="use 1, and `train.workers` for more data parallelism",
+                path=f"train.parallel.{key}",
+            )
+
+
+def check_steps(context: Context, steps: int) -> Iterator[Finding]:
+    if context.level.name == "learning" and steps < MIN_POINTS:
+        what = f"level `learning` with {steps} train steps cannot tell a trend from noise"
+        yield error("trl.steps", what, fix=f"use {MIN_POINTS} or more, better 30", path="train.steps")
+    if context.level.name == "checkpoint" and steps < 2:
+        what = "level `checkpoint` needs a step before the resume and one after it"
+        yield error("trl.steps", what, fix="use `train.steps` of 2 or more", path="train.steps")
+    if context.level.name == "checkpoint" and context.spec.checkpoint.resume == "never":
+        what, fix = "level `checkpoint` resumes, `checkpoint.resume` says `never`", "remove it"
+        yield error("trl.resume", what, fix=fix, path="checkpoint.resume")
