@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from jobspec.causes import SCHEDULER_ENDS, first_cause
 from jobspec.deliverables import (
-    IMPORTS,
     all_pass,
     artifacts_deliverable,
     metrics_deliverable,
+    other_checkouts,
     phase_deliverables,
     run_deliverable,
 )
@@ -71,7 +71,8 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
     if not evidence.plan_read or attempt is None or not (attempt.events or attempt.results):
         return _nothing_ran(evidence)
     deliverables, cause = _judge_attempt(evidence, attempt, framework)
-    result = _result(deliverables, cause)
+    void = any(other_checkouts(evidence.plan, attempt))
+    result = Result.BLOCKED if void else _result(deliverables, cause)
     return Verdict(
         result=result,
         level=evidence.plan.expect.level,
@@ -125,8 +126,6 @@ def _result(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Resul
     required = [item for item in deliverables if item.required]
     if all_pass(required):
         return Result.PASS
-    if any(item.name == IMPORTS and item.status is Status.BLOCKED for item in required):
-        return Result.BLOCKED
     if cause is not None:
         return cause.verdict
     if any(item.status is Status.FAIL for item in required):

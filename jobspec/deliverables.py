@@ -81,6 +81,9 @@ def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) 
     plan = evidence.plan
     if not plan.collect.patterns and not plan.expect.files:
         return Deliverable(ARTIFACTS, Status.NOT_REQUESTED)
+    if not evidence.manifest_read:
+        status = Status.BLOCKED if finished else Status.SKIPPED
+        return Deliverable(ARTIFACTS, status, reason="`manifest.json` is missing or torn")
     listed = EvidenceItem("artifacts/manifest.json", text=f"{len(evidence.artifacts)} files")
     lost = [item.path for item in evidence.artifacts if not item.present]
     absent = [pattern for pattern in plan.expect.files if not evidence.expected_files.get(pattern)]

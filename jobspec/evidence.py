@@ -65,12 +65,14 @@ def read_evidence(run_dir: Path) -> Evidence:
     problems: list[Finding] = []
     plan = _read_plan(paths.plan, problems)
     known = plan if plan is not None else Plan("", "", "", "", "")
+    artifacts = _read_manifest(paths, problems)
     return Evidence(
         root=run_dir,
         plan=known,
         plan_read=plan is not None,
         attempts=tuple(_read_attempt(paths, number, problems) for number in paths.attempts()),
-        artifacts=_read_manifest(paths, problems),
+        artifacts=artifacts or (),
+        manifest_read=artifacts is not None,
         checkpoints=read_checkpoints(Path(known.checkpoint_dir)) if known.checkpoint_dir else (),
         scheduler=_read_scheduler(paths.root / "scheduler.json", problems),
         expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
@@ -105,7 +107,7 @@ def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
         return None
     try:
         return from_json(text)
-    except (ValueError, TypeError, AttributeError) as why:
+    except (ValueError, TypeError, AttributeError, RecursionError) as why:
         problems.append(_unreadable("evidence.plan", path, str(why)))
         return None
 
@@ -223,16 +225,17 @@ def _node(item: Mapping[str, Any]) -> NodeFacts:
     )
 
 
-def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, ...]:
+def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, ...] | None:
+    """The manifest's rows; None when there is no whole manifest."""
     if not paths.manifest.exists():
-        return ()
+        return None
     text = _text(paths.manifest, "evidence.manifest", problems)
     try:
         files = _mapping(json.loads(text or ""))["files"]
         return tuple(_artifact(paths.artifacts, _mapping(item)) for item in files)
     except (ValueError, TypeError, KeyError, RecursionError) as why:
         problems.append(_unreadable("evidence.manifest", paths.manifest, f"{type(why).__name__}: {why}"))
-        return ()
+        return None
 
 
 def _artifact(folder: Path, item: Mapping[str, Any]) -> Artifact:

@@ -179,6 +179,7 @@ class Evidence:
     plan_read: bool = True
     attempts: tuple[Attempt, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    manifest_read: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
     scheduler: SchedulerState = SchedulerState()
     expected_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
