@@ -34,6 +34,16 @@ class RunPaths:
         return self.root.name
 
     @property
+    def standard(self) -> bool:
+        """True for `<runs>/<name>/<run-id>`; `render --out` writes to any folder, found by its path alone."""
+        return RUN_ID.match(self.root.name) is not None
+
+    @property
+    def ref(self) -> str:
+        """What a user types to name this run."""
+        return self.run_id if self.standard else str(self.root)
+
+    @property
     def spec(self) -> Path:
         return self.root / "spec.yaml"
 

@@ -1,4 +1,4 @@
-"""Models and data sets on shared storage, before any job: what is there, what is missing, and bringing it.
+"""Models and data sets on shared storage, before any job: what is there, what is missing, how to get it.
 
 The check of a folder is the runtime's own (`jobspec.runtime.hfcache`), so that what is called complete here is
 not refused on a node later.

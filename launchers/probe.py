@@ -170,9 +170,12 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
         )
     elif facts["node_local_free"] < MIN_FREE_BYTES:
         yield warning(
-            "check.node-local-full", f"only {facts['node_local_free'] // 1024**2} MiB free on the node-local disk",
-            path="paths.node_local", node=node,
-        )  # fmt: skip
+            "check.node-local-full",
+            f"only {facts['node_local_free'] // 1024**2} MiB free on the node-local disk",
+            fix="choose a larger disk, or read models from shared storage (`stage: shared`)",
+            path="paths.node_local",
+            node=node,
+        )
     if not facts["hf_home"]:
         yield error(
             "check.hf-home", f"`paths.hf_home` ({profile.paths.hf_home}) is not there",

@@ -96,6 +96,14 @@ def _detect(args: argparse.Namespace) -> int:
     return 0
 
 
+def _facts(node: dict[str, Any]) -> str:
+    return (
+        f"Python {node['python']}, {node['cpus']} processors, {node['gpus']} GPUs, "
+        f"{output.size(node['node_local_free'])} free on the node's disk, "
+        f"containers: {', '.join(node['container']) or 'none'}"
+    )
+
+
 def _check(args: argparse.Namespace) -> int:
     from jobspec.launchers.probe import check_cluster
 
@@ -109,8 +117,7 @@ def _check(args: argparse.Namespace) -> int:
         )
         return 2 if failed else 0
     for node in result.nodes:
-        facts = "  ".join(f"{key}={value}" for key, value in node.items() if key != "host" and value != "")
-        print(f"{node['host']}: {facts}")
+        print(f"{node['host']}: {_facts(node)}")
     output.print_findings(findings)
     print(f"{loaded.profile.name}: {'not usable as it is' if failed else 'ok'}")
     return 2 if failed else 0

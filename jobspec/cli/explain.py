@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.finding import fail
 from jobspec.spec.paths import parse_path
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan
+    from jobspec.resolve import Resolved
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -47,19 +52,39 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(finding.is_error for finding in resolved.findings) else 0
 
 
-def _values(resolved: Any) -> dict[str, tuple[Any, str]]:
+def _values(resolved: Resolved) -> dict[str, tuple[Any, str]]:
     """Dotted key -> (value, origin) of everything that has an origin."""
-    given = resolved.loaded.data
+    planned = _planned(resolved.plan)
     return {
-        key: (_value(given, resolved.spec, parse_path(key)), f"{origin.kind} {origin.where}".strip())
+        key: (_value(resolved, planned, key), f"{origin.kind} {origin.where}".strip())
         for key, origin in sorted(resolved.origins.items())
     }
 
 
-def _value(given: Any, typed: Any, path: tuple[str | int, ...]) -> Any:
-    """The value at a path: as given, else the typed model's default."""
-    found = find_value(given, path)
-    return find_value(typed, path) if found is None else found
+def _planned(plan: Plan | None) -> dict[str, Any]:
+    """Values that are chosen while resolving: the spec leaves them open."""
+    if plan is None:
+        return {}
+    return {
+        "coverage.level": plan.expect.level,
+        "train.steps": plan.expect.steps or None,
+        "resources.gpus_per_node": plan.gpus_per_node,
+        "resources.time": plan.slurm.time or None,
+        "hf_cache.home": plan.hf_home or None,
+        "container.python": plan.container.python,
+        "container.image": plan.container.image or None,
+        "checkpoint.dir": plan.checkpoint_dir or None,
+        "cluster": plan.cluster,
+    }
+
+
+def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:
+    """The value of a key: as given, else as planned, else the typed model's default."""
+    path = parse_path(key)
+    found = find_value(resolved.loaded.data, path)
+    if found is None:
+        found = planned.get(key)
+    return find_value(resolved.spec, path) if found is None else found
 
 
 def find_value(data: Any, path: tuple[str | int, ...]) -> Any:

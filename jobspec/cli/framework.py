@@ -23,14 +23,14 @@ def run(args: argparse.Namespace) -> int:
     from jobspec import frameworks
 
     if args.action == "list":
-        known = [frameworks.find(name) for name in frameworks.names()]
+        known = [frameworks.get(name) for name in frameworks.names()]
         if args.json:
             output.print_json([_as_json(item) for item in known])
             return 0
         rows = [(item.name, ", ".join(level.name for level in item.levels), item.summary) for item in known]
         output.print_table(("FRAMEWORK", "LEVELS", "ABOUT"), rows)
         return 0
-    item = frameworks.find(args.name)
+    item = frameworks.get(args.name)
     if args.json:
         output.print_json(_as_json(item))
         return 0

@@ -165,7 +165,8 @@ def start_run(run: RunPaths, plan: Plan, profile: LoadedCluster) -> Launch:
 
     secrets = launchers.read_secrets(plan.secrets, os.environ)
     launch = launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
-    remember_folder(run.root.parent.parent, os.environ)
+    if run.standard:
+        remember_folder(run.root.parent.parent, os.environ)
     return launch
 
 

@@ -40,10 +40,18 @@ def run(args: argparse.Namespace) -> int:
 
 def changes(args: argparse.Namespace) -> tuple[Finding, ...]:
     """What differs between the lock and what would run now, errors of the lock's own spec included."""
-    from jobspec.lock import changed_since
+    from jobspec.provenance import changed_since
 
     resolved = pipeline.resolve(args)
-    return (*resolved.findings, *changed_since(resolved))
+    facts = resolved.loaded.data.get("lock")
+    if not isinstance(facts, dict):
+        raise fail(
+            "reproduce.no-lock",
+            f"`{args.spec}` is a spec and no lock",
+            why="it has no `lock` section",
+            fix="name the spec.lock.yaml of a run, or submit the spec by `jobspec submit`",
+        )
+    return (*resolved.findings, *changed_since(facts, resolved))
 
 
 def _report(findings: tuple[Finding, ...], lock: Path, as_json: bool) -> int:

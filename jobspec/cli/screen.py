@@ -50,10 +50,8 @@ class PlainScreen:
     _step_time: float = 0.0
 
     def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        state = (status.state.value, status.reason)
-        if state != self._state:
-            self._state = state
-            self._line(status.state.value.lower(), status.reason, status.nodes)
+        if not status.state.final:
+            self._status(status)
         for event in events:
             self._event(event)
         now = time.monotonic()
@@ -62,6 +60,14 @@ class PlainScreen:
             self._step, self._step_time = progress.step, now
             value = f"{progress.metric} {progress.value:.4g}" if progress.value is not None else ""
             self._line("step", progress.text(), value)
+        if status.state.final:
+            self._status(status)
+
+    def _status(self, status: JobStatus) -> None:
+        state = (status.state.value, status.reason)
+        if state != self._state:
+            self._state = state
+            self._line(status.state.value.lower(), status.reason, status.nodes)
 
     def _event(self, event: Mapping[str, Any]) -> None:
         finding = finding_of(event)

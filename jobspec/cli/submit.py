@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         from jobspec.cli.run import follow_to_verdict
 
         return follow_to_verdict(run_paths, launch, as_json=args.json)
-    print(f"jobspec status {launch.run_id}   jobspec logs -f {launch.run_id}")
+    print(f"jobspec status {run_paths.ref}   jobspec logs -f {run_paths.ref}")
     return 0
 
 

@@ -126,7 +126,9 @@ def test_refusal_shows_sbatchs_words_and_takes_the_intent_back(run: RunPaths) ->
 
 def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
     client = FakeClient(
-        sbatch=[says(timed_out=True), says("47\n")], squeue=[says(queued("1", name="other"))], sacct=[says("")]
+        sbatch=[says(timed_out=True), says("47\n")],
+        squeue=[says(queued("1", name="other"))],
+        sacct=[says("")],
     )
     assert launcher(client).submit(run, PLAN, {}).job_id == "47"
 
@@ -201,7 +203,9 @@ def results(launch: Launch, outcome: str, code: int, attempt: int = 1) -> None:
     (folder / "results.json").write_text(json.dumps({"outcome": outcome, "exit_code": code}))
 
 
-@pytest.mark.parametrize(("outcome", "code", "state"), [("ok", 0, JobState.COMPLETED), ("failed", 7, JobState.FAILED)])
+@pytest.mark.parametrize(
+    ("outcome", "code", "state"), [("ok", 0, JobState.COMPLETED), ("failed", 7, JobState.FAILED)]
+)
 def test_without_accounting_the_runs_own_result_decides(
     tmp_path: Path, outcome: str, code: int, state: JobState
 ) -> None:
@@ -217,7 +221,9 @@ def test_without_accounting_the_runs_own_result_decides(
 
 def test_without_accounting_and_result_the_job_is_missing(tmp_path: Path) -> None:
     known = launches(tmp_path, 1)
-    client = FakeClient(squeue=[says("")], sacct=[says(stderr="Slurm accounting storage is disabled", code=1)])
+    client = FakeClient(
+        squeue=[says("")], sacct=[says(stderr="Slurm accounting storage is disabled", code=1)]
+    )
     assert launcher(client).query(known)[known[0]].state is JobState.MISSING
 
 
@@ -233,11 +239,20 @@ def test_array_reports_its_tasks(tmp_path: Path) -> None:
     known = launches(tmp_path, 1, first=5, array="0-5")
     client = FakeClient(
         squeue=[says("5_2|RUNNING|1|n1|N/A|n|None\n5_3|PENDING|1||N/A|n|Resources\n")],
-        sacct=[says("5_0|COMPLETED|0:0|n1|x|n\n5_1|FAILED|3:0|n1|x|n\n5_2|RUNNING|0:0|n1|x|n\n5_[3-5]|PENDING|0:0|||n\n")],
+        sacct=[
+            says(
+                "5_0|COMPLETED|0:0|n1|x|n\n5_1|FAILED|3:0|n1|x|n\n5_2|RUNNING|0:0|n1|x|n\n5_[3-5]|PENDING|0:0|||n\n"
+            )
+        ],
     )
     status = launcher(client).query(known)[known[0]]
     assert status.state is JobState.RUNNING
-    assert [status.tasks[task].state.value for task in range(4)] == ["COMPLETED", "FAILED", "RUNNING", "PENDING"]
+    assert [status.tasks[task].state.value for task in range(4)] == [
+        "COMPLETED",
+        "FAILED",
+        "RUNNING",
+        "PENDING",
+    ]
     assert status.tasks[1].exit_code == 3
 
 
@@ -250,7 +265,9 @@ def test_unanswered_submission_has_no_state_yet(tmp_path: Path) -> None:
 
 
 def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:
-    client = FakeClient(scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)])
+    client = FakeClient(
+        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)]
+    )
     launcher(client).cancel(launches(tmp_path, 2))
     assert client.calls == [("scancel", "1", "2")]
 

@@ -77,7 +77,9 @@ def test_process_has_a_session_of_its_own_and_a_clean_environment(start, monkeyp
     names = {line.partition("=")[0] for line in lines}
     assert not {"SLURM_JOB_ID", "LEAK"} & names
     assert "JOBSPEC_LOCAL=1" in lines
-    assert next(line for line in lines if line.startswith("PATH=")).startswith(f"PATH={Path(sys.executable).parent}:")
+    assert next(line for line in lines if line.startswith("PATH=")).startswith(
+        f"PATH={Path(sys.executable).parent}:"
+    )
 
 
 def test_second_submission_is_the_same_process(start) -> None:  # type: ignore[no-untyped-def]

@@ -30,7 +30,9 @@ class Server:
         self.folder = folder
         folder.mkdir(mode=0o700)
         for name in ("host", "user", "stranger"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+            )
         self.port = _free_port()
         (folder / "authorized").write_text((folder / "user.pub").read_text())
         self.known_hosts = folder / "known_hosts"
@@ -46,7 +48,8 @@ class Server:
 
     def configure(self, key: str = "user", more: str = "") -> None:
         host = (
-            f"HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n  IdentityFile {self.folder / key}\n"
+            f"HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"  IdentityFile {self.folder / key}\n"
             f"  UserKnownHostsFile {self.known_hosts}\n  IdentitiesOnly yes\n"
         )
         self.config.write_text(f"Host login\n  {host}{more}\nHost gate\n  {host}\n")
@@ -55,7 +58,9 @@ class Server:
         return SshClient("login", config=self.config, **options)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd refuses to start without its privilege separation folder
+        Path("/run/sshd").mkdir(
+            exist_ok=True
+        )  # sshd refuses to start without its privilege separation folder
         settings = (
             f"Port {self.port}\nListenAddress 127.0.0.1\nHostKey {self.folder / 'host'}\nPidFile none\n"
             f"AuthorizedKeysFile {self.folder / 'authorized'}\nStrictModes no\nUsePAM no\n"
@@ -122,7 +127,9 @@ def test_secret_arrives_and_stands_in_no_argument_list(sshd: Server) -> None:
 
 
 def test_large_output_on_both_streams_does_not_hang(sshd: Server) -> None:
-    done = sshd.client().run(["sh", "-c", "yes x | head -c 3000000; yes y | head -c 3000000 >&2"], timeout_s=60)
+    done = sshd.client().run(
+        ["sh", "-c", "yes x | head -c 3000000; yes y | head -c 3000000 >&2"], timeout_s=60
+    )
     assert (done.code, len(done.stdout)) == (0, 3_000_000)
     assert done.stderr.count("y") == 1_500_000
 

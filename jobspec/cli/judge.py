@@ -1,0 +1,49 @@
+"""Judge the files of a run that jobspec did not launch: logs, metrics and checkpoints below PATH, as found.
+
+The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from jobspec.cli import parser, verdicts
+from jobspec.cli.report import FORMATS
+
+
+def add_arguments(into: argparse.ArgumentParser) -> None:
+    into.add_argument("path", metavar="PATH", help="folder with the run's files")
+    into.add_argument("--framework", metavar="NAME", required=True, help="what ran; see `framework list`")
+    into.add_argument("--level", metavar="LEVEL", help="coverage level (default: the framework's first)")
+    into.add_argument(
+        "--steps", type=int, default=0, metavar="N", help="planned steps (default: the last one seen)"
+    )
+    into.add_argument(
+        "--learning", metavar="METRIC", help="metric that must rise (default for level learning: reward)"
+    )
+    into.add_argument(
+        "--require", metavar="TEXT", action="append", default=[], help='e.g. "max(reward) > 0.8"'
+    )
+    into.add_argument(
+        "--expect-import",
+        metavar="MODULE=PATH",
+        action="append",
+        default=[],
+        help="where a module must come from",
+    )
+    into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
+    parser.add_json(into)
+
+
+def run(args: argparse.Namespace) -> int:
+    from jobspec import foreign, frameworks
+
+    framework = frameworks.get(args.framework)
+    level = args.level or framework.levels[0].name
+    learning = args.learning or ("reward" if level == "learning" else "")
+    wanted = foreign.expected(framework, level, args.steps, args.require, learning, args.expect_import)
+    evidence = foreign.read_foreign(Path(args.path), wanted)
+    verdict = foreign.judge_foreign(evidence, wanted)
+    verdicts.print_report(evidence, verdict, "json" if args.json else args.format)
+    return verdict.exit_code
