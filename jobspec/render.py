@@ -45,6 +45,18 @@ HOST_NAMES = re.compile(
     r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
 )
 
+# A node that does not see the run directory has no agent that could say so: python would end at once, and
+# srun would end the head before it can tell who is missing. Network file systems may also be seconds late.
+WAIT_FOR_AGENT = """\
+import os, socket, sys, time
+end = time.monotonic() + 8
+while not os.path.exists(sys.argv[1]):
+    if time.monotonic() > end:
+        sys.exit("jobspec: node %s does not see %s" % (socket.gethostname(), sys.argv[1]))
+    time.sleep(0.2)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
 
 def new_run_id(now: datetime, source: random.Random | None = None) -> str:
     """`20261128-010203-ab12cd`: sorts by time, unique without a register."""
@@ -111,7 +123,7 @@ def _scripts(
         "env_stdin": prefix.env_stdin,
         "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.secrets),
         "srun": (*_srun_flags(plan), *prefix.flags),
-        "command": (*prefix.words, plan.container.python, runtime, "node", "--run-dir", run_dir),
+        "command": (*prefix.words, *_agent(plan), runtime, "node", "--run-dir", run_dir),
     }
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files["driver.sh"] = _template(
@@ -119,6 +131,12 @@ def _scripts(
     )
     files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, runtime))
     return files
+
+
+def _agent(plan: Plan) -> tuple[str, ...]:
+    """The interpreter that runs runtime.pyz; on other nodes than the head's it first looks for it."""
+    alone = plan.scheduler != "slurm" or plan.nodes == 1
+    return (plan.container.python,) if alone else (plan.container.python, "-c", WAIT_FOR_AGENT)
 
 
 def plan_json(plan: Plan) -> bytes:
