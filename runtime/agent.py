@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 import threading
+import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
@@ -17,8 +19,15 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
 from jobspec.runtime import collect, driver, preflight, raycluster
-from jobspec.runtime.identity import Identity, NodePaths, node_paths, program_environment, stage_variable
-from jobspec.runtime.procs import descendants, end_all
+from jobspec.runtime.identity import (
+    Identity,
+    NodePaths,
+    node_paths,
+    program_environment,
+    ray_token,
+    stage_variable,
+)
+from jobspec.runtime.procs import end_all, leftovers
 from jobspec.runtime.redact import Redactor
 
 Reply = Dict[str, Any]
@@ -34,7 +43,8 @@ class Node:
         self.plan = plan
         self.who = who
         self.paths: NodePaths = node_paths(plan, who)
-        self.redactor = Redactor.from_environment(plan.secrets, env)
+        secrets = {**env, "RAY_AUTH_TOKEN": ray_token(who.token)}
+        self.redactor = Redactor.from_environment(plan.secrets, secrets)
         self.env: Dict[str, str] = {}
         self._base = dict(env)
         self._emit = emit
@@ -55,8 +65,11 @@ class Node:
 
     def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
         """Run one operation; whatever goes wrong comes back as findings."""
+        start = time.monotonic()
         try:
-            return self._operations[operation](arguments)
+            reply = self._operations[operation](arguments)
+            self.say(f"{operation} done in {time.monotonic() - start:.2f} s")
+            return reply
         except JobspecError as problem:
             return {"findings": [finding.to_json() for finding in problem.findings]}
         except OSError as problem:
@@ -65,6 +78,22 @@ class Node:
                 f"{operation}.io", f"{operation} failed on this node: {problem.strerror or problem}{where}"
             )
             return {"findings": [finding.to_json()]}
+        except Exception:  # noqa: BLE001 - the head must hear of a bug here, or it would wait for ever
+            self.say(traceback.format_exc())
+            last = traceback.format_exc().strip().splitlines()[-1]
+            what = f"{operation} failed on this node: {last}"
+            finding = error("runtime.bug", what, "this is a bug in jobspec", "see agent.log of this node")
+            return {"findings": [finding.to_json()]}
+
+    def say(self, text: str) -> None:
+        """A line in this node's agent.log; where that cannot be written, on stderr."""
+        line = self.redactor.text(f"{time.strftime('%H:%M:%S')} {text}\n")
+        try:
+            self.paths.logs.mkdir(parents=True, exist_ok=True)
+            with (self.paths.logs / "agent.log").open("a", errors="surrogateescape") as file:
+                file.write(line)
+        except OSError:
+            sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
         facts = preflight.gather(
@@ -121,8 +150,8 @@ class Node:
             "env": changed,
         }
         temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(record, file)
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(record))
         temporary.replace(self.paths.pid_file)
 
     def stage(self, arguments: Mapping[str, Any]) -> Reply:
@@ -185,7 +214,8 @@ class Node:
             return {"findings": _json([finding])}
         argv = raycluster.start_command(self.plan, start)
         self._ray = raycluster.RayNode(argv, self.env, Path(start.temp_dir), self.paths.logs / "ray.log")
-        self.env["RAY_ADDRESS"] = start.address  # for commands and `exec`; `ray start` itself must not see it
+        # For commands and `exec`; `ray start` itself must not see it.
+        self.env = {**self.env, "RAY_ADDRESS": start.address}
         self._write_pid_file()
         threading.Thread(target=self._watch_ray, args=(self._ray,), daemon=True, name="ray-watch").start()
         return {"findings": []}
@@ -238,7 +268,7 @@ class Node:
                 collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
             self._ray.stop()
             collect.redact_in_place(self.paths.logs / "ray.log", self.redactor)
-        left = [pid for pid in descendants(os.getppid()) if pid not in (os.getpid(), os.getppid())]
+        left = leftovers()
         stubborn = end_all(left, 0.5)
         return {"ended": len(left), "left": sorted(stubborn)}
 

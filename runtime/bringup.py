@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
 from jobspec.runtime import imports
-from jobspec.runtime.nodes import DeadlineMissed
+from jobspec.runtime.nodes import DeadlineError
 from jobspec.runtime.raycluster import Probe, RayPorts, RayStart, pick_head_port, tail
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class RayBringUp:
         self._times: Optional[PhaseTimes] = None
 
     def run(self) -> None:
-        """Raises: Stopped."""
+        """Raises: RunStoppedError."""
         head, plan = self._head, self._head.plan
         if plan.ray is None:
             raise ValueError("the plan has no Ray")
@@ -47,7 +47,7 @@ class RayBringUp:
         head.replies("ray", calls, plan.ray.join_timeout_s)
         try:
             head.nodes.wait(lambda: probe.ready or bool(probe.error), end - time.monotonic(), list)
-        except DeadlineMissed:
+        except DeadlineError:
             head.fail("ray", *self._missing(probe))
         if probe.error:
             head.fail("ray", _probe_failed(probe.error))
@@ -96,14 +96,15 @@ class RayBringUp:
         wanted = ray.num_gpus if ray is not None else 0
         for name, resources in probe.alive.items():
             if resources.get("GPU", 0) < wanted:
-                what = f"Ray sees {resources.get('GPU', 0):.0f} GPUs on node `{name}`, {wanted} are planned"
+                seen = int(resources.get("GPU", 0))
+                what = f"Ray sees {seen} GPUs on node `{name}`, {wanted} are planned"
                 found.append(
                     error("ray.gpus", what, node=name, fix="check the job's GPU request on this node")
                 )
         return found or [_probe_failed("no answer from Ray's GCS")]
 
     def prove(self, proofs: Sequence[ImportProof]) -> None:
-        """Import the proved modules in a Ray task on every node, then end the phase. Raises: Stopped."""
+        """Import the proved modules in a Ray task on every node; ends the phase. Raises: RunStoppedError."""
         head, probe = self._head, self._probe
         if probe is None or self._times is None:
             raise ValueError("`run` comes first")
@@ -111,7 +112,7 @@ class RayBringUp:
         if proofs:
             try:
                 head.nodes.wait(lambda: bool(probe.imports or probe.error), PROOF_S, list)
-            except DeadlineMissed:
+            except DeadlineError:
                 head.fail("ray", _probe_failed(f"the import proof has not ended within {PROOF_S:.0f} s"))
             if probe.error:
                 head.fail("ray", _probe_failed(probe.error))

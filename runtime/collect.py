@@ -239,7 +239,7 @@ def redact_in_place(path: Path, redactor: Redactor) -> None:
             return
     except OSError:
         return
-    clean = redactor.bytes(data)
+    clean = redactor.clean(data)
     if clean != data:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_bytes(clean)
@@ -256,7 +256,7 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
     for path in sorted(files, key=lambda one: -one.stat().st_mtime)[:RAY_LOG_FILES]:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - RAY_LOG_BYTES))
-            (target / path.name).write_bytes(redactor.bytes(file.read(RAY_LOG_BYTES)))
+            (target / path.name).write_bytes(redactor.clean(file.read(RAY_LOG_BYTES)))
 
 
 def already_there(

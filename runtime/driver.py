@@ -35,7 +35,7 @@ class Ranks:
     master_port: int
 
     def variables(self, local_rank: int) -> Dict[str, str]:
-        """What torch.distributed's env:// reads. Source: pytorch.org/docs, "Environment variable initialization"."""
+        """What torch.distributed's env:// reads. Source: its docs, "Environment variable initialization"."""
         return {
             "RANK": str(self.node_rank * self.tasks_per_node + local_rank),
             "LOCAL_RANK": str(local_rank),

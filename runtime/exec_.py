@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Dict, Mapping, Sequence
+from typing import Any, Dict, Mapping, Sequence
 
 from jobspec.finding import fail
 from jobspec.plan import Plan
@@ -39,13 +39,13 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     return env
 
 
-def find_agent(plan: Plan, run_dir: Path) -> Mapping[str, Dict[str, str]]:
+def find_agent(plan: Plan, run_dir: Path) -> Mapping[str, Any]:
     """The pid file of this run's newest live agent on this node. Raises: JobspecError."""
     folder = Path(plan.node_local) / f"agents-{os.getuid()}"
     files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files:
         try:
-            record: Mapping[str, Dict[str, str]] = json.loads(path.read_text())
+            record: Mapping[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
         if record.get("run_dir") == str(run_dir) and alive(int(str(record["pid"]))):

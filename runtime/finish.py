@@ -52,7 +52,7 @@ def _stop_commands(head: Head, cause: Any) -> None:
 
 
 def _collect(head: Head, cause: Any) -> None:
-    times = head.record.begin("collect")
+    times = head.enter("collect")
     limit = head.plan.collect.timeout_s
     if cause is not None and cause.outcome in (CANCELLED, TIMEOUT):
         limit = min(limit, COLLECT_AFTER_SIGNAL_S)
@@ -134,7 +134,8 @@ def note_command(head: Head, command: CommandPlan, calls: Sequence[Call]) -> boo
             errors.extend(head.note("driver", call.index, call.reply))
             tasks.extend({**row, "node": head.who.hosts[call.index]} for row in call.reply.get("ended", ()))
     for task in tasks:
-        task["log"] = str(Path(task["log"]).relative_to(head.node.paths.attempt))
+        if task["log"]:  # empty when the command could not start
+            task["log"] = str(Path(task["log"]).relative_to(head.node.paths.attempt))
     # The rank that failed first is the cause: the others were ended because of it.
     bad = sorted((task for task in tasks if task["exit_code"]), key=lambda task: float(task["end"]))
     told = bad[0] if bad else (tasks[0] if tasks else None)

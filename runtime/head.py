@@ -12,10 +12,11 @@ import queue
 import signal
 import threading
 import time
+import traceback
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, Plan
 from jobspec.runtime import finish, preflight
 from jobspec.runtime.agent import Node, Reply
@@ -23,7 +24,7 @@ from jobspec.runtime.bringup import RayBringUp
 from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.events import EventLog
 from jobspec.runtime.identity import Identity
-from jobspec.runtime.nodes import Call, DeadlineMissed, Nodes, Stopped
+from jobspec.runtime.nodes import Call, DeadlineError, Nodes, RunStoppedError
 from jobspec.runtime.record import (
     CANCELLED,
     FAILED,
@@ -61,7 +62,7 @@ class Head:
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
         self.signals = 0
-        self._phase = "preflight"
+        self.phase = "preflight"
         self._driving = False
         self._proofs: List[Mapping[str, str]] = []
         self.ray: Optional[RayBringUp] = None
@@ -77,8 +78,15 @@ class Head:
             self._preflight()
             self._bring_up()
             self._drive()
-        except Stopped:
+        except RunStoppedError:
             pass  # `cause` says why
+        except Exception:  # noqa: BLE001 - results.json must be written, and the nodes sent home
+            self.node.say(traceback.format_exc())
+            what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
+            why, fix = "this is a bug in jobspec", "see agent.log of this node"
+            self.stop(
+                Cause(FAILED, 1, self.phase, (error("runtime.bug", what, why, fix, node=self.who.name),))
+            )
         return finish.finish(self)
 
     # What ends a run. Any thread may call these.
@@ -87,15 +95,15 @@ class Head:
         """End every wait. The first cause counts; findings of later ones are kept."""
         with self.nodes.changed:
             if self.cause is None:
-                self.cause = replace(cause, phase=cause.phase or self._phase)
+                self.cause = replace(cause, phase=cause.phase or self.phase)
         for finding in cause.findings:
-            self.record.find(cause.phase or self._phase, finding)
+            self.record.find(cause.phase or self.phase, finding)
         self.nodes.stop()
 
     def fail(self, phase: str, *findings: Finding) -> None:
-        """Stop for a reason outside what is tested. Raises: Stopped."""
+        """Stop for a reason outside what is tested. Raises: RunStoppedError."""
         self.stop(blocked(phase, *findings))
-        raise Stopped
+        raise RunStoppedError
 
     def _follow_signals(self, received: queue.SimpleQueue[int]) -> None:
         while True:
@@ -117,13 +125,13 @@ class Head:
         name = self.who.hosts[index]
         finding = error(
             "node.lost",
-            f"node `{name}` left during `{self._phase}`: {reason}",
+            f"node `{name}` left during `{self.phase}`: {reason}",
             "its agent died, or the network between the nodes did",
             f"see {name}'s last log lines, and the scheduler's view of the node",
             node=name,
         )
         outcome, code = (FAILED, 1) if self._driving else ("blocked", 3)
-        self.stop(Cause(outcome, code, self._phase, (finding,)))
+        self.stop(Cause(outcome, code, self.phase, (finding,)))
 
     def _on_refused(self, address: str, reason: str) -> None:
         self.record.log.emit("preflight", "progress", data={"refused": address, "reason": reason})
@@ -138,7 +146,7 @@ class Head:
             finding = replace(Finding.from_json(message["finding"]), node=name)
             phase = str(message["phase"])
             if self._driving:
-                self.stop(Cause(FAILED, 1, self._phase, (finding,)))
+                self.stop(Cause(FAILED, 1, self.phase, (finding,)))
             else:
                 self.stop(blocked(phase, finding))
         elif "progress" in message:
@@ -164,7 +172,7 @@ class Head:
         self.record.end(times, "ok")
 
     def _meet(self) -> None:
-        """Wait for the workers; without any nothing listens. Raises: Stopped."""
+        """Wait for the workers; without any nothing listens. Raises: RunStoppedError."""
         if len(self.who.hosts) == 1:
             return
         ports = candidate_ports(self.who.key)
@@ -184,8 +192,13 @@ class Head:
         deadline = join_deadline_s(self.plan)
         try:
             self.nodes.wait_connected(deadline)
-        except DeadlineMissed as missed:
+        except DeadlineError as missed:
             self.fail("preflight", *(self._never_came(index, deadline) for index in missed.indices))
+        except RunStoppedError:
+            # srun ends all tasks when one fails: the node that is not here may be the reason.
+            for index in self.nodes.absent():
+                self.record.find("preflight", _not_there(self.who.hosts[index]))
+            raise
 
     def _never_came(self, index: int, deadline_s: float) -> Finding:
         refused = f"; {self.nodes.refused} connections had no valid token" if self.nodes.refused else ""
@@ -206,7 +219,7 @@ class Head:
         self._master_port = int(self.record.nodes[0]["ports"][-1])
 
     def _bring_up(self) -> None:
-        """Everything between preflight and driver, side by side. Raises: Stopped."""
+        """Everything between preflight and driver, side by side. Raises: RunStoppedError."""
         jobs: List[Callable[[], None]] = [self._stage, self._helpers_and_imports]
         if self.plan.ray is not None:
             self.ray = RayBringUp(self)
@@ -217,7 +230,7 @@ class Head:
         for thread in threads:
             thread.join()
         if self.cause is not None:
-            raise Stopped
+            raise RunStoppedError
         if self.ray is None:
             self.record.skip("ray")
         else:
@@ -243,7 +256,7 @@ class Head:
         if not wanted:
             self.record.skip(phase)
             return {}
-        self._phase = phase
+        self.phase = phase
         times = self.record.begin(phase)
         replies = self.replies(phase, self.nodes.call_all(phase, arguments), None)
         cached = all(reply.get("cached") for reply in replies.values())
@@ -251,17 +264,17 @@ class Head:
         return replies
 
     def replies(self, phase: str, calls: Sequence[Call], deadline_s: Optional[float]) -> Dict[int, Reply]:
-        """The replies of all nodes; errors among their findings block the run. Raises: Stopped."""
+        """The replies of all nodes; errors among their findings block the run. Raises: RunStoppedError."""
         start = time.time()
         try:
             self.nodes.gather(calls, deadline_s)
-        except DeadlineMissed as missed:
+        except DeadlineError as missed:
             self.fail(
                 phase, *(_too_late(self.who.hosts[index], phase, deadline_s) for index in missed.indices)
             )
         replies = {call.index: call.reply for call in calls if call.reply is not None}
         if len(replies) < len(calls):
-            raise Stopped  # a node was lost: `_on_lost` has the cause
+            raise RunStoppedError  # a node was lost: `_on_lost` has the cause
         errors: List[Finding] = []
         for index, reply in replies.items():
             found = self.note(phase, index, reply)
@@ -285,8 +298,8 @@ class Head:
         return [finding for finding in named if finding.is_error]
 
     def _drive(self) -> None:
-        """The commands in order; then, with `hold`, wait to be told to end. Raises: Stopped."""
-        self._phase, self._driving = "driver", True
+        """The commands in order; then, with `hold`, wait to be told to end. Raises: RunStoppedError."""
+        self.phase, self._driving = "driver", True
         times = self.record.begin("driver")
         for index, command in enumerate(self.plan.commands):
             if not self._run_command(index, command):
@@ -297,18 +310,17 @@ class Head:
         if self.plan.hold:
             self._hold()
         if self.cause is not None:
-            raise Stopped
+            raise RunStoppedError
 
     def _hold(self) -> None:
-        """Keep the nodes and Ray until a signal. A signal during the hold is the wished end, not a failure."""
-        self.record.log.emit("driver", "progress", data={"what": "hold"})
+        """Keep the nodes and Ray until a signal; here it is the wished end, not a failure."""
+        if self.signals:
+            return
         before = self.cause
-        self.nodes.stopped = False
-        try:
-            self.nodes.wait(lambda: False, None, list)
-        except Stopped:
-            if before is None and self.cause is not None and self.cause.outcome in (CANCELLED, TIMEOUT):
-                self.cause = None
+        self.record.log.emit("driver", "progress", data={"what": "hold"})
+        self.nodes.wait(lambda: self.signals > 0 or self.cause is not before, None, list, calm=True)
+        if before is None and self.cause is not None and self.cause.outcome in (CANCELLED, TIMEOUT):
+            self.cause = None
 
     def _run_command(self, index: int, command: CommandPlan) -> bool:
         master = {"master_addr": self._ip(0), "master_port": self._master_port}
@@ -332,14 +344,24 @@ class Head:
         return [str(row["ip"]) for row in self.record.nodes]
 
     def enter(self, phase: str) -> PhaseTimes:
-        self._phase = phase
+        self.phase = phase
         return self.record.begin(phase)
+
+
+def _not_there(name: str) -> Finding:
+    return warning(
+        "node.absent",
+        f"node `{name}` had not connected when the run was ended",
+        "its task may have failed, and ended the others with it",
+        "look for this node in the job's log",
+        node=name,
+    )
 
 
 def _until_stopped(job: Callable[[], None]) -> None:
     try:
         job()
-    except Stopped:
+    except RunStoppedError:
         return  # the cause is with the head
 
 
@@ -352,7 +374,7 @@ def _too_late(name: str, phase: str, deadline_s: Optional[float]) -> Finding:
         f"{phase}.deadline",
         f"`{phase}` on node `{name}` has not ended within {deadline_s or 0:.0f} s",
         "a disk or mount of this node does not answer",
-        "look at the node; its agent.log says what was under way",
+        "look at the node; its agent.log says what it has done",
         node=name,
     )
 

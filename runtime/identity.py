@@ -51,6 +51,8 @@ def from_environment(run_dir: Path, env: Mapping[str, str]) -> Identity:
     Raises: JobspecError when the variables are missing or contradict each other.
     """
     attempt = _number(env, "JOBSPEC_ATTEMPT", 1)
+    if env.get("JOBSPEC_LOCAL"):  # also when somebody tries it from within an allocation
+        env = {key: value for key, value in env.items() if not key.startswith("SLURM_")}
     count = _number(env, "SLURM_NNODES", 1)
     index = _number(env, "SLURM_NODEID", 0)
     listed = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or ""
@@ -181,7 +183,7 @@ def program_environment(
         env[stage_variable(item)] = str(paths.stage_links / item.name)
     if hf_home or plan.hf_home:
         env["HF_HOME"] = hf_home or plan.hf_home
-        env["HF_HUB_CACHE"] = os.path.join(env["HF_HOME"], "hub")
+        env["HF_HUB_CACHE"] = f"{env['HF_HOME']}/hub"
     if plan.offline:
         env.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     if plan.ray is not None:

@@ -19,11 +19,11 @@ from jobspec.runtime.identity import Identity
 MAX_REFUSED = 20  # connections with a wrong token that are told about; a port scanner must not fill the log
 
 
-class Stopped(Exception):
+class RunStoppedError(Exception):
     """The run stops; the cause is the coordinator's to know."""
 
 
-class DeadlineMissed(Exception):
+class DeadlineError(Exception):
     """A wait took too long. `indices` are the nodes that are missing."""
 
     def __init__(self, indices: Sequence[int]) -> None:
@@ -144,10 +144,11 @@ class Nodes:
             self.changed.notify_all()
 
     def wait_connected(self, deadline_s: float) -> None:
-        """Return when every worker is connected. Raises: Stopped, DeadlineMissed."""
-        self.wait(lambda: self._absent() == [], deadline_s, self._absent)
+        """Return when every worker is connected. Raises: RunStoppedError, DeadlineError."""
+        self.wait(lambda: self.absent() == [], deadline_s, self.absent)
 
-    def _absent(self) -> List[int]:
+    def absent(self) -> List[int]:
+        """The workers that are not connected."""
         return [index for index in range(1, len(self._who.hosts)) if index not in self._links]
 
     def wait(
@@ -157,15 +158,18 @@ class Nodes:
         missing: Callable[[], Sequence[int]],
         calm: bool = False,
     ) -> None:
-        """Wait until `ready()`. With `calm` also while the run stops. Raises: Stopped, DeadlineMissed."""
+        """Wait until `ready()`, with `calm` also while the run stops.
+
+        Raises: RunStoppedError, DeadlineError.
+        """
         end = None if deadline_s is None else time.monotonic() + deadline_s
         with self.changed:
             while not ready():
                 if self.stopped and not calm:
-                    raise Stopped
+                    raise RunStoppedError
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    raise DeadlineMissed(missing())
+                    raise DeadlineError(missing())
                 self.changed.wait(left)
 
     def stop(self) -> None:
@@ -226,7 +230,7 @@ class Nodes:
         calm: bool = False,
         enough: Callable[[Call], bool] = lambda _call: False,
     ) -> None:
-        """Wait until all calls are done, or one is `enough`. Raises: Stopped, DeadlineMissed."""
+        """Wait until all calls are done, or one is `enough`. Raises: RunStoppedError, DeadlineError."""
 
         def ready() -> bool:
             return all(call.done for call in calls) or any(call.done and enough(call) for call in calls)
@@ -237,7 +241,7 @@ class Nodes:
         """`gather` for cleaning up: never raises; the nodes that did not answer."""
         try:
             self.gather(calls, deadline_s, calm=True)
-        except DeadlineMissed as missed:
+        except DeadlineError as missed:
             return list(missed.indices)
         return []
 

@@ -29,7 +29,7 @@ SPARE_BYTES = 1 << 30  # left free beside what is staged: Ray refuses to start o
 RAY_SPARE_PORTS = 9  # see RayPorts, and one each for the GCS and MASTER_PORT
 MASTER_PORTS = (20000, 20999)  # without Ray
 CANARY_S = 20.0  # shared file systems show a new file late: NFS caches a listing up to 60 s, a look-up less
-# Ray sets CUDA_VISIBLE_DEVICES itself; beside it these make torch or Ray refuse. Source: ray 2.60, _private/accelerators.
+# Ray sets CUDA_VISIBLE_DEVICES and refuses these beside it. Source: ray 2.60, _private/accelerators.
 CONFLICTS = ("ROCR_VISIBLE_DEVICES",)
 
 
@@ -214,14 +214,14 @@ def _check_ports(plan: Plan, facts: Facts) -> Iterator[Finding]:
         return
     low, high = facts.ephemeral
     ranges = [
-        ("head port", plan.ray.port, plan.ray.port),
-        ("worker ports", plan.ray.port_min, plan.ray.port_max),
+        (f"head port {plan.ray.port}", plan.ray.port, plan.ray.port),
+        (f"worker ports {plan.ray.port_min}-{plan.ray.port_max}", plan.ray.port_min, plan.ray.port_max),
     ]
     for name, first, last in ranges:
         if first <= high and last >= low:
             yield error(
                 "preflight.ports",
-                f"Ray's {name} {first if first == last else f'{first}-{last}'} overlap the ephemeral range {low}-{high}",
+                f"Ray's {name} overlap the ephemeral range {low}-{high}",
                 "any outgoing connection of this node may take one of them first",
                 f"choose ports below {low} as `network.ray_ports` in the site profile",
             )
@@ -270,7 +270,8 @@ def _check_disk(plan: Plan, facts: Facts) -> Iterator[Finding]:
     elif facts.local_free < facts.stage_bytes + SPARE_BYTES:
         yield error(
             "preflight.disk",
-            f"`{facts.local_dir}` has {_size(facts.local_free)} free, staging needs {_size(facts.stage_bytes)} "
+            f"`{facts.local_dir}` has {_size(facts.local_free)} free, "
+            f"staging needs {_size(facts.stage_bytes)} "
             f"and {_size(SPARE_BYTES)} to spare",
             "the copy would fail half-way",
             "free space on the node, or read from shared storage with `stage: shared`",

@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Union
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux 3.4
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.02  # how often the end of a process that is not our child is looked at
+_GUARD = 0  # pid of the guard above this process, set by `guard`
 LEFTOVER_GRACE_S = 2.0  # between SIGTERM and SIGKILL for what the agent left behind
 
 
@@ -49,9 +51,8 @@ def process_table() -> Dict[int, ProcessInfo]:
         if not name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command name may contain spaces and brackets: fields start after the last one.
-                fields = file.read().rpartition(b")")[2].split()
+            # The command name may contain spaces and brackets: fields start after the last one.
+            fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
             pid = int(name)
             table[pid] = ProcessInfo(pid, int(fields[1]), int(fields[3]), fields[0].decode())
     return table
@@ -76,8 +77,7 @@ def descendants(root: int, table: Optional[Mapping[int, ProcessInfo]] = None) ->
 def alive(pid: int) -> bool:
     """True while `pid` runs; a zombie does not."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] != b"Z"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except (OSError, IndexError):
         return False
 
@@ -204,7 +204,16 @@ def guard(run: Callable[[], int]) -> int:
     return status
 
 
+def leftovers() -> List[int]:
+    """What still runs below the guard beside this process; empty when no guard is above it."""
+    if os.getppid() != _GUARD:
+        return []
+    return [pid for pid in descendants(_GUARD) if pid != os.getpid()]
+
+
 def _become_agent(parent: int, blocked: Set[signal.Signals], run: Callable[[], int]) -> None:
+    global _GUARD
+    _GUARD = parent
     os.setsid()
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it died before prctl
@@ -213,7 +222,7 @@ def _become_agent(parent: int, blocked: Set[signal.Signals], run: Callable[[], i
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         status = run()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
         # The only place where a traceback is right: whatever arrives here is a bug, and says so.
         import traceback
 

@@ -10,6 +10,7 @@ Every name of Ray's that is not documented has a documented way beside it, for o
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import sys
@@ -25,6 +26,11 @@ def say(message: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def _ray() -> Any:
+    """Ray's module. Not an import statement: the type checker must not need a Ray."""
+    return importlib.import_module("ray")
+
+
 def wait_for_port(host: str, port: int) -> None:
     """Return when something listens. The parent has the deadline."""
     while True:
@@ -38,9 +44,7 @@ def wait_for_port(host: str, port: int) -> None:
 def node_reader(address: str) -> Callable[[], Alive]:
     """A function that lists the nodes that are alive, by the name that `ray start --node-name` gave."""
     try:
-        from ray._raylet import GcsClient
-
-        client = GcsClient(address=address)
+        client = importlib.import_module("ray._raylet").GcsClient(address=address)
         client.get_all_node_info(timeout=5)
         return lambda: _from_gcs(client)
     except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: any failure means the other way
@@ -55,19 +59,15 @@ def _from_gcs(client: Any) -> Alive:
 
 
 def _from_ray() -> Alive:
-    import ray
-
     return {
         str(node.get("NodeName") or node["NodeManagerAddress"]): dict(node["Resources"])
-        for node in ray.nodes()
+        for node in _ray().nodes()
         if node["Alive"]
     }
 
 
 def _connect(address: str) -> None:
-    import ray
-
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+    _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
 
 
 def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
@@ -85,22 +85,19 @@ def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -
 
 def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) -> List[Dict[str, Any]]:
     """Import the modules in a Ray task on each node; the reports, in the order of `names`."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     from jobspec.runtime.import_probe import probe_module
 
+    ray, scheduling = _ray(), importlib.import_module("ray.util.scheduling_strategies")
     _connect(address)
     ids = {str(node.get("NodeName")): node["NodeID"] for node in ray.nodes() if node["Alive"]}
     task = ray.remote(num_cpus=0, max_retries=0)(probe_module)
     tasks = [
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(ids[name], soft=False)).remote(
-            list(modules)
-        )
+        task.options(
+            scheduling_strategy=scheduling.NodeAffinitySchedulingStrategy(ids[name], soft=False)
+        ).remote(list(modules))
         for name in names
     ]
-    reports = ray.get(tasks)
-    return [{**report, "node": name} for name, report in zip(names, reports)]
+    return [{**report, "node": name} for name, report in zip(names, ray.get(tasks))]  # noqa: B905 - Python 3.9
 
 
 def main(argument: str) -> int:
@@ -108,8 +105,7 @@ def main(argument: str) -> int:
     address, names = asked["address"], asked["names"]
     host, _, port = address.rpartition(":")
     try:
-        import ray  # noqa: F401 - the time that this takes is the time that Ray needs to start
-
+        _ray()  # takes the time that Ray needs to start
         wait_for_port(host, int(port))
         wait_for_nodes(node_reader(address), names, asked["gpus"])
         say({"ready": True})

@@ -28,14 +28,14 @@ class Redactor:
     def from_environment(cls, names: Iterable[str], env: Mapping[str, str]) -> Redactor:
         return cls([(name, env[name]) for name in (*names, *TOKEN_NAMES) if env.get(name)])
 
-    def bytes(self, data: bytes) -> bytes:
+    def clean(self, data: bytes) -> bytes:
         for secret, replacement in self._pairs:
             if secret in data:
                 data = data.replace(secret, replacement)
         return data
 
     def text(self, text: str) -> str:
-        return self.bytes(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        return self.clean(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
 
     def stream(self) -> RedactingStream:
         return RedactingStream(self)
@@ -65,7 +65,7 @@ class RedactingStream:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        clean = self._redactor.bytes(self._rest + data)
+        clean = self._redactor.clean(self._rest + data)
         held = self._redactor.held(clean)
         self._rest = clean[len(clean) - held :] if held else b""
         return clean[: len(clean) - held] if held else clean

@@ -66,7 +66,17 @@ def _node(run_dir: Path) -> int:
     env = dict(os.environ)
     who = from_environment(run_dir, env)
     plan = read_plan(run_dir)
-    return procs.guard(lambda: run_head(plan, who, env) if who.is_head else run_worker(plan, who, env))
+
+    def agent() -> int:
+        try:
+            return run_head(plan, who, env) if who.is_head else run_worker(plan, who, env)
+        except OSError as problem:
+            what = f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)"
+            fix = "put `paths.runs` on shared storage that this user may write"
+            sys.stderr.write(fail("runtime.run-dir", what, fix=fix, node=who.name).findings[0].text() + "\n")
+            return BLOCKED
+
+    return procs.guard(agent)
 
 
 def _exec(run_dir: Path, command: Sequence[str]) -> int:

@@ -40,7 +40,7 @@ def build_pyz(target: Path) -> Path:
 
 
 def shell(text: str, name: str = "train", **options: Any) -> CommandPlan:
-    return CommandPlan(name=name, argv=(text,), shell=True, **options)
+    return CommandPlan(name=name, argv=(text,), shell=True, **options)  # noqa: S604 - a field of the plan
 
 
 @dataclass
@@ -81,7 +81,12 @@ class Run:
         variables |= env or {}
         argv = [*prefix, python, str(self.root / "runtime.pyz"), "node", "--run-dir", str(self.root)]
         process = subprocess.Popen(
-            argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            argv,
+            env=variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         self.agents.append(process)
         return process
@@ -142,7 +147,9 @@ class Run:
             if folder.name.isdigit() and int(folder.name) != os.getpid():
                 try:
                     if mark in (folder / "environ").read_bytes().split(b"\0"):
-                        found.append(folder.name + " " + (folder / "cmdline").read_bytes().decode(errors="replace"))
+                        found.append(
+                            folder.name + " " + (folder / "cmdline").read_bytes().decode(errors="replace")
+                        )
                 except OSError:
                     continue
         return found

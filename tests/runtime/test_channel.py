@@ -1,0 +1,139 @@
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobspec.runtime import channel
+from jobspec.runtime.channel import (
+    ChannelError,
+    Hello,
+    Link,
+    accept,
+    candidate_ports,
+    connect,
+    find_head,
+    listen,
+)
+
+TOKEN = "ab" * 32
+
+
+@contextlib.contextmanager
+def server(token: str = TOKEN) -> Iterator[tuple[int, list[Any]]]:
+    """A listener for one connection; the list gets (hello, link) or the error."""
+    sock = listen([0])
+    got: list[Any] = []
+
+    def serve() -> None:
+        try:
+            got.append(accept(sock.accept()[0], token))
+        except (ChannelError, OSError) as error:
+            got.append(error)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield sock.getsockname()[1], got
+    thread.join(5)
+    sock.close()
+
+
+def pair() -> tuple[Link, Link, Hello]:
+    with server() as (port, got):
+        client = connect("127.0.0.1", port, TOKEN, Hello(3, "n3"))
+    hello, link = got[0]
+    return link, client, hello
+
+
+def test_messages_pass_in_both_directions() -> None:
+    head, worker, hello = pair()
+    assert hello == Hello(3, "n3")
+    worker.send({"a": "ü\n"})
+    head.send({"b": [1]})
+    assert (head.receive(), worker.receive()) == ({"a": "ü\n"}, {"b": [1]})
+
+
+def test_wrong_token_is_refused_by_both_sides() -> None:
+    with server("cd" * 32) as (port, got), pytest.raises(ChannelError):
+        connect("127.0.0.1", port, TOKEN, Hello(1, "n1"))
+    assert isinstance(got[0], ChannelError)
+    assert "token of another run" in str(got[0])
+
+
+def test_listener_without_the_token_is_not_believed() -> None:
+    """Somebody else's listener that answers in our format learns nothing and is left."""
+    sock = listen([0])
+    seen: list[bytes] = []
+
+    def impostor() -> None:
+        peer, _ = sock.accept()
+        peer.sendall(json.dumps({"v": 1, "nonce": "00"}).encode() + b"\n")
+        seen.append(peer.recv(4096))
+        peer.sendall(json.dumps({"proof": "0" * 64}).encode() + b"\n")
+        seen.append(peer.recv(4096))
+
+    thread = threading.Thread(target=impostor, daemon=True)
+    thread.start()
+    with pytest.raises(ChannelError, match="does not know this run's token"):
+        connect("127.0.0.1", sock.getsockname()[1], TOKEN, Hello(1, "n1"))
+    thread.join(5)
+    assert TOKEN.encode() not in b"".join(seen)
+
+
+@pytest.mark.parametrize("change", ["replay", "forge", "redirect"])
+def test_foreign_line_ends_the_connection(change: str) -> None:
+    head, worker, _ = pair()
+    body = b'{"bye":0}'
+    good = channel._code(head._key, b"s", 0, body) + b" " + body + b"\n"
+    lines = {
+        "replay": good + good,
+        "forge": b"0" * 64 + b" " + body + b"\n",
+        "redirect": channel._code(head._key, b"c", 0, body) + b" " + body + b"\n",
+    }
+    head._socket.sendall(lines[change])
+    with pytest.raises(ChannelError, match="authentication code"):
+        for _ in range(2):
+            worker.receive()
+
+
+def test_end_of_connection_is_an_error() -> None:
+    head, worker, _ = pair()
+    head.close()
+    with pytest.raises(ChannelError, match="closed"):
+        worker.receive()
+
+
+def test_silence_is_an_error() -> None:
+    head, worker, _ = pair()
+    worker._socket.settimeout(0.2)
+    with pytest.raises(ChannelError, match="silent"):
+        worker.receive()
+    head.close()
+
+
+def test_worker_finds_head_among_other_listeners() -> None:
+    """On a shared node the first candidate port may belong to another job."""
+    other = listen([0])
+    with server() as (port, _):
+        ports = [other.getsockname()[1], port]
+        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
+        find_head(["no-such-host.invalid", "127.0.0.1"], ports, TOKEN, Hello(1, "n1"), 10).close()
+    other.close()
+
+
+def test_not_found_names_what_was_tried() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        with pytest.raises(ChannelError, match=f"127.0.0.1:{port}"):
+            find_head(["127.0.0.1"], [port], TOKEN, Hello(1, "n1"), 0.3)
+
+
+def test_candidates_lie_below_the_ephemeral_range() -> None:
+    ports = {port for number in range(200) for port in candidate_ports(str(number))}
+    assert min(ports) >= 24000
+    assert max(ports) < 32768
+    assert len(candidate_ports("1")) == 8
