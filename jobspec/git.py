@@ -38,10 +38,11 @@ DIFF = (
 
 PRIVATE_NAMES = (
     ".env", ".env.*", "*.env", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".git-credentials",
-    ".htpasswd", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.gpg", "*.asc", "*.ppk",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials", "credentials.*", "*credentials*.json",
-    "*.token", "token", "token.txt", "*secret*", "kubeconfig", "*.tfstate", "*service-account*.json",
-    "*service_account*.json",
+    ".htpasswd", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.gpg", "*.asc",
+    "*.ppk", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials", "credentials.*",
+    "*credentials*.json", "*service[-_]account*.json", "*.token", "token", "token.txt", "secret", "secrets",
+    "*secret*.json", "*secret*.yaml", "*secret*.yml", "*secret*.toml", "*secret*.ini", "*secret*.txt",
+    "kubeconfig", "*.tfstate",
 )  # fmt: skip
 # Variables, set by a calling hook, that point git at another repository.
 GIT_PLACES = frozenset(

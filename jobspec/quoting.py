@@ -61,7 +61,7 @@ def directive(value: object) -> Quoted:
 
 def comment(value: object) -> Quoted:
     """Text inside a `#` comment: one line of it."""
-    return Quoted(re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", str(value)))
+    return Quoted(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)))
 
 
 def verbatim(lines: Iterable[str]) -> Quoted:

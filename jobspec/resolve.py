@@ -116,9 +116,9 @@ class _Work:
     base: Path
     env: Mapping[str, str]
     lookups: Lookups
+    level_given: bool
     findings: list[Finding] = field(default_factory=list)
     chosen: dict[str, Origin] = field(default_factory=dict)
-    level_given: bool = True
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note where a value came from that the spec does not give."""
@@ -149,8 +149,9 @@ def resolve(
     except JobspecError as problem:
         return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
     base = loaded.path.parent.absolute()
-    work = _Work(loaded.spec, profile, base, environ, lookups, [*cluster.findings, *loaded.findings])
-    work.level_given = "level" in loaded.data.get("coverage", {})
+    given = "level" in loaded.data.get("coverage", {})
+    known = [*cluster.findings, *loaded.findings]
+    work = _Work(loaded.spec, profile, base, environ, lookups, given, known)
     found = _plan(work, level, fetch)
     findings = work.findings
     if found.plan is not None:
@@ -244,24 +245,18 @@ def _framework(work: _Work) -> Framework | None:
 
 
 def _level(work: _Work, framework: Framework, wanted: str | None) -> Level | None:
+    """The level asked for; without any, the framework's first, since not every framework calls it `smoke`."""
+    from jobspec import frameworks
+
+    asked = wanted if wanted is not None else work.spec.coverage.level
     if wanted is None and not work.level_given:
-        work.default("coverage.level", "default", f"the first level of {framework.name}")
-        return framework.levels[0]  # the model cannot know how a framework calls its first level
-    asked = work.spec.coverage.level if wanted is None else wanted
-    for level in framework.levels:
-        if str(asked) in (level.name, str(level.number)):
-            return level
-    names = [level.name for level in framework.levels]
-    work.findings.append(
-        error(
-            "coverage.level-unknown",
-            f"`{framework.name}` has no level `{asked}`",
-            why=f"its levels are {', '.join(f'`{one.name}` ({one.number})' for one in framework.levels)}",
-            fix=did_you_mean(str(asked), names) or f"use {one_of(names)}",
-            path="coverage.level",
-        )
-    )
-    return None
+        work.default("coverage.level", "framework", framework.name)
+        return min(framework.levels, key=lambda level: level.number)
+    try:
+        return frameworks.find_level(framework, asked)
+    except JobspecError as problem:
+        work.findings += problem.findings
+        return None
 
 
 def _gpus_per_node(work: _Work) -> int:

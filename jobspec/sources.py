@@ -110,7 +110,7 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
         yield warning(
             "repo.left-out",
             f"{len(state.left_out)} changed file(s) of `{repo.name}` are not in its patch: {names}",
-            why="they look private, are larger than 2 MiB, or are submodules: the lock cannot bring them back",
+            why="they look private, are larger than 2 MiB, or are submodules: a lock cannot bring them back",
             fix="commit them, or keep them out of the run",
             path=where,
         )
@@ -166,8 +166,14 @@ def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> S
         )
     else:
         plan = _by_path("model", "model", model.path or "", model.revision, base)
-    files = {"require": model.require, "allow": model.allow, "ignore": model.ignore}
-    return _with(plan, model.stage, "JOBSPEC_MODEL_PATH", **files)
+    return plan and replace(
+        plan,
+        node_local=model.stage == "node_local",
+        env="JOBSPEC_MODEL_PATH",
+        require=model.require,
+        allow=model.allow,
+        ignore=model.ignore,
+    )
 
 
 def _data(
@@ -190,11 +196,8 @@ def _data(
             )
         )
         return None
-    return _with(plan, data.stage, "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper())
-
-
-def _with(plan: StagePlan | None, stage: str, env: str, **files: tuple[str, ...]) -> StagePlan | None:
-    return None if plan is None else replace(plan, node_local=stage == "node_local", env=env, **files)
+    variable = "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper()
+    return plan and replace(plan, node_local=data.stage == "node_local", env=variable)
 
 
 def _hub(

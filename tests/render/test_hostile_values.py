@@ -33,7 +33,9 @@ HOSTILE = st.sampled_from(
 )  # fmt: skip
 ANY_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 VALUE = st.one_of(HOSTILE, st.tuples(HOSTILE, ANY_TEXT, HOSTILE).map("".join))
-FILE_NAME = VALUE.map(lambda text: text.replace("/", "_").strip("\n")[:40]).filter(lambda text: text not in ("", ".", ".."))
+FILE_NAME = VALUE.map(lambda text: text.replace("/", "_").strip("\n")[:40]).filter(
+    lambda text: text not in ("", ".", "..")
+)
 NAME = st.from_regex(r"X[A-Za-z0-9_]{0,8}", fullmatch=True)
 ENV = st.dictionaries(NAME, VALUE, max_size=3)
 
@@ -59,7 +61,9 @@ COMMAND = st.builds(
 
 def as_resolved(plan: Plan) -> Resolved:
     """A resolution that holds this plan; everything else is of no interest to the scripts."""
-    return dataclasses.replace(resolve_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"), plan=plan)
+    return dataclasses.replace(
+        resolve_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"), plan=plan
+    )
 
 
 def written(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -82,7 +86,17 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
             stage.program(program)
         run_dir = Path(scratch) / "runs" / re.sub(r"[\\\n\r]", "_", folder_name)  # what no directive can hold
         run_dir.mkdir(parents=True)
-        plan = Plan("x", "command", "lab", "slurm", "ray", nodes=2, container=container, env=container.env, secrets=("XSECRET",))
+        plan = Plan(
+            "x",
+            "command",
+            "lab",
+            "slurm",
+            "ray",
+            nodes=2,
+            container=container,
+            env=container.env,
+            secrets=("XSECRET",),
+        )
         files = render(as_resolved(plan), RUN_ID, str(run_dir))
         assert check_scripts(files) == ()
         env = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_ID": "7", "XSECRET": "s3cret"}
@@ -92,9 +106,19 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
         step = the_step(stage.calls())
     prefix = step_prefix(container, f"jobspec-{RUN_ID}", (*sorted(container.env), *plan.secrets), 0)
     agent = [container.python, "-c", WAIT_FOR_AGENT]
-    words = [*prefix.flags, *prefix.words, *agent, f"{run_dir}/runtime.pyz", "node", "--run-dir", str(run_dir)]
+    words = [
+        *prefix.flags,
+        *prefix.words,
+        *agent,
+        f"{run_dir}/runtime.pyz",
+        "node",
+        "--run-dir",
+        str(run_dir),
+    ]
     assert step.argv[-len(words) :] == tuple(word.encode() for word in words)
-    assert {k: step.env[k.encode()] for k in container.env} == {k: v.encode() for k, v in container.env.items()}
+    assert {k: step.env[k.encode()] for k in container.env} == {
+        k: v.encode() for k, v in container.env.items()
+    }
     assert step.env[b"JOBSPEC_RUN_DIR"] == str(run_dir).encode()
     assert step.env[b"XSECRET"] == b"s3cret"
     assert b"s3cret" not in b"".join([*step.argv, *files.values()])
@@ -109,7 +133,11 @@ def test_a_local_run_passes_every_value_on(folder_name: str, python: str, env: d
         run_dir = Path(scratch) / folder_name
         run_dir.mkdir()
         container = ContainerPlan(python=str(interpreter), env=env)
-        files = render(as_resolved(Plan("x", "command", "here", "local", "ray", container=container, env=env)), RUN_ID, str(run_dir))
+        files = render(
+            as_resolved(Plan("x", "command", "here", "local", "ray", container=container, env=env)),
+            RUN_ID,
+            str(run_dir),
+        )
         assert check_scripts(files) == ()
         done = stage.bash(written(run_dir, files) / "job.sbatch")
         assert done.returncode == 0, done.stderr.decode()
@@ -144,10 +172,20 @@ def test_driver_sh_runs_the_commands_of_the_plan(commands: list[CommandPlan], en
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(args=st.lists(VALUE, min_size=1, max_size=3), env=ENV, prefix=st.sampled_from(["", "${", "$${"]))
-def test_values_travel_from_the_spec_to_plan_and_script(args: list[str], env: dict[str, str], prefix: str) -> None:
+def test_values_travel_from_the_spec_to_plan_and_script(
+    args: list[str], env: dict[str, str], prefix: str
+) -> None:
     """From YAML text: loader, resolution, lock and script agree on every byte."""
     command = ["record", *(prefix + arg for arg in args)]
-    data = escape_data({"version": 1, "name": "x", "framework": "command", "train": {"command": command}, "container": {"env": env}})
+    data = escape_data(
+        {
+            "version": 1,
+            "name": "x",
+            "framework": "command",
+            "train": {"command": command},
+            "container": {"env": env},
+        }
+    )
     resolved = resolve_text(dump_spec(data))
     assert resolved.plan is not None, [finding.text() for finding in resolved.findings]
     files = render(resolved, RUN_ID, "/runs/x")
@@ -167,7 +205,8 @@ def test_values_travel_from_the_spec_to_plan_and_script(args: list[str], env: di
 
 
 @pytest.mark.parametrize(
-    ("key", "text"), list(itertools.product(["account", "partition", "qos"], [f"$(touch {CANARY})", 'a "b" c', "a # b", "ä"]))
+    ("key", "text"),
+    list(itertools.product(["account", "partition", "qos"], [f"$(touch {CANARY})", 'a "b" c', "a # b", "ä"])),
 )
 def test_hostile_options_stay_comments_for_bash(key: str, text: str, stage: Stage, tmp_path: Path) -> None:
     """Directives are comments to bash; tests/render/test_quoting.py shows that sbatch reads them back."""
@@ -179,4 +218,7 @@ def test_hostile_options_stay_comments_for_bash(key: str, text: str, stage: Stag
 
 
 def test_the_local_profile_text_is_valid() -> None:
-    assert resolve_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n", LOCAL).plan is not None
+    assert (
+        resolve_text("version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n", LOCAL).plan
+        is not None
+    )
