@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from contextlib import contextmanager
+import uuid
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Dict, Iterator, List, Tuple
 
@@ -41,8 +42,11 @@ class Journal:
             journal = Journal(path, stream, records)
             try:
                 yield journal
-            finally:
-                journal.flush()
+            except BaseException:
+                with suppress(OSError):  # on a full disk: the first fault is the one to tell
+                    journal.flush()
+                raise
+            journal.flush()
 
     def holds(self, key: str, entry: FileEntry) -> bool:
         """Whether the bytes for `key` are on this disk, verified, and are those of `entry`."""
@@ -101,7 +105,7 @@ class Journal:
         """Write one line per key when this run added any; bounded growth over many runs."""
         if not self.appended:
             return
-        temp = self.file + ".tmp"
+        temp = f"{self.file}.tmp-{uuid.uuid4().hex}"
         with open(temp, "w", encoding="utf-8") as stream:
             stream.writelines(json.dumps(record) + "\n" for record in self.records.values())
             stream.flush()

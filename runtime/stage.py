@@ -13,13 +13,16 @@ Standard library only, Python 3.9. Copying is in `transfer`, reading layouts in 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import queue
 import re
 import shutil
+import tempfile
 import threading
 import time
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, TypeVar
 
@@ -232,21 +235,33 @@ def _folder(item: StagePlan, listing: Listing) -> str:
 
 def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive: bool) -> Tuple[str, int]:
     state = os.path.join(job.home, "stage", folder)
-    parts = state + ".parts" + ("" if exclusive else f"-{os.getpid()}")
+    # Without locks another process may stage the same now: parts of our own then, and none to continue.
+    parts = (
+        state + ".parts"
+        if exclusive
+        else tempfile.mkdtemp(prefix=folder + ".parts-", dir=os.path.dirname(state))
+    )
     target = os.path.join(job.home, "hub" if listing.repo_folder else "plain", folder)
     if os.path.islink(target):
         os.unlink(target)
     blobs = os.path.join(target, "blobs") if listing.repo_folder else target
     for path in (parts, blobs):
         os.makedirs(path, mode=0o750, exist_ok=True)
-    with Journal.open(state + ".journal") as journal:
-        works = _pending(listing, blobs, parts, journal, job.rehash)
-        _check_space(blobs, works, item.name)
-        moved = _transfer(job, item, works, journal)
-        journal.flush()
-        path = _publish(listing, target, parts, journal) if listing.repo_folder else _tidy(listing, target)
-        journal.compact()
-    shutil.rmtree(parts, ignore_errors=True)
+    done = False
+    try:
+        with Journal.open(state + ".journal") as journal:
+            works = _pending(listing, blobs, parts, journal, job.rehash)
+            _check_space(blobs, works, item.name)
+            moved = _transfer(job, item, works, journal)
+            journal.flush()
+            path = (
+                _publish(listing, target, parts, journal) if listing.repo_folder else _tidy(listing, target)
+            )
+            journal.compact()
+        done = True
+    finally:
+        if done or not exclusive:
+            shutil.rmtree(parts, ignore_errors=True)
     return path, moved
 
 
@@ -354,10 +369,19 @@ def _publish(listing: Listing, target: str, parts: str, journal: Journal) -> str
         blob = os.path.join(target, "blobs", os.path.basename(journal.path(_key(listing, entry))))
         _replace_link(os.path.relpath(blob, os.path.dirname(os.path.join(path, *names))), link)
     if fresh:
-        os.rename(build, path)
+        _move_in(build, path)
     for name in _refs(listing, target):
         _write_ref(os.path.join(target, "refs", *name.split("/")), listing.commit)
     return path
+
+
+def _move_in(build: str, path: str) -> None:
+    """Rename a finished snapshot; one that a process without locks has made meanwhile is as good."""
+    try:
+        os.rename(build, path)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _refs(listing: Listing, target: str) -> Tuple[str, ...]:
@@ -375,16 +399,14 @@ def _replace_link(text: str, link: str) -> None:
     elif not os.path.lexists(link):
         os.symlink(text, link)
         return
-    temp = f"{link}.tmp-{os.getpid()}"
-    if os.path.lexists(temp):
-        os.unlink(temp)
+    temp = f"{link}.tmp-{uuid.uuid4().hex}"
     os.symlink(text, temp)
     os.replace(temp, link)
 
 
 def _write_ref(path: str, commit: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-    temp = f"{path}.tmp-{os.getpid()}"
+    temp = f"{path}.tmp-{uuid.uuid4().hex}"
     with open(temp, "w", encoding="utf-8") as stream:
         stream.write(commit)
     os.replace(temp, path)

@@ -582,17 +582,20 @@ def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    files = sharded(2)
+    files = sharded(2, 5 << 20)
     repo = hf_repo(tmp_path, files)
     results: list[stage.StageResult] = []
     threads = [
-        threading.Thread(target=lambda: results.append(run(repo, tmp_path / "node"))) for _ in range(1)
+        threading.Thread(target=lambda: results.append(run(repo, tmp_path / "node"))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert results[0].findings == () and content(Path(results[0].ready["model"])) == files
+    assert [result.findings for result in results] == [(), (), ()]
+    assert content(Path(results[0].ready["model"])) == files
+    assert [p.name for p in (tmp_path / "node").glob("hf-*/stage/*") if "parts" in p.name] == []
+    assert run(repo, tmp_path / "node").cached
 
 
 def test_open_local_starts_at_the_offset(tmp_path: Path) -> None:
