@@ -174,9 +174,14 @@ def write_launch(run: RunPaths, launch: Launch) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a JSON file in one step: a reader sees the old or the new text, never half of it."""
+    write_text(path, json.dumps(data, indent=2, sort_keys=True) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """`write_json` for any text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(data, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
@@ -302,11 +307,11 @@ def remember_folder(folder: Path, env: Mapping[str, str]) -> None:
 
     A home that cannot be written costs this convenience and nothing else.
     """
-    if folder in known_folders(env)[:1]:
+    known = known_folders(env)
+    if folder in known[:1]:
         return
+    lines = [*reversed([path for path in known if path != folder]), folder]
     try:
-        state_folder(env).mkdir(parents=True, exist_ok=True)
-        with (state_folder(env) / _KNOWN_FOLDERS).open("a", encoding="utf-8") as file:
-            file.write(f"{folder}\n")
+        write_text(state_folder(env) / _KNOWN_FOLDERS, "".join(f"{line}\n" for line in lines))
     except OSError:
         return

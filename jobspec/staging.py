@@ -1,7 +1,7 @@
 """Models and data sets on shared storage, before any job: what is there, what is missing, how to get it.
 
-The check of a folder is the runtime's own (`jobspec.runtime.hfcache`), so that what is called complete here is
-not refused on a node later.
+The check of a folder is the runtime's own (`jobspec.runtime.hfcache`), so that what is called complete
+here is not refused on a node later.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jobspec import launchers
+from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs import Launch, RunPaths, read_launch, read_scheduler
 
@@ -42,6 +43,7 @@ class View:
     status: JobStatus | None
     progress: Progress = Progress()
     points: int = 0
+    damaged: tuple[Finding, ...] = ()
 
     @property
     def final(self) -> bool:
@@ -50,25 +52,31 @@ class View:
 
 def observe(runs: Sequence[RunPaths]) -> list[View]:
     """Views of runs; the scheduler is asked once, and only about runs not known to have ended."""
-    records = {run.root: read_launch(run) for run in runs}
-    known = {run.root: _recorded(run) for run in runs}
-    live = [launch for root, launch in records.items() if launch is not None and known[root] is None]
+    views = [_recorded(run) for run in runs]
+    live = [view.launch for view in views if view.launch is not None and view.status is None]
     states = launchers.query(live)
-    views = []
-    for run in runs:
-        launch, status = records[run.root], known[run.root]
-        if launch is not None and status is None:
-            status = states[launch]
-            if status.state.final:
-                launchers.sync(launch)
-                launchers.record_final(run, status)
-        views.append(View(run, launch, status, progress(run), len(run.points())))
-    return views
+    return [_settled(view, states.get(view.launch) if view.launch else None) for view in views]
 
 
-def _recorded(run: RunPaths) -> JobStatus | None:
-    data = read_scheduler(run)
-    return None if data is None else JobStatus.from_json(data)
+def _recorded(run: RunPaths) -> View:
+    """What the run directory alone says. A damaged file makes one run unknown, never all of them."""
+    try:
+        launch, data = read_launch(run), read_scheduler(run)
+    except JobspecError as problem:
+        return View(run, None, None, damaged=tuple(problem.findings))
+    status = None if data is None or launch is None else JobStatus.from_json(data)
+    return View(run, launch, status, progress(run), len(run.points()))
+
+
+def _settled(view: View, status: JobStatus | None) -> View:
+    """The view with the scheduler's answer, which is written down once it is final."""
+    if view.launch is None or status is None:
+        return view
+    if status.state.final:
+        launchers.sync(view.launch)
+        launchers.record_final(view.run, status)
+        return replace(view, status=status, progress=progress(view.run))
+    return replace(view, status=status)
 
 
 def progress(run: RunPaths) -> Progress:

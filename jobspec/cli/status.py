@@ -12,6 +12,7 @@ from typing import Any
 
 from jobspec.cli import observe, output, parser, pipeline
 from jobspec.cli.observe import View
+from jobspec.finding import JobspecError
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -29,9 +30,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         runs = store.list() if args.all else store.list()[: max(args.limit, 0)]
     views = observe.observe(runs)
+    damaged = [finding for view in views for finding in view.damaged]
+    if damaged and args.runs_wanted:
+        raise JobspecError(*damaged)
     if args.json:
         output.print_json([as_json(view) for view in views])
         return 0
+    output.print_findings(damaged)
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0
@@ -47,7 +52,8 @@ def _row(view: View) -> tuple[str, ...]:
     value = progress.value
     name = view.run.root.parent.name + (f" ({view.points} points)" if view.points else "")
     if launch is None or status is None:
-        return (view.run.run_id, name, "", "", "not started", "", "", "", "", "")
+        state = "damaged" if view.damaged else "not started"
+        return (view.run.run_id, name, "", "", state, "", "", "", "", "")
     return (
         view.run.run_id,
         name,
@@ -83,5 +89,6 @@ def as_json(view: View) -> dict[str, Any]:
         "metric": progress.metric,
         "value": progress.value,
         "points": view.points,
+        "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
     }

@@ -26,6 +26,8 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
         _print_tail(run)
+    if fmt == "text" and (run.root / "report.html").is_file():
+        print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
 
 

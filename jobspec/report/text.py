@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from jobspec.report.model import REPORT_FILES, Report
+from jobspec.report.model import Report
 from jobspec.verdict import AttemptVerdict, Cause, Deliverable, EvidenceItem, Figure
 
 MAX_LINE = 200  # characters of a log line shown; the report names its file and line
 
 
 def render_text(report: Report) -> str:
-    """Result, level, deliverables, figures, first cause, what was not proved, and where the report lies."""
+    """Result, level, deliverables, figures, first cause and what was not proved.
+
+    Where the written report lies is for the caller to say: this text is also one of its files.
+    """
     verdict = report.verdict
     lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {report.run_id}".rstrip()]
     lines.extend([f"  {verdict.reason}"] if verdict.reason else [])
@@ -23,7 +26,6 @@ def render_text(report: Report) -> str:
     lines.extend(_section("not proved", (f"- {item}" for item in verdict.limitations)))
     findings = (line for finding in verdict.findings for line in finding.text().splitlines())
     lines.extend(_section("findings", findings))
-    lines.extend(_section("report", [f"{report.folder}/{REPORT_FILES['html']}"]))
     return "\n".join(lines) + "\n"
 
 

@@ -77,9 +77,8 @@ def test_process_has_a_session_of_its_own_and_a_clean_environment(start, monkeyp
     names = {line.partition("=")[0] for line in lines}
     assert not {"SLURM_JOB_ID", "LEAK"} & names
     assert "JOBSPEC_LOCAL=1" in lines
-    assert next(line for line in lines if line.startswith("PATH=")).startswith(
-        f"PATH={Path(sys.executable).parent}:"
-    )
+    path = next(line for line in lines if line.startswith("PATH="))
+    assert path.startswith(f"PATH={Path(sys.executable).parent}:")
 
 
 def test_second_submission_is_the_same_process(start) -> None:  # type: ignore[no-untyped-def]
@@ -103,7 +102,8 @@ def test_secret_reaches_the_process_and_no_file(tmp_path: Path) -> None:
 def test_run_is_found_again_from_another_process(start) -> None:  # type: ignore[no-untyped-def]
     run, launch = start("sleep 30")
     script = (
-        "import sys; from pathlib import Path; from jobspec.runs import *; from jobspec.launchers import query\n"
+        "import sys; from pathlib import Path\n"
+        "from jobspec.runs import *; from jobspec.launchers import query\n"
         "launch = read_launch(RunPaths(Path(sys.argv[1]))); print(query([launch])[launch].state.value)"
     )
     argv = [sys.executable, "-c", script, str(run.root)]

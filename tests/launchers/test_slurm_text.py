@@ -217,7 +217,7 @@ def test_array_is_summed_up(states: tuple[str, ...], summed: JobState, code: int
         ("Batch job submission failed: Requested node configuration is not available", "sinfo -N"),
         ("sbatch: unrecognized option '--nonsense'", "extra_sbatch"),
         ("sbatch: error: Batch job submission failed: Invalid qos specification", "slurm.qos"),
-        ("Batch job submission failed: Requested time limit is invalid (missing or exceeds)", "resources.time"),
+        ("sbatch: error: Requested time limit is invalid (missing or exceeds)", "resources.time"),
         ("sbatch: fatal: Could not establish a configuration source", "SLURM_CONF"),
         ("sbatch: error: something new", "as said"),
     ],

@@ -1,0 +1,34 @@
+"""Fixtures of the command line's tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from project_kit import Project
+
+from jobspec import launchers
+from jobspec.finding import JobspecError
+from jobspec.runs import read_launch
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Project]:
+    """A project folder as the current one; what still runs in it at the end is cancelled."""
+    for name in [name for name in os.environ if name.startswith(("JOBSPEC_", "SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    monkeypatch.chdir(tmp_path)
+    made = Project(tmp_path, capsys)
+    yield made
+    for run in made.runs.list():
+        with contextlib.suppress(JobspecError):  # a test damaged its record on purpose
+            launch = read_launch(run)
+            if launch is not None and launch.launcher == "local":
+                launchers.cancel([launch])
