@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jobspec.evidence import Attempt, Evidence
+from jobspec.evidence import Attempt, Event, Evidence
 from jobspec.finding import Finding
 from jobspec.triage import Match
+from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Cause, Deliverable, Result, Status
 
 BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray"})
@@ -45,6 +46,8 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
 }
 # These come from outside at a moment of their own: what the logs say after them are effects.
 FROM_OUTSIDE = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED", "DEADLINE"})
+# Findings that tell how a command ended, but not why: even an effect in a log says more.
+ONLY_HOW_IT_ENDED = frozenset({"driver.exit-code"})
 # What `results.json` says, for launchers whose scheduler says nothing.
 ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
 
@@ -62,20 +65,37 @@ def _candidates(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
+    matches = [match for match in attempt.matches if match.verdict != NOTE]
     yield from _early_findings(attempt)
     ended = _scheduler_cause(evidence, attempt)
     if ended is not None and ended.kind in FROM_OUTSIDE:
         yield ended
-    yield from (
-        _from_match(match) for match in attempt.matches if not match.generic and match.verdict != "Note"
-    )
+    late = list(_late_findings(evidence, attempt))
+    told = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
+    yield from _merge([_from_match(match) for match in matches if not match.generic], told)
     if ended is not None:
         yield ended
-    yield from _late_findings(evidence, attempt)
-    yield from (_from_match(match) for match in attempt.matches if match.generic and match.verdict != "Note")
+    yield from (_from_match(match) for match in matches if match.generic)
+    yield from late
     yield from (
         _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
     )
+
+
+def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:
+    """Lines of logs before the runtime's findings where they came before, or from the node that it is about.
+
+    After a node is lost the others complain about what they cannot reach: those lines are effects.
+    """
+    if findings:
+        first = findings[0]
+        yield from (
+            line
+            for line in lines
+            if (line.time and line.time < first.time) or (line.node and line.node == first.node)
+        )
+        yield from findings
+    yield from lines
 
 
 def _early_findings(attempt: Attempt) -> Iterator[Cause]:
@@ -83,7 +103,7 @@ def _early_findings(attempt: Attempt) -> Iterator[Cause]:
     events = [event for event in attempt.events if event.finding is not None and event.finding.is_error]
     for event in sorted(events, key=lambda item: item.time):
         if event.phase in BEFORE_DRIVER and event.finding is not None:
-            yield _from_finding(event.finding, event.file, event.line, event.node, event.time, event.phase)
+            yield _from_finding(attempt, event.finding, event)
 
 
 def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
@@ -92,22 +112,24 @@ def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
     for finding in attempt.findings:
         event = seen.get(finding)
         if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
-            place = (event.file, event.line, event.node, event.time) if event else ("", 0, "", 0.0)
-            cause = _from_finding(finding, *place, event.phase if event else "run")
+            cause = _from_finding(attempt, finding, event)
             limited = finding.rule == "driver.out-of-memory" and evidence.plan.slurm.memory
             yield replace(cause, verdict=Result.BLOCKED) if limited else cause
 
 
-def _from_finding(finding: Finding, file: str, line: int, node: str, time: float, phase: str) -> Cause:
-    tested = phase in ("driver", "run") and finding.rule.startswith("driver.")
+def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Cause:
+    """A finding as a cause; where it names a log of the attempt, that is the better place to look at."""
+    log = f"{attempt.folder}/{finding.file}"
+    named = any(item.path == log for item in attempt.logs)
+    tested = finding.rule.startswith("driver.") and (event is None or event.phase not in BEFORE_DRIVER)
     return Cause(
         text=finding.what,
         kind=finding.rule,
         verdict=Result.FAIL if tested else Result.BLOCKED,
-        file=file,
-        line=line,
-        node=finding.node or node,
-        time=time,
+        file=log if named else (event.file if event else ""),
+        line=finding.line if named else (event.line if event else 0),
+        node=finding.node or (event.node if event else ""),
+        time=event.time if event else 0.0,
         why=finding.why,
         fix=finding.fix,
     )

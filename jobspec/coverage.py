@@ -21,7 +21,7 @@ from jobspec.deliverables import (
     run_deliverable,
 )
 from jobspec.evidence import Attempt, Evidence
-from jobspec.finding import Finding, warning
+from jobspec.finding import Finding, JobspecError, warning
 from jobspec.limits import limitations
 from jobspec.verdict import (
     AttemptVerdict,
@@ -64,12 +64,12 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
     `framework` is looked up by the plan's name when not given. The last attempt decides; earlier ones are
     recorded. Never raises for missing evidence.
     """
-    if framework is None and evidence.plan_read:
-        framework = _find_framework(evidence.plan.framework)
-    level = _find_level(framework, evidence.plan.expect.level)
     attempt = evidence.last
     if not evidence.plan_read or attempt is None or not (attempt.events or attempt.results):
         return _nothing_ran(evidence)
+    problems: tuple[Finding, ...] = ()
+    if framework is None:
+        framework, problems = _find_framework(evidence.plan.framework)
     deliverables, cause = _judge_attempt(evidence, attempt, framework)
     void = any(other_checkouts(evidence.plan, attempt))
     result = Result.BLOCKED if void else _result(deliverables, cause)
@@ -78,8 +78,8 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
         level=evidence.plan.expect.level,
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause,
-        limitations=limitations(evidence, level),
-        findings=_findings(evidence, attempt, result),
+        limitations=limitations(evidence, _find_level(framework, evidence.plan.expect.level)),
+        findings=(*problems, *_findings(evidence, attempt, result)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
         reason=_reason(deliverables, cause, result),
@@ -95,12 +95,20 @@ def _judge_attempt(
     cause = None if finished else first_cause(evidence, attempt, (*phases, run))
     if cause is not None and run.status is not Status.PASS:
         run = _explain(run, cause, attempt.started("driver"))
-    own = tuple(framework.judge(evidence)) if framework is not None else ()
+    own = _own_deliverables(evidence, framework)
     if not finished:
         own = tuple(_held_back(item) for item in own)
     metrics = metrics_deliverable(evidence, finished)
     artifacts = artifacts_deliverable(evidence, attempt, finished)
     return (*phases, run, *own, metrics, artifacts), cause
+
+
+def _own_deliverables(evidence: Evidence, framework: Framework | None) -> tuple[Deliverable, ...]:
+    """The framework's deliverables; without its adapter nobody can say what the level asks for."""
+    if framework is not None:
+        return tuple(framework.judge(evidence))
+    reason = f"no adapter of `{evidence.plan.framework}` here says what the level asks for"
+    return (Deliverable("Framework", Status.BLOCKED, reason=reason),)
 
 
 def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
@@ -227,11 +235,14 @@ def _attempt_reason(attempt: Attempt) -> str:
     return errors[0].what if errors else ""
 
 
-def _find_framework(name: str) -> Framework | None:
+def _find_framework(name: str) -> tuple[Framework | None, tuple[Finding, ...]]:
     # Adapters import this module's types, so the registry is imported when it is needed.
     from jobspec import frameworks
 
-    return frameworks.get(name)
+    try:
+        return frameworks.get(name), ()
+    except JobspecError as unknown:
+        return None, tuple(unknown.findings)
 
 
 def _find_level(framework: Framework | None, name: str) -> Level | None:

@@ -173,13 +173,13 @@ def _read_results(path: Path, root: Path, problems: list[Finding]) -> Results | 
     if text is None:
         return None
     try:
-        return _results(_mapping(json.loads(text)), _relative(path, root), root)
+        return _results(_mapping(json.loads(text)), path, root)
     except (ValueError, TypeError, KeyError, RecursionError) as why:
         problems.append(_unreadable("evidence.results", path, f"{type(why).__name__}: {why}"))
         return None
 
 
-def _results(data: Mapping[str, Any], file: str, root: Path) -> Results:
+def _results(data: Mapping[str, Any], path: Path, root: Path) -> Results:
     return Results(
         outcome=_string(data["outcome"]),
         exit_code=_integer(data.get("exit_code")),
@@ -194,22 +194,22 @@ def _results(data: Mapping[str, Any], file: str, root: Path) -> Results:
             )
             for item in data.get("phases") or ()
         ),
-        commands=tuple(_command(item, root) for item in data.get("commands") or ()),
+        commands=tuple(_command(item, path.parent, root) for item in data.get("commands") or ()),
         nodes=tuple(_node(item) for item in data.get("nodes") or ()),
         imports={str(key): _mapping(value) for key, value in (data.get("imports") or {}).items()},
         collect=_mapping(data.get("collect") or {}),
-        file=file,
+        file=_relative(path, root),
     )
 
 
-def _command(item: Mapping[str, Any], root: Path) -> CommandResult:
+def _command(item: Mapping[str, Any], attempt: Path, root: Path) -> CommandResult:
     log = _string(item.get("log") or "")
     return CommandResult(
         name=_string(item["name"]),
         exit_code=_integer(item.get("exit_code")),
         start=_number(item.get("start") or 0),
         end=_number(item.get("end") or 0),
-        log=_relative(Path(log), root) if log else "",
+        log=_relative(attempt / log, root) if log else "",
         signal=str(item.get("signal") or ""),
     )
 

@@ -357,3 +357,56 @@ def test_required_deliverable_that_was_skipped_is_no_pass(tmp_path: Path) -> Non
     run = passing_run(tmp_path)
     verdict = judge(read_evidence(run.root), Shy())
     assert (verdict.result, verdict.reason) == (Result.FAIL, "Resume: no checkpoint")
+
+
+def test_framework_without_an_adapter_is_no_pass(tmp_path: Path) -> None:
+    verdict = judge(read_evidence(passing_run(tmp_path).root))
+    assert verdict.result is Result.BLOCKED
+    assert [finding.rule for finding in verdict.findings] == ["framework.unknown"]
+
+
+def lost_node(root: Path, log: str, node: str) -> Verdict:
+    """A run whose node n2 left while the driver ran; `node` logged `log`."""
+    run = RunFolder(root)
+    for phase in PHASES[:5]:
+        run.phase(phase)
+    run.event("driver", "start")
+    run.clock = T0 + 60
+    run.finding("driver", "node.lost", "node `n2` left during `driver`", node="n2")
+    run.log(log, node=node)
+    run.write()
+    run.results("failed", 1)
+    return verdict_of(run)
+
+
+def test_lost_node_explains_what_the_others_complain_about(tmp_path: Path) -> None:
+    verdict = lost_node(tmp_path, "RuntimeError: Failed to connect to GCS within 60 seconds\n", "n1")
+    assert verdict.result is Result.BLOCKED
+    assert verdict.first_cause is not None and verdict.first_cause.kind == "node.lost"
+
+
+def test_log_of_the_lost_node_explains_its_loss(tmp_path: Path) -> None:
+    verdict = lost_node(tmp_path, "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus\n", "n2")
+    assert verdict.first_cause is not None and verdict.first_cause.signature == "gpu.bad-node"
+
+
+def test_earlier_line_of_another_node_explains_the_loss(tmp_path: Path) -> None:
+    verdict = lost_node(tmp_path, f"2026-11-20 00:00:00 {DISK}\n", "n1")
+    assert verdict.first_cause is not None and verdict.first_cause.kind == "disk"
+
+
+def test_exit_code_is_the_last_thing_to_blame(tmp_path: Path) -> None:
+    run = failing_run(tmp_path, "Traceback (most recent call last):\nValueError: no such column\n")
+    run.finding("driver", "driver.exit-code", "command `train` exited with 1", file="logs/n1/train.log")
+    run.write()
+    cause = verdict_of(run).first_cause
+    assert cause is not None and (cause.text, cause.line) == ("ValueError: no such column", 2)
+
+
+def test_exit_code_alone_points_to_the_log(tmp_path: Path) -> None:
+    run = failing_run(tmp_path, "nothing known\n")
+    run.finding("driver", "driver.exit-code", "command `train` exited with 7", file="logs/n1/train.log")
+    run.write()
+    verdict = verdict_of(run)
+    assert verdict.result is Result.FAIL
+    assert verdict.first_cause is not None and verdict.first_cause.file == "attempts/1/logs/n1/train.log"

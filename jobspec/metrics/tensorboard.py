@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ def read_events(path: Path, name: str = "") -> Table:
     """Scalars of one event file; a warning instead when TensorBoard is not installed or the file is torn."""
     source = name or str(path)
     try:
-        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+        loader = import_module("tensorboard.backend.event_processing.event_file_loader")
     except ImportError:
         return Table((), (_finding(source, "tensorboard is not installed", "pip install tensorboard"),))
     rows: list[Row] = []
     findings: list[Finding] = []
     try:
-        for event in EventFileLoader(str(path)).Load():
+        for event in loader.EventFileLoader(str(path)).Load():
             rows.extend(_rows(event, source))
     except Exception as why:  # noqa: BLE001 - the reader raises its own, protobuf's and TensorFlow-stub errors
         findings.append(_finding(source, f"{type(why).__name__}: {why}", "use the metrics that were read"))
@@ -40,9 +41,7 @@ def _scalar(value: Any) -> float | None:
         return float(value.simple_value)
     if not value.HasField("tensor") or value.tensor.tensor_shape.dim:
         return None
-    from tensorboard.util.tensor_util import make_ndarray
-
-    array = make_ndarray(value.tensor)
+    array = import_module("tensorboard.util.tensor_util").make_ndarray(value.tensor)
     return float(array) if array.dtype.kind in "fiu" else None
 
 

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from jobspec.report import pictures
 from jobspec.report.model import Report
-from jobspec.report.text import (
-    attempt_text,
-    duration,
-    evidence_text,
-    figure_text,
-    number,
-    place,
-    where,
-)
+from jobspec.report.text import attempt_text, evidence_text, number, where
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from markupsafe import Markup
 
 TEMPLATE = "report.html.j2"
@@ -25,30 +19,7 @@ TEMPLATE = "report.html.j2"
 
 def render_html(report: Report) -> str:
     """The report as an HTML page that can be mailed, archived and printed."""
-    from importlib.resources import files
-
-    from jinja2 import Environment, StrictUndefined
-
-    env = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters.update(
-        attempt=attempt_text,
-        bytes=_bytes,
-        code=_code,
-        css=_css,
-        duration=duration,
-        evidence=evidence_text,
-        figure=figure_text,
-        number=number,
-        place=place,
-        when=_when,
-    )
-    template = env.from_string(files("jobspec.templates").joinpath(TEMPLATE).read_text("utf-8"))
-    return template.render(
+    return _template().render(
         report=report,
         verdict=report.verdict,
         where=where(report),
@@ -56,6 +27,25 @@ def render_html(report: Report) -> str:
         time_line=pictures.draw_time_line(report),
         size=pictures,
     )
+
+
+@cache
+def _template() -> Template:
+    from importlib.resources import files
+
+    from jinja2 import Environment, StrictUndefined
+
+    env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    env.filters.update(
+        attempt=attempt_text,
+        bytes=_bytes,
+        code=_code,
+        css=_css,
+        evidence=evidence_text,
+        number=number,
+        when=_when,
+    )
+    return env.from_string(files("jobspec.templates").joinpath(TEMPLATE).read_text("utf-8"))
 
 
 def _code(text: str) -> Markup:

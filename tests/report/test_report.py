@@ -1,0 +1,264 @@
+"""The five forms of a report: what they state, that they are well-formed, and that nothing breaks out."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
+
+from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
+from jobspec.evidence import Evidence, read_evidence
+from jobspec.report import FORMATS, build_report, render_report, write_reports
+from jobspec.report.pictures import draw_curve, draw_time_line
+from jobspec.report.text import duration, number
+from jobspec.verdict import Cause, EvidenceItem
+
+SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
+DISK = "OSError: [Errno 28] No space left on device: '<b>/data</b>'"
+
+
+def judged(run: RunFolder) -> tuple[Verdict, Evidence]:
+    evidence = read_evidence(run.root)
+    return judge(evidence, StandInFramework()), evidence
+
+
+@pytest.fixture
+def passed(tmp_path: Path) -> tuple[Verdict, Evidence]:
+    return judged(passing_run(tmp_path))
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> tuple[Verdict, Evidence]:
+    run = RunFolder(tmp_path, replace(PLAN, nodes=2))
+    for phase in PHASES:
+        run.phase(phase, outcome="failed" if phase == "driver" else "ok", nodes=("n1", "n2"))
+    run.log(f"start\n{DISK}\nend\n")
+    run.metrics(learning_rows(20))
+    run.write()
+    run.results("failed", 1)
+    return judged(run)
+
+
+def test_text_states_everything_that_a_summary_must(passed: tuple[Verdict, Evidence]) -> None:
+    text = render_report(*passed, "text")
+    assert text.startswith("PASS  learning  quickstart")
+    for part in ("Staging", "reward", "-> 0.84", "not proved", "no GPU took part"):
+        assert part in text
+    assert "first cause" not in text
+
+
+def test_text_states_the_first_cause_and_its_fix(blocked: tuple[Verdict, Evidence]) -> None:
+    text = render_report(*blocked, "text")
+    assert "Blocked [disk] n1 attempts/1/logs/n1/train.log:2" in text
+    assert DISK in text
+    assert "fix:  move caches, model and checkpoints to a larger disk" in text
+
+
+def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for verdict, evidence in (passed, blocked):
+        jsonschema.validate(json.loads(render_report(verdict, evidence, "json")), SCHEMA)
+
+
+def test_json_of_nothing_follows_its_schema(tmp_path: Path) -> None:
+    verdict, evidence = judged(RunFolder(tmp_path))
+    data = json.loads(render_report(verdict, evidence, "json"))
+    jsonschema.validate(data, SCHEMA)
+    assert (data["result"], data["exit_code"]) == ("Nothing ran", 4)
+
+
+def test_json_answers_by_deliverable_name(blocked: tuple[Verdict, Evidence]) -> None:
+    data = json.loads(render_report(*blocked, "json"))
+    assert data["result"] == "Blocked"
+    assert data["deliverables"]["Run"]["status"] == "Blocked"
+    assert data["deliverables"]["Run"]["evidence"][0]["line"] == 2
+    assert (data["first_cause"]["class"], data["first_cause"]["line"]) == ("disk", 2)
+
+
+def test_json_has_null_for_a_number_that_is_none(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    run.metrics([{**row, "loss": None} for row in learning_rows()])
+    text = render_report(*judged(run), "json")
+    json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_junit_counts_deliverables(
+    passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]
+) -> None:
+    suite = ElementTree.fromstring(render_report(*passed, "junit")).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("9", "0", "0")
+    suite = ElementTree.fromstring(render_report(*blocked, "junit")).find("testsuite")
+    assert suite is not None and suite.get("errors") == "2"
+    errors = [case.get("name") for case in suite.iter("testcase") if case.find("error") is not None]
+    assert errors == ["Import proof", "Run"]
+
+
+def test_junit_of_nothing_is_an_error(tmp_path: Path) -> None:
+    root = ElementTree.fromstring(render_report(*judged(RunFolder(tmp_path)), "junit"))
+    assert root.find(".//error") is not None
+
+
+class Page(HTMLParser):
+    """Collects tags and what they load, and holds the nesting of a page to account."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag
+
+
+def parse(html: str) -> Page:
+    page = Page()
+    page.feed(html)
+    page.close()
+    assert page.open == []
+    return page
+
+
+@pytest.mark.parametrize("name", ["passed", "blocked"])
+def test_html_is_whole_and_loads_nothing(request: pytest.FixtureRequest, name: str) -> None:
+    html = render_report(*request.getfixturevalue(name), "html")
+    page = parse(html)
+    assert page.loads == []
+    assert not page.tags & {"script", "img", "link", "iframe", "b/data"}
+    assert "url(" not in html and "@import" not in html
+
+
+def test_html_shows_curves_phases_and_evidence(passed: tuple[Verdict, Evidence]) -> None:
+    html = render_report(*passed, "html")
+    assert html.count("<figure>") == 4
+    for part in (
+        "attempts/1/metrics/metrics.jsonl:46",
+        "1a2b3c4d5e",
+        "uncommitted changes",
+        "no GPU took part",
+    ):
+        assert part in html
+    assert {phase for phase in PHASES if f">{phase}</text>" in html} == set(PHASES)
+
+
+def test_html_escapes_a_hostile_log_line(blocked: tuple[Verdict, Evidence]) -> None:
+    html = render_report(*blocked, "html")
+    assert "&lt;b&gt;/data&lt;/b&gt;" in html and "<b>/data" not in html
+
+
+HOSTILE = st.text(st.characters(exclude_categories=("Cs",)), max_size=30) | st.sampled_from(
+    [
+        "</script><script>alert(1)</script>",
+        "`|`\n# x",
+        "]]>",
+        "\x00\x1b[31m",
+        "{{ 7*7 }}",
+        "a`b",
+        "--",
+        "'\"><i>",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=HOSTILE, more=HOSTILE)
+def test_hostile_text_breaks_no_form(text: str, more: str) -> None:
+    cause = Cause(
+        text, more, Result.FAIL, file=text, line=3, node=more, why=text, fix=more, context=(text, more)
+    )
+    item = Deliverable(f"X{text}", Status.FAIL, (EvidenceItem(more, 1, text, more, 1.5),), more)
+    verdict = Verdict(Result.FAIL, text, (item,), cause, (text, more), reason=more)
+    evidence = Evidence(Path("/runs/x"), replace(PLAN, name=text, env={"A": more}))
+    page = parse(render_report(verdict, evidence, "html"))
+    assert not page.tags & {"script", "i"}
+    ElementTree.fromstring(render_report(verdict, evidence, "junit"))
+    jsonschema.validate(json.loads(render_report(verdict, evidence, "json")), SCHEMA)
+    rows = [line for line in render_report(verdict, evidence, "md").split("\n") if line.startswith("| X")]
+    assert len(rows) == 1 and len(re.findall(r"(?<!\\)\|", rows[0])) >= 5
+
+
+def test_unknown_form_is_refused(passed: tuple[Verdict, Evidence]) -> None:
+    with pytest.raises(KeyError, match="is not a form of the report"):
+        render_report(*passed, "pdf")
+
+
+def test_reports_are_written_whole_and_alike(passed: tuple[Verdict, Evidence], tmp_path: Path) -> None:
+    verdict, evidence = passed
+    written = write_reports(tmp_path, verdict, evidence)
+    assert {path.name for path in written.values()} == {
+        "report.txt", "report.md", "report.json", "report.html", "junit.xml"
+    }  # fmt: skip
+    before = {path: path.read_bytes() for path in written.values()}
+    write_reports(tmp_path, verdict, evidence)
+    assert {path: path.read_bytes() for path in written.values()} == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_reports_judge_by_themselves(tmp_path: Path) -> None:
+    passing_run(tmp_path, replace(PLAN, framework="command"))
+    assert set(write_reports(tmp_path)) == set(FORMATS)
+
+
+def test_long_curves_are_thinned(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    run.metrics(learning_rows(5000))
+    report = build_report(*judged(run))
+    reward = report.curves[0]
+    assert len(reward.points) <= 400 and reward.points[-1][0] == 5000
+
+
+def test_constant_and_single_values_can_be_drawn(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    run.metrics([{"step": 1, "reward": 0.0, "loss": 5.0}])
+    report = build_report(*judged(run))
+    assert all(draw_curve(curve).alone for curve in report.curves)
+
+
+def test_phase_that_never_ended_is_drawn_as_such(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.phase("preflight")
+    run.event("stage", "start")
+    run.clock = T0 + 60
+    run.finding("stage", "stage.stuck", "no progress")
+    run.write()
+    bars = {bar.phase: bar for bar in build_report(*judged(run)).bars}
+    assert (bars["stage"].outcome, bars["stage"].end) == ("unfinished", T0 + 60)
+
+
+def test_no_events_are_no_time_line(tmp_path: Path) -> None:
+    assert draw_time_line(build_report(*judged(RunFolder(tmp_path)))) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.8412, "0.841"), (3.0, "3"), (18233.4, "18233"), (1e-5, "1e-05"), (-0.5, "-0.5"), (1e9, "1e+09")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (185, "3 min 5 s"), (7620, "2 h 7 min")])
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
