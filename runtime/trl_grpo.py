@@ -30,7 +30,7 @@ from jobspec.runtime.trl_state import (
 )
 
 # Handed to every worker: they may run on other nodes, where the raylet's environment is older.
-PASSED_ON = ("PYTHONPATH", "HF_", "TRANSFORMERS_", "NCCL_", "GLOO_", "TORCH_", "JOBSPEC_")
+PASSED_ON = ("PYTHONPATH", "RAY_ADDRESS", "HF_", "TRANSFORMERS_", "NCCL_", "GLOO_", "TORCH_", "JOBSPEC_")
 # Read by Ray at import. Ray Train would change directory and scrape metrics; the log is for people, so
 # lines of different ranks stay apart, without colours, and without what only a dashboard could answer.
 RAY_SETTINGS = {

@@ -65,10 +65,11 @@ def train_worker(settings: Mapping[str, Any]) -> None:
         flush=True,
     )
     resume = trl_state.find_resume(config, folders.checkpoints)
+    progress.resumed_from = str(resume or "")
     dist.barrier()  # nobody writes a checkpoint before everybody has looked for one
     if resume is not None and trl_state.checkpoint_step(resume) >= config.until:
         progress.start_step = progress.end_step = trl_state.checkpoint_step(resume)
-        progress.resumed_from = str(resume)
+        print(f"nothing to train: {resume} is of step {progress.end_step} already", flush=True)
     else:
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     write_state(config, folders, progress)
@@ -162,8 +163,6 @@ def make_recorder(config: TrainConfig, folders: Folders, progress: Progress) -> 
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             progress.start_step = progress.end_step = state.global_step
             progress.optimizer_steps_loaded = optimizer_steps(more.get("optimizer"))
-            resumed = args.resume_from_checkpoint
-            progress.resumed_from = str(resumed or "")
             self.board = open_tensorboard(folders.metrics) if progress.rank == 0 else None
             progress.last = (time.time(), float(state.num_input_tokens_seen or 0))
 

@@ -119,6 +119,7 @@ def options(context: Context) -> dict[str, Any]:
         "bf16": context.gpus_per_node > 0,
         # It trades compute for GPU memory, which a CPU run has no use for.
         "gradient_checkpointing": context.gpus_per_node > 0,
+        "ddp_find_unused_parameters": False,  # the search costs a pass over the graph at every step
     }
     return {**defaults, **rules.split_overrides(context.spec.train.overrides).options}
 

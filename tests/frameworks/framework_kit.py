@@ -1,0 +1,85 @@
+"""Contexts and evidence for the tests of frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jobspec import frameworks
+from jobspec.evidence import Attempt, Evidence
+from jobspec.finding import Finding
+from jobspec.frameworks.base import Context
+from jobspec.metrics import Row, Table
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+
+MINIMAL: Mapping[str, Mapping[str, Any]] = {
+    "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
+    "command": {"train": {"command": ["true"]}},
+}
+"""What a spec needs beside version, name and framework, for every registered framework."""
+
+
+def context(
+    framework: str,
+    level: str | int = 0,
+    *,
+    gpus: int = 0,
+    scheduler: str = "local",
+    runtime: str = "none",
+    repos: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Context:
+    data = {"version": 1, "name": "t", "framework": framework, **MINIMAL.get(framework, {}), **spec}
+    profile = {
+        "version": 1, "name": "c", "scheduler": scheduler, "container": {"runtime": runtime},
+    }  # fmt: skip
+    return Context(
+        msgspec.convert(data, JobSpec),
+        msgspec.convert(profile, ClusterProfile),
+        frameworks.find_level(frameworks.get(framework), level),
+        gpus,
+        repos or {},
+    )
+
+
+def findings(framework: str, level: str | int = 0, **more: Any) -> list[Finding]:
+    asked = context(framework, level, **more)
+    return list(frameworks.get(framework).validate(asked))
+
+
+def rules(found: Iterable[Finding]) -> set[str]:
+    return {finding.rule for finding in found}
+
+
+def plan_of(asked: Context) -> Plan:
+    """A Plan with what the framework chose, as far as a verdict looks at it."""
+    chosen = frameworks.get(asked.spec.framework).plan(asked)
+    return Plan(
+        name="t",
+        framework=asked.spec.framework,
+        cluster="c",
+        scheduler="local",
+        mode="ray",
+        commands=chosen.commands,
+        expect=chosen.expect,
+    )
+
+
+def evidence(plan: Plan, table: Table, root: Path = Path("/runs/t/1")) -> Evidence:
+    return Evidence(root, plan, attempts=(Attempt(1, "attempts/1", metrics=table),))
+
+
+def table(**metrics: Mapping[int, float]) -> Table:
+    """Rows of `metric={step: value}`; `__` in a name stands for `/`."""
+    return Table(
+        tuple(
+            Row(name.replace("__", "/"), step, value, source="metrics.jsonl", line=step)
+            for name, points in metrics.items()
+            for step, value in points.items()
+        )
+    )
