@@ -1,0 +1,269 @@
+"""What every command shares: help, JSON, colour, pipes, bugs, and the pages made from the parsers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from project_kit import HELLO, Project
+
+from jobspec import cli
+from jobspec.cli import boundary, output
+from jobspec.cli.parser import build_parser
+from jobspec.cli.reference import reference
+from jobspec.finding import fail
+
+ROOT = Path(__file__).parents[2]
+MODULES = cli.command_modules()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_command_explains_itself(project: Project, name: str) -> None:
+    done = project.cli(name, "--help")
+    assert done.code == 0
+    assert done.out.startswith(f"usage: jobspec {name}")
+    assert done.out == project.cli("help", name).out
+
+
+def test_help_lists_every_command_and_code(project: Project) -> None:
+    text = project.cli("--help").out
+    for name in MODULES:
+        assert f"\n  {name} " in text
+    for code in ("0 done", "1 Fail", "2 bad spec", "3 Blocked", "4 nothing ran"):
+        assert code in text
+    assert project.cli().out == text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The budget for `--help` is 0.12 s; importing any of these would spend it."""
+    script = (
+        "import sys\nfrom jobspec.cli import main\nmain(['--help'])\n"
+        "heavy = {'yaml', 'msgspec', 'jsonschema', 'jinja2', 'rich', 'submitit', 'paramiko', 'argparse'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["status", "logs", "cancel", "report"])
+def test_watching_loads_no_spec_reader(name: str) -> None:
+    """Commands about runs need neither YAML nor the schema; `status` is called in loops."""
+    script = (
+        f"import sys\nimport jobspec.cli.{name}\n"
+        "heavy = {'yaml', 'jsonschema', 'jinja2', 'submitit', 'paramiko'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_version_is_one_line(project: Project) -> None:
+    assert project.cli("--version").out.startswith("jobspec ")
+
+
+def test_reference_is_what_the_parsers_say() -> None:
+    written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert written == reference(), "run: python -m jobspec.cli.reference > docs/cli.md"
+
+
+def test_every_listing_has_json() -> None:
+    without = {"attach", "exec", "completion"}  # they pass a program's output on, or print a program
+    for name, module in MODULES.items():
+        parser = build_parser(name, import_module(f"jobspec.cli.{module}"))
+        texts = [parser.format_help()]
+        for action in parser._actions:
+            if action.dest == "action" and action.choices:
+                texts = [child.format_help() for child in dict(action.choices).values()]  # type: ignore[arg-type]
+        assert all("--json" in text for text in texts) is (name not in without), name
+
+
+def test_bug_is_told_in_words_and_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> int:
+        raise RuntimeError("an invariant does not hold")
+
+    assert boundary.guarded(broken) == 70
+    err = capsys.readouterr().err
+    assert "this is a bug in jobspec" in err
+    assert "Traceback" not in err
+    saved = Path(err.split("traceback is in ")[1].splitlines()[0])
+    assert "an invariant does not hold" in saved.read_text()
+    assert "Traceback" in saved.read_text()
+    saved.unlink()
+
+
+def test_interruption_and_finding_have_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    def refused() -> int:
+        raise fail("x.y", "something is wrong", "because", "do this")
+
+    assert boundary.guarded(interrupted) == 130
+    assert boundary.guarded(refused) == 2
+    assert (
+        "error[x.y]\n  what: something is wrong\n  why:  because\n  fix:  do this\n"
+        in capsys.readouterr().err
+    )
+    assert boundary.guarded(refused, as_json=True) == 2
+    assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "x.y"
+
+
+def test_closed_pipe_is_quiet(project: Project) -> None:
+    command = f"{sys.executable} -m jobspec.cli schema job | exec 0<&-; echo ${{PIPESTATUS[0]}} >&2"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "141", "nothing else is said"
+
+
+def test_no_colour_without_a_terminal(project: Project) -> None:
+    assert "\x1b" not in project.cli("run", "hello.yaml").text
+    assert "\x1b" not in project.cli("validate", "nosuch.yaml").text
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_terminal_without_colour_is_respected(project: Project, variable: str) -> None:
+    value = {"NO_COLOR": "1", "TERM": "dumb"}[variable]
+    command = f"export {variable}={value}; {sys.executable} -m jobspec.cli run hello.yaml"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_terminal_shows_phases_live(project: Project) -> None:
+    command = f"export TERM=xterm-256color; {sys.executable} -m jobspec.cli run hello.yaml"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "\x1b[" in done.stdout
+    assert "preflight" in done.stdout
+    assert "PASS" in done.stdout
+
+
+def test_completion_is_bash_that_completes(project: Project) -> None:
+    (project.root / "complete.sh").write_text(project.cli("completion", "bash").out)
+    script = (
+        "source ./complete.sh\n"
+        'COMP_WORDS=(jobspec sub); COMP_CWORD=1; _jobspec; echo "${COMPREPLY[@]}"\n'
+        'COMP_WORDS=(jobspec submit --dry); COMP_CWORD=2; _jobspec; echo "${COMPREPLY[@]}"\n'
+        'COMP_WORDS=(jobspec cluster --na); COMP_CWORD=2; _jobspec; echo "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["submit", "--dry-run", "--name"]
+
+
+def test_schema_is_the_committed_one(project: Project) -> None:
+    assert project.cli("schema", "job").out == (ROOT / "jobspec" / "spec" / "job.schema.json").read_text()
+    assert project.cli("schema", "cluster", "--json").json["$schema"].endswith("2020-12/schema")
+
+
+def test_frameworks_show_their_levels(project: Project) -> None:
+    names = [item["name"] for item in project.cli("framework", "list", "--json").json]
+    assert {"command", "trl"} <= set(names)
+    text = project.cli("framework", "show", "trl").out
+    assert "does not prove" in text
+    assert project.cli("framework", "show", "trl", "--json").json["levels"][0]["proves"]
+
+
+def test_doctor_names_what_is_missing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert project.cli("doctor").code == 0
+    items = {item["name"]: item for item in project.cli("doctor", "--json").json}
+    assert items["Python 3.11+"]["ok"]
+    (project.root / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(project.root / "empty"))
+    done = project.cli("doctor")
+    assert done.code == 1
+    assert "MISSING" in done.out
+    assert "apt install git" in done.out
+
+
+def test_shipped_profiles_are_listed_and_shown_whole(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {row["name"]: row for row in project.cli("cluster", "list", "--json").json}
+    assert {"local", "slurm-generic", "slurm-pyxis"} <= rows.keys()
+    shown = project.cli("cluster", "show", "local", "--json").json
+    assert shown["profile"]["scheduler"] == "local"
+    assert shown["profile"]["network"]["ray_ports"]["head"] == 6379
+    monkeypatch.setenv("JOBSPEC_CLUSTER", "slurm-generic")
+    assert "name: slurm-generic" in project.cli("cluster", "show").out
+
+
+def test_cluster_check_runs_a_job_on_this_machine(project: Project) -> None:
+    found = project.cli("cluster", "check", "local", "--json").json
+    assert found["ok"], found
+    assert found["nodes"][0]["canary"] is True
+    profile = "version: 1\nname: bad\nscheduler: local\nnode: {gpus: 64}\npaths: {node_local: /proc/nosuch}\n"
+    project.write("bad.yaml", profile)
+    done = project.cli("cluster", "check", "--cluster-file", "bad.yaml")
+    assert done.code == 2
+    assert "check.gpus" in done.err
+    assert "check.node-local" in done.err
+
+
+@pytest.mark.parametrize("framework", ["command", "trl"])
+def test_starting_spec_is_valid_and_commented(project: Project, framework: str) -> None:
+    assert project.cli("init", "--framework", framework, "--name", "mine").code == 0
+    text = (project.root / "mine.yaml").read_text()
+    assert text.count("#") > 5
+    done = project.cli("validate", "mine.yaml")
+    errors = [line for line in done.err.splitlines() if line.startswith("error[")]
+    assert all("[model." in line or "[data." in line for line in errors), (
+        "only what is not downloaded yet is missing"
+    )
+
+
+def test_starting_spec_for_commands_runs(project: Project) -> None:
+    project.cli("init", "--name", "mine")
+    assert project.cli("run", "mine.yaml").code == 0
+
+
+def test_explain_says_where_values_come_from(project: Project) -> None:
+    done = project.cli("explain", "hello.yaml", "--set", "train.seed=7", "--json").json
+    assert done["train.seed"]["value"] == 7
+    assert done["train.seed"]["origin"].startswith("set ")
+    assert done["launch.mode"]["origin"] == "spec hello.yaml:4"
+    assert done["resources.nodes"]["origin"] == "default"
+    plan = json.loads(project.cli("explain", "hello.yaml", "--plan").out)
+    assert plan["name"] == "hello"
+    assert set(project.cli("explain", "hello.yaml", "launch.requeue", "--json").json) == {
+        "launch.requeue.grace",
+        "launch.requeue.max_attempts",
+    }
+
+
+def test_profile_comes_from_option_variable_and_spec_in_this_order(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("named.yaml", HELLO + "cluster: slurm-generic\n")
+
+    def chosen(*more: str) -> str:
+        plan = project.cli("explain", "named.yaml", "--plan", "--set", "resources.time=00:10:00", *more)
+        name: str = json.loads(plan.out)["cluster"]
+        return name
+
+    assert chosen() == "slurm-generic"
+    monkeypatch.setenv("JOBSPEC_CLUSTER", "slurm-pyxis")
+    assert chosen("--set", "container.image=x.sqsh") == "slurm-pyxis"
+    assert chosen("--cluster", "local") == "local"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (125, "2 min 05 s"), (12000, "3 h 20 min"), (360000, "4 d 4 h")]
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert output.duration(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1024**4 * 1.1, "1.1 TiB")])
+def test_sizes_read_well(count: float, text: str) -> None:
+    assert output.size(count) == text
