@@ -213,7 +213,8 @@ class Node:
             )
             return {"findings": _json([finding])}
         argv = raycluster.start_command(self.plan, start)
-        self._ray = raycluster.RayNode(argv, self.env, Path(start.temp_dir), self.paths.logs / "ray.log")
+        env = raycluster.start_environment(self.plan, self.env)
+        self._ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         # For commands and `exec`; `ray start` itself must not see it.
         self.env = {**self.env, "RAY_ADDRESS": start.address}
         self._write_pid_file()

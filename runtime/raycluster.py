@@ -152,6 +152,15 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
     return argv
 
 
+def start_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` for `ray start`: a worker's looks for the head's node as long as the plan lets it.
+
+    Ray's own limit, 20 tries 2 s apart, is too short for a head on a loaded node. Source: ray 2.60, ray_constants.
+    """
+    seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
+    return {**env, "RAY_NUM_REDIS_GET_RETRIES": str(max(20, int(seconds / 2) + 1))}
+
+
 class RayNode:
     """This node's Ray: one `ray start --block` and what it starts."""
 

@@ -131,7 +131,12 @@ class Run:
             if path.exists() and path.read_text():
                 return path.read_text()
             time.sleep(0.02)
-        raise AssertionError(f"{path} did not appear; agents: {[a.poll() for a in self.agents]}")
+        raise AssertionError(f"{path} did not appear; {self.describe()}")
+
+    def describe(self) -> str:
+        """For a failed test: what the agents say."""
+        told = self.results()["findings"] if (self.attempt / "results.json").exists() else self.events()[-3:]
+        return f"agents: {[a.poll() for a in self.agents]}, {json.dumps(told, indent=1)}"
 
     def agent_pid(self, index: int = 0) -> int:
         """The inner agent's pid, from its pid file."""

@@ -76,7 +76,7 @@ def test_one_node_with_proof_and_a_trap_in_home(short: Path) -> None:
 def test_stranger_is_refused_and_a_dead_ray_ends_the_run(short: Path) -> None:
     with running(short, shell("echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300"), mode="ray", ray=RAY) as run:
         run.agent()
-        run.wait_file(run.attempt / "up", 90)
+        run.wait_file(run.attempt / "up", 180)
         join = "import ray,sys; ray.init(address=sys.argv[1], logging_level='ERROR')"
         env = {
             "PATH": os.environ["PATH"],
@@ -155,7 +155,7 @@ def start_both(run: Run, network: list[str]) -> None:
 
 @NETNS
 def test_two_nodes(short: Path, network: list[str]) -> None:
-    ray = replace(RAY, port=6379, num_gpus=0)
+    ray = replace(RAY, port=6379, join_timeout_s=180.0)
     fields = repo(short)
     with running(short, ask, mode="ray", ray=ray, nodes=2, interface="veth0", **fields) as plain:
         run = NetRun(plain.root, plain.plan, agents=plain.agents)
@@ -177,24 +177,28 @@ def test_node_whose_ray_cannot_join_is_named(short: Path, network: list[str]) ->
     for number, space in enumerate(network):
         extra = f"-n {space} addr add 10.99.{number}.1/32 dev veth0"
         subprocess.run([IP, *extra.split()], check=True)
-    ray = replace(RAY, port=6379, join_timeout_s=15.0)
+    subprocess.run([IP, "-n", network[1], "route", "add", "blackhole", "10.99.0.1/32"], check=True)
+    ray = replace(RAY, port=6379, join_timeout_s=30.0)
     with running(short, ask, mode="ray", ray=ray, nodes=2, subnet="10.99.0.0/16") as plain:
         run = NetRun(plain.root, plain.plan, agents=plain.agents)
         start_both(run, network)
         assert run.finish()[0] == 3
+        assert run.finish(run.agents[1])[0] == 0
         results = run.results()
         assert run.leftovers() == []
-    assert results["first_phase_failed"] == "ray"
+    assert results["first_phase_failed"] == "ray", results["findings"]
     assert {one["node"] for one in results["findings"]} == {"10.88.7.3"}
 
 
 @NETNS
 def test_worker_killed_in_ray_phase_and_in_driver(short: Path, network: list[str]) -> None:
     text = "echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300"
-    with running(short, shell(text), mode="ray", ray=replace(RAY, port=6379), nodes=2) as plain:
+    with running(
+        short, shell(text), mode="ray", ray=replace(RAY, port=6379, join_timeout_s=180.0), nodes=2
+    ) as plain:
         run = NetRun(plain.root, plain.plan, agents=plain.agents)
         start_both(run, network)
-        run.wait_file(run.attempt / "up", 90)
+        run.wait_file(run.attempt / "up", 180)
         os.kill(run.agent_pid(1), signal.SIGKILL)
         assert run.finish(timeout=13)[0] == 1
         run.finish(run.agents[1], timeout=10)

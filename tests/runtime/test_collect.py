@@ -1,0 +1,108 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from jobspec.runtime.collect import Folders, collect, matcher
+from jobspec.runtime.redact import Redactor
+
+NOTHING = Redactor([])
+
+
+def folders(path: Path) -> Folders:
+    return Folders(attempt=str(path), checkpoint="", scratch="")
+
+
+def run(path: Path, *patterns: str, **bounds: float) -> tuple[list[str], bool, list[str]]:
+    target = path.parent / "artifacts"
+    got = collect(
+        patterns,
+        folders(path),
+        target,
+        NOTHING,
+        max_bytes=int(bounds.get("max_bytes", 10**9)),
+        deadline_s=bounds.get("deadline_s", 30),
+    )
+    return sorted(os.path.relpath(one.path, target) for one in got.files), got.truncated, got.skipped
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "attempt"
+    for name in ("a.log", "b.txt", "d/c.log", "d/e/f.log", "d/e/g.json"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("*.log", ["a.log"]),
+        ("**/*.log", ["a.log", "d/c.log", "d/e/f.log"]),
+        ("d/**", ["d/c.log", "d/e/f.log", "d/e/g.json"]),
+        ("d", ["d/c.log", "d/e/f.log", "d/e/g.json"]),
+        ("d/*", ["d/c.log", "d/e/f.log", "d/e/g.json"]),
+        ("d/*/?.json", ["d/e/g.json"]),
+        ("b.txt", ["b.txt"]),
+        ("nothing", []),
+        ("../*", []),
+    ],
+)
+def test_patterns(tree: Path, pattern: str, files: list[str]) -> None:
+    assert run(tree, pattern)[0] == files
+
+
+def test_absolute_pattern(tree: Path) -> None:
+    assert run(tree.parent / "attempt", f"{tree}/d/*.log")[0] == ["c.log"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "match"), [("a[1].log", "a[1].log", True), ("a.log", "axlog", False)]
+)
+def test_other_characters_are_literal(pattern: str, text: str, match: bool) -> None:
+    assert bool(matcher(pattern).match(text)) is match
+
+
+def test_links_out_are_not_followed(tree: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.log"
+    secret.write_text("x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "o.log").write_text("x")
+    (tree / "link.log").symlink_to(secret)
+    (tree / "dir").symlink_to(tmp_path / "outside")
+    (tree / "inside.log").symlink_to(tree / "b.txt")
+    assert run(tree, "**/*.log", "link.log", "dir/o.log")[0] == [
+        "a.log",
+        "d/c.log",
+        "d/e/f.log",
+        "inside.log",
+    ]
+
+
+def test_fifo_does_not_hang(tree: Path) -> None:
+    os.mkfifo(tree / "pipe.log")
+    assert run(tree, "*.log")[0] == ["a.log"]
+
+
+def test_small_files_come_before_a_huge_one(tree: Path) -> None:
+    (tree / "0-core.log").write_bytes(b"x" * 10000)
+    files, truncated, skipped = run(tree, "**/*.log", max_bytes=5000)
+    assert files == ["a.log", "d/c.log", "d/e/f.log"]
+    assert truncated
+    assert skipped == [str(tree / "0-core.log")]
+
+
+def test_deadline_is_kept(tree: Path) -> None:
+    files, truncated, _ = run(tree, "**", deadline_s=0.0)
+    assert (files, truncated) == ([], True)
+
+
+def test_text_is_redacted_and_binary_is_left(tree: Path) -> None:
+    (tree / "s.log").write_text("key secret-value\n")
+    (tree / "s.bin").write_bytes(b"\0secret-value")
+    target = tree.parent / "artifacts"
+    redactor = Redactor([("K", "secret-value")])
+    collect(["s.*"], folders(tree), target, redactor, max_bytes=10**9, deadline_s=30)
+    assert (target / "s.log").read_text() == "key [redacted K]\n"
+    assert (target / "s.bin").read_bytes() == b"\0secret-value"
