@@ -114,13 +114,13 @@ def parse_cluster(
     data, findings = _expand(document, env)
     findings = [*document.findings, *findings]
     profile = convert(data, ClusterProfile)
+    known = {found.path for found in findings if found.is_error}
     if profile is None:
-        known = {found.path for found in findings if found.is_error}
-        findings += [
-            found for found in explain(data, "cluster", document.positions.place) if found.path not in known
-        ]
+        said = explain(data, "cluster", document.positions.place)
+        findings += [found for found in said if found.path not in known]
     else:
-        findings += [_placed(found, document) for found in check_profile(profile)]
+        said = [_placed(found, document) for found in check_profile(profile)]
+        findings += [found for found in said if found.path not in known]
         if profile.name != path.stem and origin != "--cluster-file":
             what = f"the profile says it is `{profile.name}`, and its file's name is what `--cluster` takes"
             found = warning(
@@ -189,18 +189,12 @@ def _value(match: re.Match[str], env: Mapping[str, str], access: Mapping[str, An
             f"`{match.group(0)}` is none of {forms}",
             fix="write `$${` for a literal `${`",
         )
-    if variable not in env:
-        raise BadReferenceError(
-            "cluster.env",
-            f"the environment variable `{variable}` is not set",
-            fix=f"set it: `export {variable}=...`",
-        )
     if SECRET_NAME.search(variable):
-        raise BadReferenceError(
-            "cluster.secret",
-            f"`${{env:{variable}}}` would write a secret into the run's files",
-            fix="remove it",
-        )
+        what = f"`{match.group(0)}` would write a secret into the run's files"
+        raise BadReferenceError("cluster.secret", what, fix="remove it; specs name it in `secrets`")
+    if variable not in env:
+        what = f"the environment variable `{variable}` is not set"
+        raise BadReferenceError("cluster.env", what, fix=f"set it: `export {variable}=...`")
     return env[variable]
 
 

@@ -23,9 +23,15 @@ _OCTAL = re.compile(r"0o[0-7]+\Z")
 _OCTAL_LOOKING = re.compile(r"[-+]?0[0-9_]+\Z", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
-_UNDERSCORED = re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?\Z", re.ASCII)
 _BINARY = re.compile(r"[-+]?0b[01_]*[01][01_]*\Z")
-_BASE_60 = re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?\Z", re.ASCII)
+_NUMBER_1_1 = re.compile(
+    r"[-+]?[1-9][0-9_]*\Z|[-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?\Z|\.[0-9][0-9_]*([eE][-+][0-9]+)?\Z"
+    r"|[-+]?0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*\Z",
+    re.ASCII,
+)
+_BASE_60 = re.compile(
+    r"[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+\Z|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*\Z", re.ASCII
+)
 
 
 class ScalarError(ValueError):
@@ -66,12 +72,9 @@ def resolve(source: str) -> Any:
 
 
 def _integer(source: str) -> int:
-    # `int` refuses more than 4300 digits; 20 are enough to know that 64 bits do not hold it.
-    value = (
-        int(source, 0 if source.startswith("0") and len(source) > 1 else 10)
-        if len(source) <= 70
-        else INT_LIMIT
-    )
+    # Python's `int` refuses more than 4300 digits, and far fewer already exceed 64 bits.
+    base = 0 if source[:2] in ("0x", "0o") else 10
+    value = int(source, base) if len(source) <= 70 else INT_LIMIT
     if not -INT_LIMIT <= value < INT_LIMIT:
         raise ScalarError(
             f"`{source[:30]}` is out of range", "a whole number has 64 bits", "quote it if it is text"
@@ -86,13 +89,14 @@ def older_reading(source: str) -> str:
     """
     if source in AMBIGUOUS_WORDS:
         return f"the boolean {str(BOOLEAN_WORDS[source]).lower()}"
-    if _BASE_60.match(source) and not source.lstrip("+-").startswith("0"):
+    bare = source.replace("_", "")
+    if _BASE_60.match(source):
         total = 0.0
-        for part in source.lstrip("+-").split(":"):
+        for part in bare.lstrip("+-").split(":"):
             total = total * 60 + float(part)
         return f"the base-60 number {total:g}" if total % 1 else f"the base-60 number {int(total)}"
     if _BINARY.match(source):
-        return f"the number {int(source.replace('_', ''), 2)}"
-    if _UNDERSCORED.match(source):
-        return f"the number {source.replace('_', '')}"
+        return f"the number {int(bare, 2)}"
+    if _NUMBER_1_1.match(source):
+        return f"the number {bare}"
     return ""

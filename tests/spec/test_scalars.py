@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ plain = st.one_of(
     st.sampled_from(sorted(scalars.BOOLEAN_WORDS)),
     st.from_regex(r"[-+]?[0-9_.:]{1,8}", fullmatch=True),
     st.from_regex(r"[-+]?[0-9]{1,3}(\.[0-9]{0,3})?([eE][-+]?[0-9]{1,2})?", fullmatch=True),
-    st.from_regex(r"0[xob][0-9a-f]{1,4}", fullmatch=True),
+    st.from_regex(r"[-+]?0[xob][0-9a-f_]{1,4}", fullmatch=True),
 )
 
 
@@ -53,6 +54,14 @@ def test_numbers_that_both_read_are_the_same(source: str) -> None:
     theirs, value = pyyaml(source), ours(source)
     if isinstance(theirs, int | float) and isinstance(value, int | float):
         assert value == theirs
+
+
+@pytest.mark.parametrize(
+    "source", ["9" * 5000, "1_" + "0" * 5000, "9" * 5000 + ":00", "0b" + "1" * 5000, "1." + "0" * 5000]
+)
+def test_endless_digits_are_no_crash(source: str) -> None:
+    assert isinstance(scalars.older_reading(source), str)
+    ours(source)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
