@@ -69,6 +69,8 @@ def _candidates(
     yield from _early_findings(attempt)
     ended = _scheduler_cause(evidence, attempt)
     if ended is not None and ended.kind in FROM_OUTSIDE:
+        if ended.kind == "NODE_FAIL":  # the scheduler does not say which
+            yield from (cause for cause in _late_findings(evidence, attempt) if cause.kind == "node.lost")
         yield ended
     late = list(_late_findings(evidence, attempt))
     told = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
@@ -80,6 +82,14 @@ def _candidates(
     yield from (
         _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
     )
+
+
+def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:
+    """The scheduler says that a node failed; the runtime saw which one, and when."""
+    lost = next((cause for cause in late if cause.kind == "node.lost"), None)
+    if lost is None or ended.kind != "NODE_FAIL":
+        return ended
+    return replace(lost, kind=ended.kind, text=f"{ended.text}: {lost.text}", why=ended.why, fix=ended.fix)
 
 
 def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:

@@ -112,6 +112,7 @@ def _scripts(
         "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",
         "run_dir": run_dir,
         "slurm": slurm,
+        "watch_exit": slurm and plan.nodes > 1,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "hooks": tuple(hooks),

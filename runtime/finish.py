@@ -37,6 +37,8 @@ def finish(head: Head) -> int:
     head.nodes.close(code)
     head.record.log.close()
     head.node.close()
+    # The last thing on disk: the batch script ends the job with it when srun waits for a node that is dead.
+    (head.node.paths.attempt / "exit").write_text(f"{code}\n")
     return code
 
 

@@ -35,7 +35,6 @@ def test_variables_of_an_outer_job_do_not_leak(lab: Lab, tmp_shared: Path) -> No
         "SBATCH_PARTITION": "nowhere",
         "SBATCH_TIMELIMIT": "0:01",
         "SALLOC_PARTITION": "nowhere",
-        "SRUN_DEBUG": "3",
         "MY_OWN": "leak",
         "PYTHONPATH": "/nowhere",
         "RAY_ADDRESS": "10.0.0.1:6379",

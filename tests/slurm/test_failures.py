@@ -123,7 +123,7 @@ def test_node_declared_down(lab: Lab) -> None:
         assert code == 3, text
         assert "NODE_FAIL" in text or "node" in text.lower()
     finally:
-        lab.slurm("scontrol", "update", "nodename=n2", "state=resume")
+        lab.slurm("scontrol", "update", "nodename=n2", "state=idle")
 
 
 def test_preempted_run_is_reported_and_resumed(lab: Lab) -> None:
