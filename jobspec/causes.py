@@ -68,11 +68,9 @@ def _candidates(
     matches = [match for match in attempt.matches if match.verdict != NOTE]
     yield from _early_findings(attempt)
     ended = _scheduler_cause(evidence, attempt)
-    if ended is not None and ended.kind in FROM_OUTSIDE:
-        if ended.kind == "NODE_FAIL":  # the scheduler does not say which
-            yield from (cause for cause in _late_findings(evidence, attempt) if cause.kind == "node.lost")
-        yield ended
     late = list(_late_findings(evidence, attempt))
+    if ended is not None and ended.kind in FROM_OUTSIDE:
+        yield _with_lost_node(ended, late)
     told = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
     yield from _merge([_from_match(match) for match in matches if not match.generic], told)
     if ended is not None:

@@ -19,6 +19,7 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 GOOD = frozenset({"ok", "cached"})
 PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = "Import proof", "Ray cluster", "Run", "Required metrics", "Artifacts"
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 NO_RESULTS = "`results.json` is missing or torn: nothing proves how the run ended"
 NOT_FINISHED = "the run did not end well"
 
@@ -39,7 +40,9 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
     """The driver's commands. `Pass` needs `results.json` and exit code 0 of every planned command."""
     results = attempt.results
     if results is None:
-        return Deliverable(RUN, Status.BLOCKED, _last_event(attempt), NO_RESULTS)
+        state = evidence.scheduler.state
+        reason = f"the job has not ended: it is {state}" if state in RUNNING else NO_RESULTS
+        return Deliverable(RUN, Status.BLOCKED, _last_event(attempt), reason)
     failed = next((item for item in results.commands if item.exit_code != 0), None)
     if failed is not None:
         return Deliverable(RUN, Status.FAIL, _command_evidence(attempt, failed), _ended(failed))
@@ -141,19 +144,22 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
     base = _phase(IMPORTS, "imports", attempt, bool(plan.proofs))
     if base.status is not Status.PASS:
         return base
+    if attempt.results is None:
+        reason = "the phase ended well, but the files are recorded in `results.json`, which is missing"
+        return Deliverable(IMPORTS, Status.SKIPPED, base.evidence, reason)
     wrong = next(other_checkouts(plan, attempt), None)
     if wrong is not None:
         proof, node, file = wrong
-        item = EvidenceItem(attempt.results.file if attempt.results else "", text=f"{proof.module}: {file}")
+        item = EvidenceItem(attempt.results.file, text=f"{proof.module}: {file}")
         reason = f"{node}: `{proof.module}` comes from {file}, not from {proof.root}: the run is void"
         return Deliverable(IMPORTS, Status.BLOCKED, (item,), reason)
-    imports = attempt.results.imports if attempt.results else {}
+    imports = attempt.results.imports
     unseen = [proof.module for proof in plan.proofs if len(imports.get(proof.module, {})) < plan.nodes]
     if unseen:
         return Deliverable(
             IMPORTS, Status.BLOCKED, base.evidence, f"no file of `{unseen[0]}` was recorded on every node"
         )
-    file = attempt.results.file if attempt.results else ""
+    file = attempt.results.file
     found = tuple(
         EvidenceItem(file, text=f"{p.module}: {next(iter(imports[p.module].values()))}") for p in plan.proofs
     )

@@ -25,6 +25,8 @@ def limitations(evidence: Evidence, level: Level | None) -> tuple[str, ...]:
     found.extend(_of_resources(evidence))
     found.extend(_of_sources(evidence))
     found.extend(_of_training(evidence))
+    if evidence.plan.expect.learning is not None and not any("convergence" in item for item in found):
+        found.append("a learning signal over few steps is no convergence")
     return tuple(dict.fromkeys(found))
 
 
@@ -54,7 +56,5 @@ def _of_training(evidence: Evidence) -> Iterator[str]:
         yield "checkpointing was off: neither saving nor resuming is proved"
     elif not expect.resume:
         yield "no resume was asked for: that a checkpoint can be continued from is not proved"
-    if expect.learning is not None:
-        yield "a learning signal over few steps is no convergence"
     if len(evidence.attempts) > 1:
         yield f"the run took {len(evidence.attempts)} attempts; only the last one decides"

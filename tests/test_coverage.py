@@ -395,6 +395,22 @@ def test_earlier_line_of_another_node_explains_the_loss(tmp_path: Path) -> None:
     assert verdict.first_cause is not None and verdict.first_cause.kind == "disk"
 
 
+def test_failed_node_is_named_where_the_runtime_saw_it(tmp_path: Path) -> None:
+    lost_node(tmp_path, "nothing known\n", "n1")
+    (tmp_path / "scheduler.json").write_text('{"state": "NODE_FAIL", "reason": "NodeDown"}')
+    cause = judge(read_evidence(tmp_path), StandInFramework()).first_cause
+    assert cause is not None and (cause.kind, cause.node) == ("NODE_FAIL", "n2")
+    assert cause.text == "NODE_FAIL (NodeDown): node `n2` left during `driver`"
+
+
+def test_run_that_goes_on_is_said_to(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    (run.folder / "results.json").unlink()
+    run.scheduler("RUNNING")
+    verdict = verdict_of(run)
+    assert (verdict.result, verdict.reason) == (Result.BLOCKED, "the job has not ended: it is RUNNING")
+
+
 def test_exit_code_is_the_last_thing_to_blame(tmp_path: Path) -> None:
     run = failing_run(tmp_path, "Traceback (most recent call last):\nValueError: no such column\n")
     run.finding("driver", "driver.exit-code", "command `train` exited with 1", file="logs/n1/train.log")
