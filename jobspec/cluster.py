@@ -18,7 +18,7 @@ from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.spec.cluster_model import DEFAULT_NODE_LOCAL, ClusterProfile
-from jobspec.spec.document import Document, parse_document, read_text
+from jobspec.spec.document import Document, in_order, parse_document, read_text
 from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
 from jobspec.spec.paths import format_path
@@ -128,8 +128,8 @@ def parse_cluster(
             )
             findings.append(_placed(found, document))
     if profile is None or any(found.is_error for found in findings):
-        raise JobspecError(*findings)
-    return LoadedCluster(profile, path, origin, tuple(findings))
+        raise JobspecError(*in_order(findings))
+    return LoadedCluster(profile, path, origin, in_order(findings))
 
 
 def _placed(found: Finding, document: Document) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -78,6 +79,11 @@ def decode(raw: bytes, name: str) -> str:
         raise fail(
             "spec.encoding", what, fix="save the file as UTF-8", file=name, line=line, column=column
         ) from problem
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings from the top of the file to its end, as an editor lists them."""
+    return tuple(sorted(findings, key=lambda found: (found.line, found.column)))
 
 
 def parse_document(text: str, name: str, kind: Kind) -> Document:

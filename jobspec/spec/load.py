@@ -19,7 +19,7 @@ import msgspec
 from jobspec.finding import Finding, JobspecError, allow, error
 from jobspec.spec import rules
 from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.document import parse_document, read_text
+from jobspec.spec.document import in_order, parse_document, read_text
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import BadReferenceError, Expander, expand_cluster, map_texts
 from jobspec.spec.model import JobSpec
@@ -213,7 +213,7 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
         return replace(loaded, interpolated=True)
     spec, more = _check(data, loaded.place, findings)
     if spec is None or any(found.is_error for found in (*findings, *more)):
-        raise JobspecError(*findings, *more)
+        raise JobspecError(*in_order([*findings, *more]))
     return replace(loaded, spec=spec, data=data, cluster_paths=came_from, interpolated=True)
 
 
@@ -264,7 +264,7 @@ def _finish(start: LoadedSpec, allowed: tuple[str, ...]) -> LoadedSpec:
     data = expander.run()
     findings = [*start.findings, *expander.findings]
     spec, more = _check(data, start.place, findings)
-    found = allow([*findings, *more], allowed)
+    found = in_order(allow([*findings, *more], allowed))
     if spec is None or any(finding.is_error for finding in found):
         raise JobspecError(*found)
     return replace(start, spec=spec, data=data, findings=found, env_paths=expander.env_paths)

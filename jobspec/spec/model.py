@@ -53,7 +53,8 @@ class Resources(Base, frozen=True):
 
     nodes: Annotated[PositiveInt, doc("Number of nodes.", 8)] = 1
     gpus_per_node: Annotated[
-        NaturalInt | None, doc("GPUs on each node; 0 for CPU only. Default: the profile's `node.gpus`.", 8)
+        NaturalInt | None,
+        doc("GPUs on each node; 0 for CPU only. Default: the profile's `node.gpus`, on `local` 0.", 8),
     ] = None
     cpus_per_node: Annotated[
         PositiveInt | None, doc("CPU cores on each node. Default: the profile's `node.cpus`.", 96)
@@ -354,7 +355,10 @@ class Artifacts(Base, frozen=True):
         tuple[str, ...], doc("Globs that must each match at least one file.", ["eval.json"])
     ] = ()
     max_size: Annotated[
-        Size, doc("Most that is collected: a whole number with K, M, G or T (powers of 1024).", "500M")
+        Size,
+        doc(
+            "Most that is collected: a whole number with K, M, G or T (powers of 1024; none means M).", "500M"
+        ),
     ] = "2G"
 
 

@@ -214,9 +214,9 @@ def test_a_sweep_names_its_bad_keys_once_with_their_place() -> None:
             SPEC + "sweep:\n  grid: {train.stepz: [1], version: [1], train.seed: []}\n", env={"HOME": "/"}
         )
     assert [(f.rule, f.line, f.path) for f in caught.value.findings] == [
-        ("spec.sweep", 17, "sweep.grid.'train.seed'"),
         ("spec.sweep", 17, "sweep.grid.'train.stepz'"),
         ("spec.sweep", 17, "sweep.grid.version"),
+        ("spec.sweep", 17, "sweep.grid.'train.seed'"),
     ]
 
 

@@ -142,8 +142,8 @@ def test_bad_sets_are_all_named_with_the_errors_of_the_file() -> None:
         parse_spec(SPEC.replace("nodes: 2", "nodes: two"), sets=["train.stepz=1", "train.steps=0"], env={})
     assert [(f.file, f.rule) for f in caught.value.findings] == [
         ("--set train.stepz=1", "spec.unknown-key"),
-        ("<spec>", "spec.type"),
         ("--set train.steps=0", "spec.range"),
+        ("<spec>", "spec.type"),
     ]
 
 

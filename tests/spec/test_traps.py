@@ -221,3 +221,10 @@ container: {env: {A: true, HF_TOKEN: x}}
         ("spec.not-text", 11, 22),
         ("spec.secret", 11, 38),
     }
+
+
+def test_findings_come_in_the_order_of_the_file() -> None:
+    text = HEAD + "zzz: 1\ncontainer: {env: {A: true, HF_TOKEN: x}}\nnodes: 3\nresources: {nodes: 0}\n"
+    places = [(f.line, f.column) for f in findings_of(text)]
+    assert places == sorted(places)
+    assert len(places) == 5
