@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
+
+# No time limit for an example: a busy machine is not a broken law.
+settings.register_profile("jobspec", deadline=None)
+settings.load_profile("jobspec")
 
 # Texts that some YAML reader takes for something else, or that a shell would act on.
 TRAPS = (
