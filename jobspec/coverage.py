@@ -146,7 +146,9 @@ def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: 
     if result is Result.PASS:
         return "every deliverable of the level is proved"
     if cause is not None:
-        return cause.why or cause.text
+        # A finding's own words say what is wrong; a log line and a state need their explanation.
+        explained = cause.signature or cause.kind in SCHEDULER_ENDS
+        return cause.why if explained and cause.why else cause.text
     order = (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = sorted(
         (d for d in deliverables if d.required and d.status in order), key=lambda d: order.index(d.status)

@@ -48,9 +48,11 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
         return Deliverable(RUN, Status.FAIL, _command_evidence(attempt, failed), _ended(failed))
     missing = [item.name for item in evidence.plan.commands if attempt.command(item.name) is None]
     if missing:
-        return Deliverable(
-            RUN, Status.SKIPPED, (EvidenceItem(results.file),), f"`{missing[0]}` did not start"
+        began = any(
+            event.data.get("name") == missing[0] for event in attempt.events if event.phase == "driver"
         )
+        reason = f"`{missing[0]}` did not {'end on its own' if began else 'start'}"
+        return Deliverable(RUN, Status.SKIPPED, (EvidenceItem(results.file),), reason)
     if results.outcome != "ok" or results.exit_code != 0:
         reason = f"the run ended as `{results.outcome}` with exit code {results.exit_code}"
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)

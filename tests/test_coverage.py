@@ -85,6 +85,7 @@ def test_finding_before_the_driver_blocks_and_names_its_node(tmp_path: Path, pha
         "no shared folder",
     )
     assert cause.line > 0 and cause.fix == "do this"
+    assert verdict.reason == "no shared folder"
     assert status(verdict, "Run") is Status.SKIPPED
 
 
@@ -148,6 +149,17 @@ def test_planned_command_that_is_not_recorded_is_no_pass(tmp_path: Path) -> None
     run = passing_run(tmp_path)
     run.results(commands=[])
     assert verdict_of(run).result is Result.FAIL
+
+
+@pytest.mark.parametrize(("began", "word"), [(True, "did not end on its own"), (False, "did not start")])
+def test_unrecorded_command_is_told_by_how_far_it_came(tmp_path: Path, began: bool, word: str) -> None:
+    run = passing_run(tmp_path)
+    if began:
+        run.event("driver", "progress", data={"what": "command", "name": "train"})
+        run.write()
+    run.results(commands=[])
+    item = verdict_of(run).deliverable("Run")
+    assert item is not None and word in item.reason
 
 
 def test_phase_said_failed_by_results_is_no_pass(tmp_path: Path) -> None:

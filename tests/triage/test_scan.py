@@ -52,6 +52,11 @@ def test_notes_are_never_a_cause() -> None:
     assert first_cause(matches) is None
 
 
+def test_harmless_exception_of_a_busy_ray_is_a_note() -> None:
+    line = "(TrainController pid=7) ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready."
+    assert signatures(line) == ["note.ray-get-timeout"]
+
+
 def test_colours_prefixes_and_progress_bars_do_not_hide_a_line() -> None:
     line = "\x1b[36m(RayTrainWorker pid=7, ip=10.0.0.2)\x1b[0m  40%|####   | 2/5\rKilled"
     assert signatures(line) == ["effect.killed"]
