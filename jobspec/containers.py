@@ -7,7 +7,7 @@ Values of secrets appear nowhere here; a container gets them by name from the st
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobspec.plan import ContainerPlan, Mount, Plan
 from jobspec.units import is_below
@@ -48,18 +48,24 @@ def step_prefix(
 def mounts_for(plan: Plan) -> tuple[Mount, ...]:
     """The spec's mounts, and identity mounts of every folder that the run needs and they do not cover."""
     container = plan.container
-    if container.runtime == "none":
-        return container.mounts
-    mounts = list(container.mounts)
-    needed = [(path, False) for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir)]
-    needed += [
-        (repo.path, False) for repo in plan.repos
-    ]  # Python writes __pycache__, drivers their outputs
-    needed += [(item.source, True) for item in plan.stage]
-    for path, read_only in needed:
-        if path and not any(covers(mount, path, read_only) for mount in mounts):
-            mounts.append(Mount(path, path, read_only))
-    return tuple(mounts)
+    for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir):
+        container = with_mount(container, path)
+    for repo in plan.repos:  # Python writes __pycache__, drivers their outputs
+        container = with_mount(container, repo.path)
+    for item in plan.stage:
+        container = with_mount(container, item.source, read_only=True)
+    return container.mounts
+
+
+def with_mount(container: ContainerPlan, path: str, read_only: bool = False) -> ContainerPlan:
+    """The container with the host's `path` visible under the same name; unchanged where it already is."""
+    if (
+        container.runtime == "none"
+        or not path
+        or any(covers(m, path, read_only) for m in container.mounts)
+    ):
+        return container
+    return replace(container, mounts=(*container.mounts, Mount(path, path, read_only)))
 
 
 def covers(mount: Mount, path: str, read_only: bool) -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobspec.containers import STEP_NAMES, StepPrefix, step_prefix
+from jobspec.containers import STEP_NAMES, StepPrefix, step_prefix, with_mount
 from jobspec.finding import Finding, error, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.quoting import directive, environment
@@ -106,7 +106,10 @@ def _scripts(
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan)
     names = (*(name for name, _ in env), *plan.secrets)
-    prefix = step_prefix(plan.container, f"jobspec-{run_id}", names, plan.gpus_per_node)
+    container = with_mount(
+        plan.container, posixpath.dirname(runtime)
+    )  # `render --out` may lie outside `runs`
+    prefix = step_prefix(container, f"jobspec-{run_id}", names, plan.gpus_per_node)
     values = {
         "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
         "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",

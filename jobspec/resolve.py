@@ -36,7 +36,7 @@ from jobspec.plan import (
     SlurmPlan,
     StagePlan,
 )
-from jobspec.sources import RepoSource, missing_sources, read_repos, stage_plans
+from jobspec.sources import RepoSource, hidden_from_bundle, missing_sources, read_repos, stage_plans
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.spec.text import did_you_mean, one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
@@ -97,8 +97,10 @@ class Lookups:
             (spec.model, spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home)
         )
 
-    def missing(self, plan: Plan) -> tuple[Finding, ...]:
-        return self._once((plan.stage, plan.scheduler), lambda: missing_sources(plan))
+    def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
+        """What the files named in a plan look like from here."""
+        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts)
+        return self._once(key, lambda: (*missing_sources(plan), *hidden_from_bundle(plan)))
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._kept:
@@ -156,7 +158,7 @@ def resolve(
     findings = work.findings
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
-        findings += [*check_secrets(found.plan.secrets, environ), *lookups.missing(found.plan)]
+        findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
     placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
     return Resolved(
         found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen

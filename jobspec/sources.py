@@ -7,6 +7,7 @@ Source of the layout: huggingface_hub's "Understand caching" guide.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from jobspec.finding import Finding, error, warning
 from jobspec.git import GitState, checkout, git_state, resolve_ref, strip_credentials
 from jobspec.plan import Plan, RepoPlan, StagePlan
 from jobspec.provenance import hub_commit, patch_name
+from jobspec.units import is_below
 
 if TYPE_CHECKING:
     from jobspec.spec.model import Data, JobSpec, Model, Repo
@@ -258,6 +260,39 @@ def missing_sources(plan: Plan) -> tuple[Finding, ...]:
         for item in plan.stage
         if not Path(item.source).exists()
         and (plan.scheduler == "local" or Path(*Path(item.source).parts[:2]).is_dir())
+    )
+
+
+def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
+    """An error for each folder that the run needs and an OCI bundle's own config.json does not mount.
+
+    Slurm starts the bundle as it is, so its mounts cannot be added to. Nothing is said about a bundle that
+    cannot be read here.
+    """
+    container = plan.container
+    config = Path(container.image) / "config.json"
+    if container.runtime != "oci" or not config.is_file():
+        return ()
+    try:
+        mounts = json.loads(config.read_text()).get("mounts", [])
+        targets = [
+            str(mount["destination"]) for mount in mounts if mount.get("source") == mount["destination"]
+        ]
+    except (ValueError, AttributeError, KeyError, TypeError) as problem:
+        what = f"`{config}` is no OCI configuration: {problem}"
+        return (
+            error("container.oci-config", what, fix="make the bundle again", path="container.image"),
+        )
+    return tuple(
+        error(
+            "container.oci-mount",
+            f"the bundle `{container.image}` does not mount `{mount.source}`",
+            why="Slurm's OCI support starts a bundle with its own mounts and no others",
+            fix=f"add a bind mount of `{mount.source}` under the same name to {config}",
+            path="container.image",
+        )
+        for mount in container.mounts
+        if not any(is_below(mount.source, target) for target in targets)
     )
 
 

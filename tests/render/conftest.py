@@ -38,12 +38,14 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def resolve_text(
     spec: str, profile: str = LOCAL, folder: Path = Path("/specs"), env: Mapping[str, str] | None = None
 ) -> Resolved:
-    """A spec and a profile, both as text (or a shipped profile's name), resolved as if the spec lay in `folder`."""
+    """A spec and a profile as text (or a shipped profile's name), resolved as if the spec lay in `folder`."""
     loaded = parse_spec(spec, str(folder / "spec.yaml"), env={})
-    cluster = parse_cluster(profile, Path("lab.yaml"), "--cluster-file", {"USER": "ann", "HOME": "/home/ann"})
-    if "\n" not in profile:
-        cluster = load_cluster(profile, None, {"USER": "ann", "HOME": "/home/ann"})
-    return resolve(loaded, cluster, env={"USER": "ann", "HOME": "/home/ann"} if env is None else env)
+    owner = {"USER": "ann", "HOME": "/home/ann"}
+    if "\n" in profile:
+        cluster = parse_cluster(profile, Path("lab.yaml"), "--cluster-file", owner)
+    else:
+        cluster = load_cluster(profile, None, owner)
+    return resolve(loaded, cluster, env=owner if env is None else env)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Stage:
     def bash(
         self, script: Path | str, *args: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a script file with this stage's programs first on PATH, in a folder where a canary would show."""
+        """Run a script with this stage's programs first on PATH, in a folder where a canary would show."""
         own = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), **(env or {})}
         return subprocess.run(
             ["/bin/bash", str(script), *args],

@@ -1,4 +1,4 @@
-"""The batch script in real bash: signals, exit codes, attempts, environment. Programs of a cluster are stand-ins."""
+"""The batch script in real bash: signals, exit codes, attempts, environment. Slurm is a stand-in."""
 
 from __future__ import annotations
 
@@ -254,7 +254,10 @@ def test_oci_containers_get_their_environment_over_standard_input(
 def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     """The stand-in `parent` behaves like bwrap: it waits for its child and would itself end on TERM."""
     log = tmp_path / "log"
-    child = f"trap 'echo USR1 >> {log}' USR1; trap 'echo TERM >> {log}; exit 6' TERM; echo ready >> {log}; while :; do sleep 0.05; done"
+    child = (
+        f"trap 'echo USR1 >> {log}' USR1; trap 'echo TERM >> {log}; exit 6' TERM; "
+        f"echo ready >> {log}; while :; do sleep 0.05; done"
+    )
     parent = tmp_path / "parent"
     parent.write_text('#!/bin/bash\nbash -c "$1" &\nwait $!\n')
     parent.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Quoting: what reaches bash and sbatch is the value itself, and a template cannot print anything unquoted."""
+"""Quoting: what reaches bash and sbatch is the value itself, and no template can print it unquoted."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ def _parsed_by_sbatch(folder: Path, option: str) -> str:
         check=False,
     )
     said = done.stderr.decode()
-    before, _, rest = said.partition("sbatch: comment             : ")
+    _, _, rest = said.partition("sbatch: comment             : ")
     assert rest, said
     return rest.partition("\nsbatch: gres ")[0]
