@@ -23,6 +23,7 @@ from jobspec.deliverables import (
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.limits import limitations
+from jobspec.triage.scan import SECRET
 from jobspec.verdict import (
     AttemptVerdict,
     Cause,
@@ -184,6 +185,10 @@ def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Fin
         fix = "the run passed all the same; look at it once"
         place = {"file": suspicious.file, "line": suspicious.line}
         found.append(warning("verdict.suspicious-line", what, suspicious.title, fix, **place))
+    for match in attempt.matches:
+        if match.kind == SECRET:
+            place = {"file": match.file, "line": match.line}
+            found.append(warning("verdict.secret", match.title, fix=match.fix, **place))
     return tuple(dict.fromkeys(found))
 
 
