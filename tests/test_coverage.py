@@ -131,6 +131,14 @@ def test_failure_line_in_a_passing_run_is_only_a_warning(tmp_path: Path) -> None
     assert [finding.rule for finding in verdict.findings] == ["verdict.suspicious-line"]
 
 
+def test_secret_in_a_log_is_a_warning_without_the_secret(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    run.log("+ export WANDB_API_KEY=abcdef0123\n")
+    verdict = verdict_of(run)
+    assert [finding.rule for finding in verdict.findings] == ["verdict.secret"]
+    assert "abcdef0123" not in str(verdict)
+
+
 def test_missing_results_are_no_pass_whatever_the_events_say(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     (run.folder / "results.json").unlink()

@@ -18,7 +18,30 @@ MIN_SMOOTHED = 12
 LINE_WIDTH, LINE_LEFT, ROW_HEIGHT = 860, 130, 24  # of the time line
 MIN_BAR = 2.0
 MAX_NODE_ROWS = 16
-TICKS = 6
+MAX_TICKS = 7
+# Seconds between ticks that people can read: 1, 2 and 5, then what divides minutes and hours.
+TICK_STEPS = (
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+    14400,
+    43200,
+)
 
 
 @dataclass(frozen=True)
@@ -107,9 +130,21 @@ def draw_time_line(report: Report) -> TimeLine | None:
     span = max(end - start, 0.1)
     scale = (LINE_WIDTH - LINE_LEFT) / span
     rows = tuple(_row(at, label, group, start, scale) for at, (label, group) in enumerate(_groups(bars)))
-    steps = [span * part / (TICKS - 1) for part in range(TICKS)]
-    ticks = tuple(Tick(round(LINE_LEFT + step * scale, 1), duration(step)) for step in steps)
+    ticks = tuple(Tick(round(LINE_LEFT + at * scale, 1), _time_label(at, span)) for at in _times(span))
     return TimeLine(len(rows) * ROW_HEIGHT, rows, ticks)
+
+
+def _times(span: float) -> Iterator[float]:
+    """Seconds of the ticks of a time line of `span` seconds."""
+    step = next((step for step in TICK_STEPS if span / step < MAX_TICKS), span / (MAX_TICKS - 1))
+    yield from (step * part for part in range(int(span / step) + 1))
+
+
+def _time_label(seconds: float, span: float) -> str:
+    unit, name = next(
+        (unit, name) for unit, name in ((3600, "h"), (60, "min"), (1, "s")) if span >= 2 * unit or unit == 1
+    )
+    return f"{seconds / unit:.4g} {name}"
 
 
 def _groups(bars: Sequence[Bar]) -> Iterator[tuple[str, list[Bar]]]:

@@ -7,9 +7,11 @@ the signatures' hints. A pattern is tried only on lines whose shape holds one of
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -25,6 +27,7 @@ MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl ha
 MAX_SHAPES = 200_000  # distinct shapes remembered, about 40 MB; then the memory starts anew
 TIME_LOOK_BACK = 200  # lines before a match in which its time is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 2, 2
+SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 DIGITS = b"0123456789"
 
 
@@ -186,6 +189,7 @@ def _make_match(
     order: int,
 ) -> Match:
     signature, text = hit
+    show = partial(_show, signature.pattern if signature.kind == SECRET else None)
     around = lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
     return Match(
         signature=signature.id,
@@ -193,7 +197,7 @@ def _make_match(
         verdict=signature.verdict,
         file=name,
         line=first_line + offset,
-        text=text,
+        text=show(text),
         title=signature.title,
         why=signature.why,
         fix=signature.fix,
@@ -202,12 +206,14 @@ def _make_match(
         node=node,
         time=_time(lines, offset),
         order=order,
-        context=tuple(_show(line) for line in around if line.strip()),
+        context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
     )
 
 
-def _show(line: bytes) -> str:
-    return clean(line.decode("utf-8", "replace").rsplit("\r", 1)[-1][:MAX_LINE_CHARS])
+def _show(secret: re.Pattern[str] | None, line: str) -> str:
+    """A line as people may see it: what a secret's signature recognised is not repeated."""
+    text = clean(line.rsplit("\r", 1)[-1][:MAX_LINE_CHARS])
+    return secret.sub("[secret]", text) if secret is not None else text
 
 
 def _time(lines: Sequence[bytes], offset: int) -> float | None:

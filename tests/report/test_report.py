@@ -19,7 +19,7 @@ from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learn
 from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
 from jobspec.report import FORMATS, build_report, render_report, write_reports
-from jobspec.report.pictures import draw_curve, draw_time_line
+from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
 from jobspec.report.text import duration, number
 from jobspec.verdict import Cause, EvidenceItem
 
@@ -182,7 +182,7 @@ HOSTILE = st.text(st.characters(exclude_categories=("Cs",)), max_size=30) | st.s
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(text=HOSTILE, more=HOSTILE)
 def test_hostile_text_breaks_no_form(text: str, more: str) -> None:
     cause = Cause(
@@ -262,3 +262,14 @@ def test_numbers_are_short(value: float, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (185, "3 min 5 s"), (7620, "2 h 7 min")])
 def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("span", [0.1, 1.0, 18.0, 302.0, 7300.0, 86400.0, 1e7])
+def test_time_line_has_few_ticks_within_it(tmp_path: Path, span: float) -> None:
+    run = RunFolder(tmp_path)
+    run.phase("preflight", seconds=span)
+    run.write()
+    line = draw_time_line(build_report(*judged(run)))
+    assert line is not None and 2 <= len(line.ticks) <= 8
+    assert line.ticks[-1].at <= LINE_WIDTH
+    assert len({tick.label for tick in line.ticks}) == len(line.ticks)

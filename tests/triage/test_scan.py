@@ -52,6 +52,12 @@ def test_notes_are_never_a_cause() -> None:
     assert first_cause(matches) is None
 
 
+def test_secret_is_found_but_not_repeated() -> None:
+    (match,) = scan_lines(["+ export WANDB_API_KEY=abcdef0123", "next"])
+    assert match.signature == "note.secret"
+    assert "abcdef0123" not in str(match) and "[secret]" in match.text
+
+
 def test_harmless_exception_of_a_busy_ray_is_a_note() -> None:
     line = "(TrainController pid=7) ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready."
     assert signatures(line) == ["note.ray-get-timeout"]
