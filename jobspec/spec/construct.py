@@ -18,7 +18,7 @@ from jobspec.spec.paths import Path, Place, format_path
 from jobspec.spec.schema import ANY, Shape
 from jobspec.spec.yaml_nodes import MAPPING, PLAIN, SEQUENCE, TEXT
 
-MAX_NODES = 200_000  # ours; far above any spec, far below what an alias bomb expands to
+MAX_NODES = 100_000  # ours; far above any spec, far below what an alias bomb expands to
 
 
 Pair = tuple[Node, Node, Node | None]

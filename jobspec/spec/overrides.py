@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error
@@ -20,7 +20,7 @@ from jobspec.spec.construct import Builder
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
-from jobspec.spec.text import did_you_mean
+from jobspec.spec.validate import unknown_key_fix
 from jobspec.spec.yaml_nodes import compose
 
 _SPLIT = re.compile(r"""((?:'[^']*'|"[^"]*"|[^='"])*)=(.*)\Z""", re.S)
@@ -204,8 +204,10 @@ def _get(data: Any, path: Path) -> Any:
 
 def _unknown(argument: str, path: Path, key: str, known: list[str]) -> Finding:
     where = f"`{format_path(path)}`" if path else "a job spec"
-    fix = did_you_mean(key, known) or f"use one of {', '.join(known)}"
-    return _error(argument, "spec.unknown-key", f"{where} has no key `{key}`", fix, (*path, key))
+    what, fix = f"{where} has no key `{key}`", unknown_key_fix("job", key, known, path)
+    why = f"keys of {where}: {', '.join(known)}"
+    found = _error(argument, "spec.unknown-key", what, fix, (*path, key))
+    return replace(found, why=why)
 
 
 def _error(argument: str, rule: str, what: str, fix: str, path: Path = ()) -> Finding:

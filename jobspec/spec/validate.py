@@ -188,7 +188,7 @@ class _Explainer:
                 if path
                 else "a " + {"job": "job spec", "cluster": "site profile"}[self.kind]
             )
-            fix = _unknown_key_fix(self.kind, str(key), known, path)
+            fix = unknown_key_fix(self.kind, str(key), known, path)
             why = f"keys of {where}: {', '.join(known)}"
             yield self._finding(
                 "spec.unknown-key", f"{where} has no key `{key}`", (*path, str(key)), why, fix, key=True
@@ -266,7 +266,8 @@ def _example(key: str, shape: Shape | None) -> str:
     return f"add `{key}: {values[0]}`" if values else f"add `{key}: ...`"
 
 
-def _unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
+def unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
+    """What to do about a key that is not there: the near one, the one elsewhere, or take it out."""
     close = nearest(key, known, cutoff=0.8)
     if close:
         return f"did you mean `{close}`?"
