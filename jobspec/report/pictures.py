@@ -10,7 +10,7 @@ from jobspec.report.model import Bar, Curve, Report
 from jobspec.report.text import duration, number
 
 WIDTH, HEIGHT = 340, 150  # of one curve, in SVG units
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 22
+LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 22
 MAX_MARKS = 40  # with no more points than this each is drawn, and has a tooltip
 SMOOTH_SHARE = 12  # the trend line is a mean over a twelfth of the points
 MIN_SMOOTHED = 12
