@@ -183,12 +183,11 @@ def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Fin
     if result is Result.PASS and suspicious is not None:
         what = f"a line looks like a failure: {suspicious.text[:200]}"
         fix = "the run passed all the same; look at it once"
-        place = {"file": suspicious.file, "line": suspicious.line}
-        found.append(warning("verdict.suspicious-line", what, suspicious.title, fix, **place))
+        told = warning("verdict.suspicious-line", what, suspicious.title, fix)
+        found.append(told.at(suspicious.file, suspicious.line))
     for match in attempt.matches:
         if match.kind == SECRET:
-            place = {"file": match.file, "line": match.line}
-            found.append(warning("verdict.secret", match.title, fix=match.fix, **place))
+            found.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
     return tuple(dict.fromkeys(found))
 
 
