@@ -308,7 +308,10 @@ class Checkpoint(Base, frozen=True):
 
     dir: Annotated[
         str | None,
-        doc("Folder for checkpoints, on shared storage for more than one node.", "${cluster:runs}/ckpt/x"),
+        doc(
+            "Folder for checkpoints, on shared storage. Default: `checkpoints` in the run directory.",
+            "${cluster:runs}/ckpt/x",
+        ),
     ] = None
     every: Annotated[PositiveInt | None, doc("Save after every so many steps.", 20)] = None
     keep: Annotated[PositiveInt | None, doc("Keep only so many of the newest checkpoints.", 3)] = None
@@ -347,12 +350,13 @@ class Artifacts(Base, frozen=True):
     collect: Annotated[
         tuple[str, ...],
         doc(
-            "Globs, relative to the command's working directory or absolute, from every node.",
+            "Globs, relative to the commands' working directories or absolute, from every node.",
             ["dumped_evals/**"],
         ),
     ] = ()
     require: Annotated[
-        tuple[str, ...], doc("Globs that must each match at least one file.", ["eval.json"])
+        tuple[str, ...],
+        doc("Globs below `artifacts/`, or absolute, that must each match a file.", ["eval.json"]),
     ] = ()
     max_size: Annotated[
         Size,

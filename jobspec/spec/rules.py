@@ -12,7 +12,7 @@ from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.model import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
-from jobspec.spec.text import did_you_mean, one_of
+from jobspec.spec.text import did_you_mean, nearest, one_of
 
 # Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
 # Source: huggingface_hub `utils/_validators.py`, `validate_repo_id`.
@@ -124,41 +124,30 @@ def _repo_id(text: str, path: Path) -> Iterator[Broken]:
 def command(spec: JobSpec) -> Iterator[Broken]:
     given = spec.train.command
     at: Path = ("train", "command")
+    if given is not None and not given:
+        yield Broken(
+            "spec.command", at, "`train.command` is empty", fix="name a program: `[python3, train.py]`"
+        )
+    elif given and not given[0].strip():
+        yield Broken("spec.command", at, "the command's first item is empty", fix="name a program")
+    elif given and spec.train.shell and len(given) != 1:
+        what, why = f"`command` has {len(given)} items", "`shell: true` runs one bash text"
+        yield Broken("spec.command", at, what, why, "join them into one text, or remove `shell`")
+    elif given is None and spec.framework == "command":
+        what = "framework `command` has no `train.command`"
+        yield Broken("spec.command", at, what, fix="add `command: [python3, train.py]`")
+
+
+def command_of_another_framework(spec: JobSpec) -> Iterator[Broken]:
     if spec.framework == "command":
-        if not given:
-            yield Broken(
-                "spec.command",
-                at,
-                "framework `command` has no `train.command`",
-                fix="add `command: [python3, train.py]`",
-            )
-        elif not given[0].strip():
-            yield Broken("spec.command", at, "the command's first item is empty", fix="name a program")
-        if given and spec.train.shell and len(given) != 1:
-            why = "`shell: true` runs one bash text"
-            yield Broken(
-                "spec.command",
-                at,
-                f"`command` has {len(given)} items",
-                why,
-                "join them into one text, or remove `shell`",
-            )
-    elif given is not None:
-        why = f"framework `{spec.framework}` makes its own command"
-        yield Broken(
-            "spec.command",
-            at,
-            "`train.command` is for framework `command` alone",
-            why,
-            "remove it, or set `framework: command`",
-        )
-    elif spec.train.shell:
-        yield Broken(
-            "spec.command",
-            ("train", "shell"),
-            "`train.shell` is for framework `command` alone",
-            fix="remove it",
-        )
+        return
+    for key in ("command", "shell"):
+        if getattr(spec.train, key):
+            what = f"`train.{key}` is for framework `command` alone"
+            why = f"framework `{spec.framework}` makes its own command"
+            near = nearest(spec.framework, ["command"])
+            fix = "did you mean `framework: command`?" if near else "remove it, or set `framework: command`"
+            yield Broken("spec.command", ("train", key), what, why, fix)
 
 
 def helpers(spec: JobSpec) -> Iterator[Broken]:
@@ -322,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     repo_folders,
     model_source,
     command,
+    command_of_another_framework,
     helpers,
     secrets,
     override_secrets,
