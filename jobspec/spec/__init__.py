@@ -1,0 +1,1 @@
+"""Job specs and site profiles: the typed models, their schemas, and how YAML text becomes them."""

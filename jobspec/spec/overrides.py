@@ -88,6 +88,7 @@ def put(data: Any, setting: Setting) -> Any:
 
 def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list[Finding]]:
     """One `KEY=VALUE` against the spec it is for. Raises: JobspecError that names the argument."""
+    _check_text(argument)
     match = _SPLIT.match(argument)
     if match is None or not match.group(1).strip():
         raise JobspecError(_error(argument, "spec.set", "KEY=VALUE is wanted", SHAPE_OF_SETTING))
@@ -163,7 +164,7 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
     if text == "" or (text in scalars.NULLS and (shape.types or not nullable)):
         return UNSET, []
     if shape.is_text and not (text[0] == text[-1] and text[0] in "'\"" and len(text) > 1):
-        return source, _nul(source, argument, path)
+        return source, []
     name = f"--set {masked(argument)}"
     try:
         node = compose(source, name)
@@ -183,12 +184,16 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
     return value, []
 
 
-def _nul(text: str, argument: str, path: Path) -> list[Finding]:
-    if "\0" not in text:
-        return []
-    raise JobspecError(
-        _error(argument, "spec.characters", "the text holds a NUL character", "remove it", path)
-    )
+def _check_text(argument: str) -> None:
+    """Refuse NUL, and bytes that Python could not decode and carries as lone surrogates."""
+    shown = argument.encode("utf-8", "backslashreplace").decode()
+    if shown != argument:
+        what = "the argument is not UTF-8"
+        raise JobspecError(_error(shown, "spec.characters", what, "set the terminal to UTF-8"))
+    if "\0" in argument:
+        raise JobspecError(
+            _error(argument, "spec.characters", "the argument holds a NUL character", "remove it")
+        )
 
 
 def _without_place(found: Finding) -> Finding:

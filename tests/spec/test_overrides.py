@@ -126,7 +126,8 @@ BAD: list[tuple[str, str, str]] = [
     ("repos[0]=null", "spec.set", "list item"),
     ("resources.time=soon", "spec.format", "24:00:00"),
     ("container.workdir=a\0b", "spec.characters", "NUL"),
-    ("train.overrides.x='a\0b'", "spec.set", "U+0000"),
+    ("train.overrides.'a\0b'=1", "spec.characters", "NUL"),
+    ("train.overrides.x='a\x07b'", "spec.set", "U+0007"),
 ]
 
 
@@ -137,6 +138,13 @@ def test_bad_set_names_its_argument(argument: str, rule: str, words: str) -> Non
     (found,) = caught.value.findings
     assert (found.rule, found.file, found.line) == (rule, f"--set {argument}", 0)
     assert words in found.text()
+
+
+def test_bytes_that_are_no_text_are_refused_in_printable_form() -> None:
+    with pytest.raises(JobspecError) as caught:
+        parse_spec(SPEC, sets=["container.workdir=/caf\udce9"], env={})
+    (found,) = caught.value.findings
+    assert (found.rule, found.text().encode().count(b"udce9")) == ("spec.characters", 1)
 
 
 def test_bad_sets_are_all_named_with_the_errors_of_the_file() -> None:
