@@ -134,17 +134,24 @@ def checkout(url: str, ref: str, folder: Path, patch: Path | None = None) -> Git
     ]
     if patch is not None:
         steps.append(("-C", str(scratch), "apply", "--binary", "--whitespace=nowarn", "--", str(patch)))
-    for step in steps:
-        done = _run(("git", *step), timeout_s=CLONE_TIMEOUT_S)
-        if done.returncode != 0:
-            raise fail(
-                "repo.checkout",
-                f"`git {' '.join(step[:3])}` failed for {strip_credentials(url)}",
-                why=done.stderr.decode(errors="replace").strip()[-400:],
-                fix="check the URL, the ref and your access, or give the checkout's `path`",
-            )
-    scratch.rename(folder)
+    try:
+        for step in steps:
+            _clone_step(step, url)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return git_state(folder)
+
+
+def _clone_step(step: Sequence[str], url: str) -> None:
+    done = _run(("git", *step), timeout_s=CLONE_TIMEOUT_S)
+    if done.returncode != 0:
+        raise fail(
+            "repo.checkout",
+            f"`git {' '.join(step[:3])}` failed for {strip_credentials(url)}",
+            why=done.stderr.decode(errors="replace").strip()[-400:],
+            fix="check the URL, the ref and your access, or give the checkout's `path`",
+        )
 
 
 def strip_credentials(url: str) -> str:

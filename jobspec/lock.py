@@ -65,7 +65,8 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
             _repo(item, repo.plan) for item, repo in zip(data["repos"], resolved.repos, strict=True)
         ]
     _pin_stage(data, plan)
-    data = escape_data({key: value for key, value in data.items() if value not in ({}, [])})
+    kept = {key: value for key, value in data.items() if value not in ({}, [])}
+    data = {key: value if key == "user" else escape_data(value) for key, value in kept.items()}
     data["lock"] = escape_data(_facts(resolved, plan, patches))
     return data
 

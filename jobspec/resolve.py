@@ -142,12 +142,14 @@ def resolve(
     `level` overrides `coverage.level`; rules named in `allow` become warnings; `fetch` clones
     repositories that are named by URL alone. Raises: JobspecError when git cannot be asked.
     """
+    from jobspec.spec.load import interpolate_cluster
+
     environ = os.environ if env is None else env
-    lookups, fresh = lookups or Lookups(), lookups is not None
+    lookups = lookups or Lookups()
     profile = lookups.profile(cluster.profile, environ)
     cluster = replace(cluster, profile=profile)
     try:
-        loaded = _interpolated(loaded, profile, fresh)
+        loaded = interpolate_cluster(loaded, profile)
     except JobspecError as problem:
         return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
     base = loaded.path.parent.absolute()
@@ -163,21 +165,6 @@ def resolve(
     return Resolved(
         found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen
     )
-
-
-def _interpolated(loaded: LoadedSpec, profile: ClusterProfile, fresh: bool) -> LoadedSpec:
-    """The spec with `${cluster:}` filled in; one that is filled in already is returned as it is.
-
-    A literal `${` of a filled-in text must not be taken for a reference: only what expands anew from
-    the spec's raw text to the same data is still to be filled in. `fresh` says that it is.
-    """
-    from jobspec.spec.load import interpolate_cluster, with_values
-
-    if not fresh:
-        again = with_values(loaded, {}).data
-        if any(value != again.get(key) for key, value in loaded.data.items() if key != "sweep"):
-            return loaded
-    return interpolate_cluster(loaded, profile)
 
 
 def absolute_profile(profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:

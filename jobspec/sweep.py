@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import Plan
 from jobspec.resolve import Lookups, Resolved, resolve
@@ -87,12 +89,15 @@ def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding]]:
         raise fail(
             "sweep.none", "the spec has no `sweep`", fix="add `sweep: {grid: {train.seed: [1, 2]}}`"
         )
+    # Points are made anew from the raw values: those of an interpolated spec would be filled in twice.
+    start = replace(loaded, interpolated=False)
+    raw = msgspec.convert(loaded.raw["sweep"], type(sweep))
     points: list[Point] = []
     findings: list[Finding] = []
-    for sets in values(sweep):
+    for sets in values(raw):
         try:
             points.append(
-                Point(len(points), sets, with_values(loaded, sets, f"sweep point {label(sets)}"))
+                Point(len(points), sets, with_values(start, sets, f"sweep point {label(sets)}"))
             )
         except JobspecError as problem:
             findings += _left_out(problem.findings, sets, sweep)
@@ -137,7 +142,8 @@ def check_sweep(
         points.append(replace(point, index=len(points)))
         resolved.append(found)
         findings += found.findings
-    findings += _over_all(points, resolved, cluster)
+    if points or not any(finding.is_error for finding in findings):
+        findings += _over_all(points, resolved, cluster)
     return tuple(points), tuple(resolved), _shown(findings)
 
 

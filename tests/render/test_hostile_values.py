@@ -27,7 +27,7 @@ HOSTILE = st.sampled_from(
         f"$(touch {CANARY})", f"`touch {CANARY}`", f"; touch {CANARY};", f"\ntouch {CANARY}\n",
         f"' ; touch {CANARY} ; '", f'" ; touch {CANARY} ; "', f"a && touch {CANARY}", f"| touch {CANARY}",
         f"$HOME ${{PATH}} $0 <(touch {CANARY})", '{"a": [1, "two", null], "b": {"c": "d"}}', "EOF\nEOF",
-        "--flag", "-rf", "--", "-", "", " ", "\t", "a  b", "trailing\n", "ä ü 日本 🙂", "\\", "\\\\n", "a\\'b",
+        "--flag", "-rf", "--", "-", "", " ", "\t", "a  b", "end\n", "ä ü 日 🙂", "\\", "\\\\n", "a\\'b",
         "*", "?[a-z]", "~root", "!history", "#hash", "a=b", "%j", "{a,b}", "\x01\x1b[31m", "\u2028",
     ]
 )  # fmt: skip

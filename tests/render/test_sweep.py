@@ -1,0 +1,178 @@
+"""Sweeps: which points there are, what is wrong with them, and their common run directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import RUN_ID, SLURM, Stage, resolve_text
+
+from jobspec.cluster import parse_cluster
+from jobspec.finding import JobspecError
+from jobspec.plan import from_json
+from jobspec.spec.load import LoadedSpec, parse_spec
+from jobspec.sweep import SweepOutcome, check_sweep, expand, render_sweep
+
+BASE = """\
+version: 1
+name: x
+framework: command
+resources: {nodes: 2, time: "01:00:00"}
+train: {command: [echo], seed: 1}
+container: {env: {A: "0"}}
+"""
+
+
+def loaded(sweep: str) -> LoadedSpec:
+    return parse_spec(BASE + f"sweep: {sweep}\n", "/specs/spec.yaml", env={})
+
+
+def sets(sweep: str) -> list[dict[str, object]]:
+    return [dict(point.sets) for point in expand(loaded(sweep))]
+
+
+def test_a_grid_is_every_combination_with_the_last_key_fastest() -> None:
+    found = sets('{grid: {train.seed: [1, 2], container.env.A: ["a", "b"]}}')
+    assert [(one["train.seed"], one["container.env.A"]) for one in found] == [
+        (1, "a"),
+        (1, "b"),
+        (2, "a"),
+        (2, "b"),
+    ]
+
+
+def test_list_points_follow_the_grid_and_exclude_takes_away() -> None:
+    grid, more = "grid: {train.seed: [1, 2, 3]}", "list: [{resources.nodes: 2, train.seed: 9}]"
+    found = sets(f"{{{grid}, {more}, exclude: [{{train.seed: 2}}]}}")
+    assert found == [{"train.seed": 1}, {"train.seed": 3}, {"resources.nodes": 2, "train.seed": 9}]
+
+
+def test_points_are_numbered_without_gaps_and_hold_their_values() -> None:
+    points = expand(loaded("{grid: {train.seed: [1, 2, 3]}, exclude: [{train.seed: 1}]}"))
+    assert [(point.index, point.loaded.spec.train.seed) for point in points] == [(0, 2), (1, 3)]
+    assert all(point.loaded.spec.sweep is None for point in points)
+
+
+def test_a_sweep_without_points_is_an_error() -> None:
+    with pytest.raises(JobspecError, match="no points"):
+        expand(loaded("{grid: {train.seed: [1]}, exclude: [{train.seed: 1}]}"))
+
+
+def test_an_invalid_point_is_an_error_that_names_it() -> None:
+    with pytest.raises(JobspecError) as caught:
+        expand(loaded("{grid: {resources.nodes: [1, 0]}}"))
+    assert [finding.what for finding in caught.value.findings if "resources.nodes=0" in finding.what]
+
+
+def test_invalid_points_can_be_skipped_and_are_named() -> None:
+    points, _, findings = checked("{grid: {resources.nodes: [2, 0]}, invalid: skip}")
+    assert [point.sets for point in points] == [{"resources.nodes": 2}]
+    assert [finding.rule for finding in findings if "resources.nodes=0" in finding.what] == ["sweep.skipped"]
+
+
+def checked(sweep: str, profile: str = SLURM):  # type: ignore[no-untyped-def]
+    return check_sweep(loaded(sweep), parse_cluster(profile, Path("lab.yaml"), "--cluster-file", {}))
+
+
+def test_a_point_that_breaks_a_check_can_be_skipped() -> None:
+    points, resolved, findings = checked(
+        "{grid: {resources.nodes: [9, 2]}, invalid: skip}", SLURM + "limits: {max_nodes: 4}\n"
+    )
+    assert [(point.index, point.sets["resources.nodes"]) for point in points] == [(0, 2)]
+    assert len(resolved) == 1
+    assert [finding.rule for finding in findings if finding.rule.startswith("sweep")] == ["sweep.skipped"]
+
+
+def test_points_of_one_array_ask_for_the_same_allocation() -> None:
+    _, _, findings = checked("{grid: {resources.nodes: [1, 2]}}")
+    assert [finding.rule for finding in findings if finding.is_error] == ["sweep.resources"]
+
+
+def test_a_sweep_within_the_sites_array_limit() -> None:
+    _, _, findings = checked("{grid: {train.seed: [1, 2, 3]}}", SLURM + "limits: {max_array: 2}\n")
+    assert [finding.rule for finding in findings if finding.is_error] == ["sweep.max-array"]
+
+
+def test_many_errors_are_counted_not_listed() -> None:
+    seeds = ", ".join(map(str, range(50)))
+    _, _, findings = checked(
+        f"{{grid: {{train.seed: [{seeds}], resources.nodes: [9]}}}}", SLURM + "limits: {max_nodes: 4}\n"
+    )
+    errors = [finding for finding in findings if finding.is_error]
+    assert len(errors) == 21
+    assert errors[-1].what == "30 more errors of other points"
+
+
+def outcome(run_dir: str) -> SweepOutcome:
+    made = render_sweep(
+        loaded("{grid: {container.env.A: ['a', 'b', '$(c)']}}"),
+        parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
+        RUN_ID,
+        run_dir,
+    )
+    assert made.files, [finding.text() for finding in made.findings]
+    return made
+
+
+def test_each_point_is_a_run_directory_and_they_share_one_runtime() -> None:
+    made = outcome("/shared/runs/x/1")
+    for index in range(3):
+        names = {
+            name.removeprefix(f"points/{index}/")
+            for name in made.files
+            if name.startswith(f"points/{index}/")
+        }
+        assert names == {
+            "job.sbatch",
+            "ray.sub",
+            "driver.sh",
+            "attach.sh",
+            "plan.json",
+            "spec.yaml",
+            "spec.lock.yaml",
+        }
+    assert (
+        b" /shared/runs/x/1/runtime.pyz node --run-dir /shared/runs/x/1/points/1"
+        in made.files["points/1/ray.sub"]
+    )
+    assert b"#SBATCH --array=0-2\n" in made.files["job.sbatch"]
+    assert b"#SBATCH --output=/shared/runs/x/1/points/%a/job-%A_%a.log\n" in made.files["job.sbatch"]
+    listed = json.loads(made.files["points.json"])
+    assert [row["sets"] for row in listed["points"]] == [
+        {"container.env.A": value} for value in ("a", "b", "$(c)")
+    ]
+
+
+def test_a_points_lock_is_that_points_spec() -> None:
+    made = outcome("/shared/runs/x/1")
+    again = resolve_text(made.files["points/2/spec.lock.yaml"].decode(), SLURM)
+    assert again.plan == from_json(made.files["points/2/plan.json"].decode())
+    assert again.plan is not None and again.plan.env["A"] == "$(c)"
+
+
+def test_the_array_script_runs_its_tasks_point(stage: Stage, tmp_path: Path) -> None:
+    made = outcome(str(tmp_path))
+    for name, text in made.files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text)
+    stage.program("srun", then="exit 3")
+    done = stage.bash(tmp_path / "job.sbatch", env={"SLURM_ARRAY_TASK_ID": "2"})
+    assert done.returncode == 3, done.stderr
+    (call,) = stage.calls()
+    assert call.env[b"A"] == b"$(c)"
+    assert call.env[b"JOBSPEC_RUN_DIR"] == f"{tmp_path}/points/2".encode()
+
+
+def test_points_of_an_interpolated_spec_fill_in_the_profile_again(tmp_path: Path) -> None:
+    """`jobspec submit` resolves the spec first and then expands what it resolved."""
+    text = (
+        BASE
+        + 'checkpoint: {dir: "${cluster:runs}/c"}\nsweep: {grid: {container.env.A: ["${cluster:hf_home}", "$${x}"]}}\n'
+    )
+    resolved = resolve_text(text, SLURM)
+    made = render_sweep(resolved.loaded, resolved.cluster, RUN_ID, str(tmp_path))
+    assert made.files, [finding.text() for finding in made.findings]
+    plans = [from_json(made.files[f"points/{index}/plan.json"].decode()) for index in (0, 1)]
+    assert [plan.env["A"] for plan in plans] == ["/shared/hf", "${x}"]
+    assert {plan.checkpoint_dir for plan in plans} == {"/shared/runs/c"}

@@ -1,0 +1,355 @@
+"""Git states, patches and digests, on real repositories."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobspec import git
+from jobspec.cluster import load_cluster
+from jobspec.finding import JobspecError
+from jobspec.git import checkout, git_state, resolve_ref, strip_credentials
+from jobspec.lock import lock_text
+from jobspec.provenance import changed_since, file_digest, hub_commit, image_digest
+from jobspec.resolve import Resolved, resolve
+from jobspec.spec.load import parse_spec
+
+
+def run(folder: Path, *args: str) -> str:
+    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
+    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    folder = tmp_path / "repo"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "__init__.py").write_text("VALUE = 1\n")
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    (folder / ".gitignore").write_text("ignored/\n")
+    run(folder, "init", "-q", "-b", "main")
+    run(folder, "add", ".")
+    run(folder, "commit", "-qm", "first")
+    return folder
+
+
+def rebuilt(repo: Path, state: git.GitState, tmp_path: Path) -> dict[str, bytes]:
+    """The files of a fresh clone at the state's commit with its patch applied."""
+    copy = tmp_path / "copy"
+    run(tmp_path, "clone", "-q", str(repo), str(copy))
+    run(copy, "checkout", "-q", state.commit)
+    if state.diff:
+        patch = tmp_path / "x.diff"
+        patch.write_bytes(state.diff)
+        run(copy, "apply", "--binary", "--whitespace=nowarn", str(patch))
+    return contents(copy)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_clean_checkout_has_a_commit_and_no_patch(repo: Path) -> None:
+    state = git_state(repo)
+    assert state.commit == run(repo, "rev-parse", "HEAD")
+    assert (state.branch, state.dirty, state.diff, state.diff_sha256) == ("main", False, b"", "")
+
+
+def test_commit_and_patch_bring_back_every_change(repo: Path, tmp_path: Path) -> None:
+    (repo / "pkg" / "__init__.py").write_text("VALUE = 2")  # no final newline
+    (repo / "data.bin").write_bytes(bytes(reversed(range(256))))
+    (repo / "new file ä.py").write_text("x = 'é'\r\n")
+    (repo / "staged.py").write_text("staged\n")
+    run(repo, "add", "staged.py")
+    (repo / "deep" / "er").mkdir(parents=True)
+    (repo / "deep" / "er" / "new.bin").write_bytes(b"\0\1\2" * 100)
+    (repo / "empty").touch()
+    state = git_state(repo)
+    assert (state.dirty, state.left_out) == (True, ())
+    assert rebuilt(repo, state, tmp_path) == contents(repo)
+
+
+def test_deleted_and_renamed_files_and_modes_are_in_the_patch(repo: Path, tmp_path: Path) -> None:
+    run(repo, "mv", "data.bin", "moved.bin")
+    (repo / "pkg" / "__init__.py").chmod(0o755)
+    (repo / "script.sh").write_text("#!/bin/bash\n")
+    (repo / "script.sh").chmod(0o755)
+    (repo / "link").symlink_to("pkg")
+    assert rebuilt(repo, git_state(repo), tmp_path) == contents(repo)
+    assert os.access(tmp_path / "copy" / "script.sh", os.X_OK)
+    assert (tmp_path / "copy" / "link").is_symlink()
+
+
+def test_looking_changes_nothing_in_the_checkout(repo: Path) -> None:
+    (repo / "new.py").write_text("x\n")
+    index = (repo / ".git" / "index").read_bytes()
+    before = run(repo, "status", "--porcelain")
+    git_state(repo)
+    assert (repo / ".git" / "index").read_bytes() == index
+    assert run(repo, "status", "--porcelain") == before
+
+
+PRIVATE = [
+    ".env",
+    ".env.local",
+    "deploy.pem",
+    "id_ed25519",
+    "secrets.yaml",
+    "sub/.netrc",
+    ".aws/config",
+    "hf.token",
+]
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_private_files_never_enter_a_patch(name: str, repo: Path) -> None:
+    path = repo / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("s3cret")
+    (repo / "code.py").write_text("code\n")
+    state = git_state(repo)
+    assert state.left_out == (name,)
+    assert b"s3cret" not in state.diff
+    assert b"+code" in state.diff
+
+
+def test_a_tracked_private_file_stays_out_as_well(repo: Path) -> None:
+    (repo / ".env").write_text("A=1\n")
+    run(repo, "add", "-f", ".env")
+    run(repo, "commit", "-qm", "env")
+    (repo / ".env").write_text("A=s3cret\n")
+    state = git_state(repo)
+    assert (state.dirty, state.diff, state.left_out) == (True, b"", (".env",))
+
+
+def test_ignored_and_large_files_stay_out(repo: Path) -> None:
+    (repo / "ignored").mkdir()
+    (repo / "ignored" / "x.py").write_text("x")
+    (repo / "weights.bin").write_bytes(b"x" * (git.MAX_UNTRACKED_FILE_BYTES + 1))
+    state = git_state(repo)
+    assert (state.diff, state.left_out) == (b"", ("weights.bin",))
+
+
+def test_a_patch_too_large_is_left_out_whole(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(git, "MAX_PATCH_BYTES", 100)
+    (repo / "pkg" / "__init__.py").write_text("y" * 500)
+    (repo / "new.py").write_text("x")
+    state = git_state(repo)
+    assert (state.diff, state.left_out) == (b"", ("new.py", "pkg/__init__.py"))
+
+
+def test_a_submodule_with_changes_is_named(repo: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    run(outer, "init", "-q")
+    run(outer, "submodule", "add", "-q", str(repo), "sub")
+    run(outer, "commit", "-qm", "sub")
+    (outer / "sub" / "pkg" / "__init__.py").write_text("changed\n")
+    state = git_state(outer)
+    assert (state.dirty, state.left_out) == (True, ("sub",))
+
+
+def test_a_nested_checkout_is_named(repo: Path) -> None:
+    run(repo, "clone", "-q", str(repo), str(repo / "inner"))
+    assert git_state(repo).left_out == ("inner/",)
+
+
+def test_a_folder_without_git_or_commit_has_no_commit(tmp_path: Path) -> None:
+    assert not git_state(tmp_path).is_checkout
+    run(tmp_path, "init", "-q")
+    assert not git_state(tmp_path).is_checkout
+
+
+def test_a_hooks_git_variables_do_not_lead_astray(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    assert git_state(repo).branch == "main"
+
+
+def test_without_git_the_error_says_so(repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JobspecError, match="`git` is not installed"):
+        git_state(repo)
+
+
+@pytest.mark.parametrize(
+    ("url", "clean"),
+    [
+        ("https://user:t0ken@github.com/a/b.git", "https://github.com/a/b.git"),
+        ("https://t0ken@github.com/a/b", "https://github.com/a/b"),
+        ("https://github.com/a/b?token=t0ken#x", "https://github.com/a/b"),
+        ("ssh://git@host:22/a/b", "ssh://git@host:22/a/b"),
+        ("ssh://ann:t0ken@host/a/b", "ssh://host/a/b"),
+        ("git@github.com:a/b.git", "git@github.com:a/b.git"),
+        ("/srv/git/a.git", "/srv/git/a.git"),
+        ("", ""),
+    ],
+)
+def test_urls_lose_their_credentials(url: str, clean: str) -> None:
+    assert strip_credentials(url) == clean
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9%._~-]{8,20}", fullmatch=True),
+    st.sampled_from(["https", "http", "ssh", "git+https"]),
+)
+def test_no_password_survives(password: str, scheme: str) -> None:
+    assert password not in strip_credentials(
+        f"{scheme}://x{password}x:{password}@host.example/a/b?k={password}"
+    )
+
+
+def test_the_state_never_shows_the_remotes_credentials(repo: Path) -> None:
+    run(repo, "remote", "add", "origin", "https://ann:t0ken@github.com/a/b.git")
+    assert "t0ken" not in repr(git_state(repo))
+
+
+def test_refs_resolve_to_commits(repo: Path) -> None:
+    run(repo, "tag", "v1")
+    commit = run(repo, "rev-parse", "HEAD")
+    assert {resolve_ref(repo, ref) for ref in ("main", "v1", "HEAD", commit[:10], commit)} == {commit}
+    assert resolve_ref(repo, "nowhere") == ""
+    assert resolve_ref(repo, "--all") == ""
+
+
+def test_checkout_clones_a_ref_once(repo: Path, tmp_path: Path) -> None:
+    commit = run(repo, "rev-parse", "HEAD")
+    state = checkout(str(repo), commit, tmp_path / "clones" / "x")
+    assert state.commit == commit
+    run(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    assert checkout(str(repo), "main", tmp_path / "clones" / "x").commit == commit
+    assert [path.name for path in (tmp_path / "clones").iterdir()] == ["x"]
+
+
+def test_a_failed_clone_says_why_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:
+    with pytest.raises(JobspecError) as caught:
+        checkout(str(repo), "nowhere", tmp_path / "clones" / "x")
+    assert "nowhere" in caught.value.findings[0].why
+    assert list((tmp_path / "clones").iterdir()) == []
+
+
+def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobspec import provenance
+
+    monkeypatch.setattr(provenance, "FULL_DIGEST_BYTES", 1000)
+    monkeypatch.setattr(provenance, "EDGE_BYTES", 100)
+    small, large = tmp_path / "a.sqsh", tmp_path / "b.sqsh"
+    small.write_bytes(b"x")
+    large.write_bytes(b"y" * 2000)
+    first = file_digest(large)
+    assert file_digest(small).startswith("sha256:")
+    assert first.startswith("edges-sha256:")
+    large.write_bytes(b"z" + b"y" * 1999)
+    assert file_digest(large) != first
+    assert file_digest(tmp_path / "none") == ""
+
+
+def test_image_digests(tmp_path: Path) -> None:
+    pinned = "sha256:" + "a" * 64
+    assert image_digest(f"nvcr.io#nvidia/x@{pinned}") == pinned
+    assert image_digest("nvcr.io#nvidia/x:1") == ""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "os-release").write_text("ID=debian\n")
+    assert image_digest(str(tmp_path)).startswith("folder-sha256:")
+
+
+def test_hub_commits(tmp_path: Path) -> None:
+    (tmp_path / "refs").mkdir()
+    (tmp_path / "refs" / "main").write_text("b" * 40)
+    assert hub_commit(tmp_path, "") == hub_commit(tmp_path, "main") == "b" * 40
+    assert hub_commit(tmp_path, "c" * 40) == "c" * 40
+    assert hub_commit(tmp_path, "../../etc/passwd") == hub_commit(tmp_path, "other") == ""
+
+
+# what has changed since a lock
+
+Make = Callable[[], Resolved]
+
+
+@pytest.fixture
+def locked(repo: Path, tmp_path: Path) -> tuple[Make, dict[str, object]]:
+    """How to resolve the lock of a run that used `repo` and a model, and the lock's own facts."""
+    snapshot = tmp_path / "hf" / "hub" / "models--org--m" / "snapshots" / ("d" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot.parent.parent / "refs").mkdir()
+    (snapshot.parent.parent / "refs" / "main").write_text("d" * 40)
+    (repo / "pkg" / "new.py").write_text("dirty\n")
+    text = (
+        "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+        f"repos: [{{name: r, path: {repo}}}]\nhf_cache: {{home: {tmp_path}/hf}}\nmodel: {{id: org/m}}\n"
+    )
+
+    def make(spec: str) -> Resolved:
+        return resolve(
+            parse_spec(spec, str(tmp_path / "s.yaml"), env={}),
+            load_cluster(None, None, {"HOME": "/h"}),
+            env={},
+        )
+
+    lock = lock_text(make(text))
+    facts = parse_spec(lock, "lock", env={}).spec.lock
+    assert isinstance(facts, dict)
+    return lambda: make(lock), facts
+
+
+def rules(locked: tuple[Make, dict[str, object]], **changed: object) -> list[str]:
+    make, facts = locked
+    return [finding.rule for finding in changed_since({**facts, **changed}, make())]
+
+
+def test_nothing_has_changed_right_after(locked: tuple[Make, dict[str, object]]) -> None:
+    assert rules(locked) == []
+
+
+def test_a_lock_pins_commit_patch_and_revision(locked: tuple[Make, dict[str, object]], repo: Path) -> None:
+    resolved = locked[0]()
+    assert resolved.spec.repos[0].ref == run(repo, "rev-parse", "HEAD")
+    assert resolved.spec.model is not None and resolved.spec.model.revision == "d" * 40
+    assert resolved.plan is not None and not [f for f in resolved.findings if f.rule == "model.unpinned"]
+    assert lock_text(resolved) == lock_text(locked[0]())
+
+
+def test_other_uncommitted_changes_are_noticed(locked: tuple[Make, dict[str, object]], repo: Path) -> None:
+    (repo / "pkg" / "new.py").write_text("other\n")
+    assert rules(locked) == ["reproduce.patch"]
+
+
+def test_another_commit_is_noticed(locked: tuple[Make, dict[str, object]], repo: Path) -> None:
+    run(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    assert rules(locked) == ["reproduce.repo"]
+    assert "repo.ref-mismatch" in [finding.rule for finding in locked[0]().findings]
+
+
+def test_a_missing_revision_another_jobspec_and_profile_are_noticed(
+    locked: tuple[Make, dict[str, object]], tmp_path: Path
+) -> None:
+    (tmp_path / "hf" / "hub" / "models--org--m" / "snapshots" / ("d" * 40)).rmdir()
+    assert rules(locked, jobspec="0.0.1", cluster_sha256="x") == [
+        "reproduce.jobspec",
+        "reproduce.cluster",
+        "reproduce.model",
+    ]
+
+
+def test_another_image_is_noticed(locked: tuple[Make, dict[str, object]], tmp_path: Path) -> None:
+    make, facts = locked
+    image = tmp_path / "a.sqsh"
+    image.write_bytes(b"1")
+    now = make()
+    assert now.plan is not None
+    plan = replace(now.plan, container=replace(now.plan.container, runtime="pyxis", image=str(image)))
+    assert changed_since({**facts, "image": file_digest(image)}, replace(now, plan=plan)) == ()
+    image.write_bytes(b"22")
+    (finding,) = changed_since({**facts, "image": "sha256:old"}, replace(now, plan=plan))
+    assert (finding.rule, finding.is_error) == ("reproduce.image", True)
