@@ -29,6 +29,7 @@ class Rendered:
     run: RunPaths
     resolved: Resolved
     findings: tuple[Finding, ...]
+    names: tuple[str, ...] = ()  # its files, relative
 
 
 def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
@@ -107,7 +108,7 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
     findings = (*findings, *render.check_scripts(_sample(files)))
     stop_on_errors(findings)
     render.write_run(files, str(here))
-    return Rendered(RunPaths(here), resolved, findings)
+    return Rendered(RunPaths(here), resolved, findings, tuple(sorted({*files, "runtime.pyz"})))
 
 
 def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, ...]:

@@ -29,23 +29,18 @@ def run(args: argparse.Namespace) -> int:
             fix="name a new folder, or remove this one",
         )
     rendered = pipeline.render_run(pipeline.must_resolve(args), args, folder)
-    names = sorted(
-        path.relative_to(rendered.run.root).as_posix()
-        for path in rendered.run.root.rglob("*")
-        if path.is_file()
-    )
     if args.json:
         output.print_json(
             {
                 "run_id": rendered.run.run_id,
                 "run_dir": str(rendered.run.root),
-                "files": names,
+                "files": list(rendered.names),
                 "findings": [item.to_json() for item in rendered.findings],
             }
         )
         return 0
     output.print_findings(rendered.findings)
-    top = [name for name in names if not name.startswith("points/")]
+    top = [name for name in rendered.names if not name.startswith("points/")]
     points = len(rendered.run.points())
     print(f"{rendered.run.root}")
     print("  " + "  ".join(top) + (f"  points/0…{points - 1}" if points else ""))
