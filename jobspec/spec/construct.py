@@ -6,7 +6,7 @@ and `time: 4:00:00` is a time. Every trap on the way is a Finding; building goes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -252,7 +252,14 @@ class Builder:
         )  # fmt: skip
 
     def _add(
-        self, make: Any, rule: str, what: str, node: Node, path: Path, why: str = "", fix: str = ""
+        self,
+        make: Callable[..., Finding],
+        rule: str,
+        what: str,
+        node: Node,
+        path: Path,
+        why: str = "",
+        fix: str = "",
     ) -> None:
         line, column = _place(node)
         where = {"path": format_path(path), "file": self.file, "line": line, "column": column}

@@ -18,6 +18,7 @@ from jobspec.spec.paths import Locate, Path, find_path, format_path, lookup, par
 from jobspec.spec.schema import ANY, Shape
 from jobspec.spec.text import did_you_mean, one_of, shown
 
+MAX_EXPANDED = 4 * 1024 * 1024  # ours: what references may add to a spec, in characters
 KINDS = ("env", "spec", "cluster")
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -81,6 +82,7 @@ class Expander:
     env_paths: dict[Path, str] = field(default_factory=dict)
     _done: dict[Path, Any] = field(default_factory=dict)
     _open: list[Path] = field(default_factory=list)
+    _size: int = 0
 
     def run(self) -> Any:
         """The document with its references expanded; `findings` names those that cannot be."""
@@ -182,7 +184,14 @@ class Expander:
                 f"`${{spec:{name}}}` refers to itself: {ring}",
                 fix="write one of the values out",
             )
-        return map_texts(lookup(self.data, found), lambda text, below: self._text(text, (*found, *below)))
+        value = map_texts(lookup(self.data, found), lambda text, below: self._text(text, (*found, *below)))
+        self._size += _size(value)
+        if self._size > MAX_EXPANDED:
+            what = f"`${{spec:...}}` references expand to more than {MAX_EXPANDED >> 20} Mi characters"
+            raise BadReferenceError(
+                "spec.reference", what, "references to references multiply", "write it out"
+            )
+        return value
 
     def _default(self, path: Path, name: str) -> Any:
         shape: Shape | None = self.shape
@@ -217,6 +226,16 @@ def check_form(match: re.Match[str]) -> tuple[str, str]:
         fix = " ".join(part for part in (close, literal) if part)
         raise BadReferenceError("spec.reference", f"`{match.group(0)}` is none of {forms}", fix=fix)
     return kind, name
+
+
+def _size(value: Any) -> int:
+    """Characters and values in plain data; stops counting when it is too much anyway."""
+    total, rest = 0, [value]
+    while rest and total <= MAX_EXPANDED:
+        item = rest.pop()
+        total += 1 + (len(item) if isinstance(item, str) else 0)
+        rest += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+    return total
 
 
 def _is_unicode(text: str) -> bool:

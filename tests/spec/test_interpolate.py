@@ -153,6 +153,16 @@ def test_a_cycle_of_two_ends() -> None:
     assert {f.rule for f in caught.value.findings} == {"spec.cycle"}
 
 
+@pytest.mark.parametrize("pattern", ["'{0}{0}{0}{0}'", "['{0}', '{0}', '{0}', '{0}']"])
+def test_references_that_multiply_are_bounded(pattern: str) -> None:
+    rows = ["    a0: " + "x" * 100]
+    rows += [f"    a{i}: " + pattern.format(f"${{spec:train.overrides.a{i - 1}}}") for i in range(1, 30)]
+    with pytest.raises(JobspecError) as caught:
+        load("train:\n  overrides:\n" + "\n".join(rows))
+    assert {found.rule for found in caught.value.findings} == {"spec.reference"}
+    assert "multiply" in caught.value.findings[0].why
+
+
 def test_value_of_a_variable_must_be_text() -> None:
     with pytest.raises(JobspecError) as caught:
         parse_spec(HEAD + "container: {workdir: '${env:A}'}", env={"A": "\udcff"})
