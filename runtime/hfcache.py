@@ -78,7 +78,7 @@ def new_hash(algorithm: str, size: int) -> Any:
     return hashlib.sha256()
 
 
-def hash_file(path: str, algorithm: str = SHA256, chunk_bytes: int = 8 << 20) -> str:
+def hash_file(path: str, algorithm: str = SHA256, chunk_bytes: int = 256 << 10) -> str:
     """The hex digest of a file's bytes. Raises: OSError."""
     with open(path, "rb", buffering=0) as stream:
         state = new_hash(algorithm, os.fstat(stream.fileno()).st_size)

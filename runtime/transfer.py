@@ -17,7 +17,8 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.runtime.hfcache import FileEntry, corrupt, new_hash
 
-CHUNK_BYTES = 4 << 20
+# A ring of these stays in a core's L2 cache: with 4 MiB the copy took five times the system time.
+CHUNK_BYTES = 256 << 10
 # Files from this size are flushed one by one; smaller ones together, by the caller, before publishing.
 SYNC_BYTES = 4 << 20
 # From this size a second thread hashes while the first copies: sha256 alone takes as long as the copy.

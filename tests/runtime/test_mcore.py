@@ -316,7 +316,7 @@ def test_target_that_cannot_be_written(tmp_path: Path, checkout: Path) -> None:
     ("text", "expected"),
     [
         (
-            "In file included from a.cpp:1:\na.h:3:5: warning: x\na.h:9:1: error: expected ';'\nb.h: error: y",
+            "In file included from a.cpp:1:\na.h:3:5: warning: x\na.h:9:1: error: expected ';'\nb: error: y",
             "a.h:9:1: error: expected ';'",
         ),
         (
