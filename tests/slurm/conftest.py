@@ -33,9 +33,10 @@ def cluster() -> Iterator[harness.Cluster]:
     """Four nodes and a login node, up for the whole session."""
     if reason := missing():
         skip_or_fail(reason)
-    found = harness.Cluster("test", Options())
+    name = os.environ.get("JOBSPEC_TEST_LAB", "test")  # two sessions of one checkout need two names
+    found = harness.Cluster(name, Options())
     found.stop()  # what a killed session left behind
-    found = harness.Cluster("test", Options())
+    found = harness.Cluster(name, Options())
     found.start()
     try:
         yield found
