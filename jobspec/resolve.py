@@ -20,7 +20,7 @@ import msgspec
 
 from jobspec.checks import check, check_secrets
 from jobspec.containers import mounts_for
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
 from jobspec.plan import (
@@ -38,7 +38,6 @@ from jobspec.plan import (
 )
 from jobspec.sources import RepoSource, hidden_from_bundle, missing_sources, read_repos, stage_plans
 from jobspec.spec.paths import Origin, OriginKind
-from jobspec.spec.text import did_you_mean, one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
@@ -350,21 +349,14 @@ def _image(work: _Work, image: str) -> str:
 
 
 def _helpers(work: _Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:
+    """From a checkout or an installed package; the loader has seen that it is exactly one of them."""
     wanted = work.spec.mcore_helpers
     if wanted is None:
         return None
-    if wanted.repo is None and wanted.package is not None:
+    if wanted.package is not None:
         return HelpersPlan(package=wanted.package)
-    paths = {repo.plan.name: repo.plan.path for repo in repos}
-    if wanted.repo in paths and wanted.package is None:
-        return HelpersPlan(source=os.path.normpath(Path(paths[wanted.repo]) / wanted.subdir))
-    if wanted.repo is None or wanted.package is not None:
-        what, fix = "`mcore_helpers` needs exactly one of `repo` and `package`", "keep one of the two"
-    else:
-        what = f"`mcore_helpers.repo` is `{wanted.repo}`, which `repos` does not have"
-        fix = did_you_mean(wanted.repo, paths) or f"use {one_of(paths)}"
-    work.findings.append(error("helpers.source", what, fix=fix, path="mcore_helpers"))
-    return None
+    folder = next(repo.plan.path for repo in repos if repo.plan.name == wanted.repo)
+    return HelpersPlan(source=os.path.normpath(Path(folder) / wanted.subdir))
 
 
 def _ray(work: _Work, gpus: int) -> RayPlan:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
@@ -80,24 +78,7 @@ def image_has_the_runtimes_form(
         )
 
 
-def mounts_are_sound(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    for index, mount in enumerate(spec.container.mounts):
-        if not mount.target.startswith("/"):
-            yield error(
-                "container.mount-relative",
-                f"the mount target `{mount.target}` is no absolute path",
-                fix=f"write `/{mount.target}`",
-                path=f"container.mounts[{index}].target",
-            )
-    targets = Counter(posixpath.normpath(mount.target) for mount in plan.container.mounts)
-    for target, count in targets.items():
-        if count > 1:
-            yield error(
-                "container.mount-duplicate",
-                f"{count} mounts have the target `{target}`",
-                fix="keep one of them",
-                path="container.mounts",
-            )
+def mounts_are_made(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if plan.container.runtime == "none" and any(m.source != m.target for m in plan.container.mounts):
         yield warning(
             "container.mounts-unused",
@@ -131,11 +112,11 @@ def mounts_can_be_expressed(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
 
 
 def run_folders_are_visible(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    """Later mounts hide earlier ones, so the last one over a path decides what the container sees there."""
+    """Later mounts hide earlier ones: the spec's last one over a path decides what is seen there."""
     if plan.container.runtime == "none":
         return
     for name, path in (("runs", plan.runs), ("node_local", plan.node_local)):
-        over = [m for m in plan.container.mounts if is_below(path, m.target)]
+        over = [m for m in plan.container.mounts[: len(spec.container.mounts)] if is_below(path, m.target)]
         if over and (over[-1].source != over[-1].target or over[-1].read_only):
             yield error(
                 "container.mount-hides-run",
@@ -160,7 +141,7 @@ def workdir_is_absolute(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> I
 RULES = (
     image_is_given,
     image_has_the_runtimes_form,
-    mounts_are_sound,
+    mounts_are_made,
     mounts_can_be_expressed,
     run_folders_are_visible,
     workdir_is_absolute,

@@ -80,19 +80,4 @@ def has_commands(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator
         )
 
 
-def names_are_unique(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    for key, names in (
-        ("repos", [repo.name for repo in plan.repos]),
-        ("data", [item.env for item in plan.stage if item.kind == "dataset"]),
-        ("train", [command.name for command in plan.commands]),
-    ):
-        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-            yield error(
-                f"{key}.duplicate",
-                f"`{name}` stands for more than one of `{key}`",
-                fix="rename one",
-                path=key,
-            )
-
-
-RULES = (grace_fits_time, requeue_goes_on, checkpoint_is_shared, has_commands, names_are_unique)
+RULES = (grace_fits_time, requeue_goes_on, checkpoint_is_shared, has_commands)

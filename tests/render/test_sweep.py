@@ -166,10 +166,8 @@ def test_the_array_script_runs_its_tasks_point(stage: Stage, tmp_path: Path) -> 
 
 def test_points_of_an_interpolated_spec_fill_in_the_profile_again(tmp_path: Path) -> None:
     """`jobspec submit` resolves the spec first and then expands what it resolved."""
-    text = (
-        BASE
-        + 'checkpoint: {dir: "${cluster:runs}/c"}\nsweep: {grid: {container.env.A: ["${cluster:hf_home}", "$${x}"]}}\n'
-    )
+    grid = '{container.env.A: ["${cluster:hf_home}", "$${x}"]}'
+    text = BASE + 'checkpoint: {dir: "${cluster:runs}/c"}\n' + f"sweep: {{grid: {grid}}}\n"
     resolved = resolve_text(text, SLURM)
     made = render_sweep(resolved.loaded, resolved.cluster, RUN_ID, str(tmp_path))
     assert made.files, [finding.text() for finding in made.findings]

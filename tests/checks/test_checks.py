@@ -1,0 +1,214 @@
+"""Every rule over a plan: what breaks it, where it points, and that a sound spec breaks none."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobspec.checks
+from jobspec.checks import RULES, at_submit, check, check_secrets
+from jobspec.cluster import parse_cluster
+from jobspec.plan import Plan
+from jobspec.resolve import resolve
+from jobspec.spec.dump import dump_spec
+from jobspec.spec.load import parse_spec
+
+SPEC: dict[str, Any] = {
+    "version": 1,
+    "name": "x",
+    "framework": "command",
+    "train": {"command": ["x"]},
+    "resources": {"nodes": 2, "time": "01:00:00"},
+    "container": {"image": "nvcr.io#nvidia/x:1"},
+}
+PROFILE: dict[str, Any] = {
+    "version": 1,
+    "name": "lab",
+    "container": {"runtime": "pyxis"},
+    "paths": {"runs": "/shared/runs", "hf_home": "/shared/hf", "node_local": "/raid/ann"},
+    "node": {"cpus": 64, "gpus": 8, "memory": "900G"},
+    "limits": {"max_nodes": 4, "max_time": "24:00:00"},
+}
+LOCAL = {"scheduler": "local", "node": None, "limits": None, "container": {"runtime": "none"}}
+BARE = {"container": {"runtime": "none"}}
+MOUNT = {"source": "/a", "target": "/a"}
+COMMIT = "a" * 40
+
+
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the keys of `change`, mappings merged and None removing a key."""
+    made = copy.deepcopy(dict(base))
+    for key, value in change.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, dict) and isinstance(made.get(key), dict):
+            made[key] = merged(made[key], value)
+        else:
+            made[key] = value
+    return made
+
+
+def found(spec: Mapping[str, Any], profile: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rule and path of what the checks say; other findings of the resolution are left out."""
+    loaded = parse_spec(dump_spec(merged(SPEC, spec)), "/specs/spec.yaml", env={})
+    cluster = parse_cluster(
+        dump_spec(merged(PROFILE, profile)), Path("lab.yaml"), "--cluster-file", {"HOME": "/home/ann"}
+    )
+    resolved = resolve(loaded, cluster, env={"USER": "ann", "HOME": "/home/ann"})
+    assert resolved.plan is not None, [finding.text() for finding in resolved.findings]
+    findings = check(resolved.plan, resolved.spec, resolved.cluster.profile)
+    assert all(finding.what and finding.fix for finding in findings)
+    return [(finding.rule, finding.path) for finding in findings]
+
+
+CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("resources.local-nodes", "resources.nodes", {"container": None}, LOCAL),
+    ("resources.max-nodes", "resources.nodes", {"resources": {"nodes": 5}}, {}),
+    ("resources.max-time", "resources.time", {"resources": {"time": "2-00:00:00"}}, {}),
+    ("resources.no-time", "resources", {"resources": {"time": None}}, {}),
+    ("resources.gpus-per-node", "resources.gpus_per_node", {"resources": {"gpus_per_node": 9}}, {}),
+    ("resources.cpus-per-node", "resources.cpus_per_node", {"resources": {"cpus_per_node": 65}}, {}),
+    ("resources.memory", "resources.memory", {"resources": {"memory": "1T"}}, {}),
+    ("train.workers-gpus", "train.workers", {"train": {"workers": 18}}, {}),
+    ("train.workers-uneven", "train.workers", {"train": {"workers": 3}}, {}),
+    ("launch.grace", "resources.time", {"resources": {"time": "5"}}, {}),
+    ("launch.grace", "launch.requeue.grace", {"launch": {"requeue": {"grace": 3600}}}, {}),
+    (
+        "launch.requeue-local",
+        "launch.requeue.max_attempts",
+        {"resources": {"nodes": 1}, "container": None, "launch": {"requeue": {"max_attempts": 2}}},
+        LOCAL,
+    ),
+    (
+        "launch.requeue-no-grace",
+        "launch.requeue.grace",
+        {"launch": {"requeue": {"max_attempts": 2, "grace": 0}}, "checkpoint": {"dir": "/shared/c"}},
+        {},
+    ),
+    ("launch.requeue-anew", "checkpoint", {"launch": {"requeue": {"max_attempts": 2}}}, {}),
+    ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/raid/ann/c"}}, {}),
+    ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/tmp/c"}}, {}),
+    ("container.image-unused", "container.image", {}, BARE),
+    ("container.image-missing", "container", {"container": {"image": None}}, {}),
+    ("container.registry-form", "container.image", {"container": {"image": "nvcr.io/nvidia/x:1"}}, {}),
+    ("container.registry-form", "container.image", {"container": {"image": "localhost:5000/x"}}, {}),
+    ("container.image-form", "container.image", {"container": {"image": "-v"}}, {}),
+    (
+        "container.image-form",
+        "container.image",
+        {"container": {"image": "ubuntu"}},
+        {"container": {"runtime": "bubblewrap"}},
+    ),
+    (
+        "container.mounts-unused",
+        "container.mounts",
+        {"container": {"image": None, "mounts": [{"source": "/a", "target": "/b"}]}},
+        BARE,
+    ),
+    (
+        "container.mount-characters",
+        "container.mounts",
+        {"container": {"mounts": [{"source": "/a,b", "target": "/a"}]}},
+        {},
+    ),
+    (
+        "container.mount-writable",
+        "container.mounts",
+        {"container": {"mounts": [{**MOUNT, "read_only": True}]}},
+        {"container": {"runtime": "charliecloud"}},
+    ),
+    (
+        "container.mount-hides-run",
+        "container.mounts",
+        {"container": {"mounts": [MOUNT, {"source": "/x", "target": "/shared/runs"}]}},
+        {},
+    ),
+    ("container.workdir", "container.workdir", {"container": {"workdir": "work"}}, {}),
+    ("env.reserved", "container.env.SLURM_NTASKS", {"container": {"env": {"SLURM_NTASKS": "1"}}}, {}),
+    ("env.reserved", "container.env.RAY_ADDRESS", {"container": {"env": {"RAY_ADDRESS": "x"}}}, {}),
+    ("paths.node-local-long", "", {}, {"paths": {"node_local": "/raid/" + "x" * 60}}),
+    ("model.unpinned", "model", {"model": {"id": "org/m"}}, {}),
+    ("model.unpinned", "model.revision", {"model": {"id": "org/m", "revision": "v1"}}, {}),
+    ("data.unpinned", "data[0]", {"data": [{"name": "d", "source": "org/d"}]}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "spec", "profile"), CASES, ids=[f"{case[0]}-{n}" for n, case in enumerate(CASES)]
+)
+def test_a_broken_rule_is_found(rule: str, path: str, spec: dict[str, Any], profile: dict[str, Any]) -> None:
+    assert (rule, path) in found(spec, profile)
+
+
+def test_a_sound_spec_breaks_no_rule() -> None:
+    more = {
+        "model": {"id": "org/m", "revision": COMMIT},
+        "checkpoint": {"dir": "${cluster:runs}/c"},
+        "launch": {"requeue": {"max_attempts": 3}},
+        "container": {"mounts": [{"source": "/data", "target": "/data", "read_only": True}]},
+        "train": {"workers": 16},
+    }
+    assert found(more, {}) == []
+
+
+@pytest.mark.parametrize(
+    "image", ["ubuntu", "nvidia/cuda:12", "nvcr.io#nvidia/x", "/images/x.sqsh", "./x.sqsh"]
+)
+def test_images_that_pyxis_understands(image: str) -> None:
+    assert found({"container": {"image": image}}, {}) == []
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/x:1", "docker://ubuntu"])
+def test_other_runtimes_take_a_registrys_slash(image: str) -> None:
+    assert found({"container": {"image": image}}, {"container": {"runtime": "podman"}}) == []
+
+
+def plan_rules(plan: Plan) -> list[str]:
+    """The rules that a hand-made plan breaks: what no spec can hold any more, or the loader refuses first."""
+    spec = parse_spec(dump_spec(merged(SPEC, {"container": {"image": None}})), "/s.yaml", env={}).spec
+    profile = parse_cluster(dump_spec(merged(PROFILE, BARE)), Path("lab.yaml"), "--cluster-file", {}).profile
+    return [finding.rule for finding in check(plan, spec, profile)]
+
+
+def bare(**keys: Any) -> Plan:
+    base: dict[str, Any] = {"time_limit_s": 3600, "runs": "/r", "hold": True}
+    return Plan("x", "command", "lab", "slurm", "ray", **{**base, **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "rules"),
+    [
+        ({}, []),
+        ({"hold": False}, ["launch.no-command"]),
+        ({"env": {"X": "a\0b"}}, ["value.unpassable"]),
+        ({"env": {"X": "\udcff"}}, ["value.unpassable"]),
+        ({"env": {"X": "a\\u0000b"}}, []),
+        ({"runs": "/a\nb"}, ["paths.characters"]),
+        ({"env": {"HF_TOKEN": "x"}}, ["env.secret"]),
+        ({"env": {"X": "1"}, "secrets": ("X",)}, ["env.secret-twice"]),
+    ],
+)
+def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) -> None:
+    assert plan_rules(bare(**keys)) == rules
+
+
+def test_every_rule_has_a_case() -> None:
+    """The ids in the sources are the ids in this file: a new rule needs its case."""
+    sources = "".join(path.read_text() for path in Path(jobspec.checks.__file__).parent.glob("*.py"))
+    ids = set(re.findall(r'(?:error|warning)\(\s*"([a-z]+\.[a-z-]+)"', sources))
+    assert len(ids) > 25
+    tested = Path(__file__).read_text()
+    assert sorted(rule for rule in ids if f'"{rule}"' not in tested) == []
+    assert len({rule.__name__ for rule in RULES}) == len(RULES)
+
+
+def test_missing_secrets_are_warnings_until_submission() -> None:
+    findings = check_secrets(["A", "B"], {"A": "x", "B": ""})
+    assert [(f.rule, f.path, f.is_error) for f in findings] == [("secrets.unset", "secrets[1]", False)]
+    assert [f.is_error for f in at_submit(findings)] == [True]
+    assert [f.is_error for f in at_submit(findings, allowed=["secrets.unset"])] == [False]
