@@ -40,9 +40,7 @@ def step_prefix(
     `env_names`: variables whose values in the step win over the image's own.
     Raises: KeyError for a runtime that is not in `RUNTIMES`.
     """
-    return RUNTIMES[container.runtime](
-        container, name, tuple(dict.fromkeys((*STEP_NAMES, *env_names))), gpus
-    )
+    return RUNTIMES[container.runtime](container, name, tuple(dict.fromkeys((*STEP_NAMES, *env_names))), gpus)
 
 
 def mounts_for(plan: Plan) -> tuple[Mount, ...]:
@@ -59,11 +57,7 @@ def mounts_for(plan: Plan) -> tuple[Mount, ...]:
 
 def with_mount(container: ContainerPlan, path: str, read_only: bool = False) -> ContainerPlan:
     """The container with the host's `path` visible under the same name; unchanged where it already is."""
-    if (
-        container.runtime == "none"
-        or not path
-        or any(covers(m, path, read_only) for m in container.mounts)
-    ):
+    if container.runtime == "none" or not path or any(covers(m, path, read_only) for m in container.mounts):
         return container
     return replace(container, mounts=(*container.mounts, Mount(path, path, read_only)))
 
@@ -115,9 +109,7 @@ def _apptainer(container: ContainerPlan, name: str, env_names: Sequence[str], gp
     return StepPrefix(words=(*words, container.image))
 
 
-def _charliecloud(
-    container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int
-) -> StepPrefix:
+def _charliecloud(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
     """Source: ch-run(1) 0.31: mount targets must exist in the image; it knows no read-only mounts."""
     words = ["ch-run"]
     words += ["--home"] if container.mount_home else []

@@ -113,9 +113,7 @@ def git_state(path: str | Path) -> GitState:
 
 def resolve_ref(path: str | Path, ref: str) -> str:
     """The commit that `ref` names in the checkout at `path`, or an empty string."""
-    return _text(
-        _git(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-    )
+    return _text(_git(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"))
 
 
 def checkout(url: str, ref: str, folder: Path, patch: Path | None = None) -> GitState:
@@ -171,9 +169,7 @@ def _diff(folder: str, untracked: Sequence[str]) -> tuple[bytes, tuple[str, ...]
     `git diff` covers all; the checkout's own index stays as it is.
     """
     root = Path(_text(_git(folder, "rev-parse", "--show-toplevel")))
-    changed = _names(
-        _git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=dirty", "HEAD").stdout
-    )
+    changed = _names(_git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=dirty", "HEAD").stdout)
     dirty_modules = _names(
         _git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=untracked", "HEAD").stdout
     )
@@ -195,9 +191,7 @@ def _diff(folder: str, untracked: Sequence[str]) -> tuple[bytes, tuple[str, ...]
                 *added[start : start + NAMES_PER_CALL],
                 env=env,
             )
-        exclude = [
-            f":(exclude,top,literal){name}" for name in sorted(left_out) if not name.endswith("/")
-        ]
+        exclude = [f":(exclude,top,literal){name}" for name in sorted(left_out) if not name.endswith("/")]
         patch = _git(str(root), *DIFF, "HEAD", "--", ":/", *exclude, env=env).stdout
     if len(patch) > MAX_PATCH_BYTES:
         return b"", tuple(sorted({*changed, *untracked}))
@@ -233,9 +227,7 @@ def _is_private(name: str) -> bool:
     )
 
 
-def _git(
-    folder: str, *args: str, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
+def _git(folder: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     argv = (
         "git",
         "-C",

@@ -109,14 +109,11 @@ def _pin_stage(data: dict[str, Any], plan: Plan) -> None:
         data["model"] = _pinned(data["model"], "id", "path", staged.get(("model", "model")))
     if "data" in data:
         data["data"] = [
-            _pinned(item, "source", "source", staged.get(("dataset", item["name"])))
-            for item in data["data"]
+            _pinned(item, "source", "source", staged.get(("dataset", item["name"]))) for item in data["data"]
         ]
 
 
-def _pinned(
-    item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None
-) -> dict[str, Any]:
+def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None) -> dict[str, Any]:
     if found is None:
         return dict(item)
     if found.repo_id and item.get(by_id) == found.repo_id:

@@ -31,9 +31,7 @@ __all__ = [
     "patch_name",
 ]
 
-FULL_DIGEST_BYTES = (
-    64 * 1024**2
-)  # larger files get a digest of size, head and tail: an image has tens of GB
+FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
 EDGE_BYTES = 1024**2
 
 

@@ -51,9 +51,7 @@ def directive(value: object) -> Quoted:
     text = str(value)
     if re.search(r"[\0\n\r]", text):
         raise ValueError(f"{text!r} has a line break and cannot stand in an #SBATCH line")
-    if re.fullmatch(r"[A-Za-z0-9_./:=,%@+-]+", text) and not re.search(
-        "hetjob|packjob", text, re.IGNORECASE
-    ):
+    if re.fullmatch(r"[A-Za-z0-9_./:=,%@+-]+", text) and not re.search("hetjob|packjob", text, re.IGNORECASE):
         return Quoted(text)
     escaped = re.sub(r'([\\"])', r"\\\1", text)
     return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda found: found[0] + "\\", escaped) + '"')

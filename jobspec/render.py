@@ -86,9 +86,7 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     files = {name: text.encode("utf-8", "surrogateescape") for name, text in scripts.items()}
     files["plan.json"] = plan_json(plan)
     files["spec.yaml"] = resolved.loaded.text.encode()
-    files["spec.lock.yaml"] = lock_text(
-        resolved, posixpath.relpath(top, run_dir) if top else ""
-    ).encode()
+    files["spec.lock.yaml"] = lock_text(resolved, posixpath.relpath(top, run_dir) if top else "").encode()
     if not top:
         files.update(patches(resolved))
     return dict(sorted(files.items()))
@@ -99,9 +97,7 @@ def patches(resolved: Resolved) -> dict[str, bytes]:
     return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch}
 
 
-def _scripts(
-    plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str
-) -> dict[str, str]:
+def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan)
@@ -148,9 +144,7 @@ def plan_json(plan: Plan) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan, order="sorted"), indent=2) + b"\n"
 
 
-def render_array(
-    base: Resolved, count: int, run_id: str, run_dir: str, first: Resolved
-) -> dict[str, bytes]:
+def render_array(base: Resolved, count: int, run_id: str, run_dir: str, first: Resolved) -> dict[str, bytes]:
     """The top of a sweep's run directory: one batch script for all points, and the sweep's own spec and lock.
 
     `first` is the first point; every point asks for the same allocation.
@@ -305,13 +299,9 @@ def _shellcheck(shellcheck: str, scripts: Mapping[str, bytes]) -> Iterator[Findi
         paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
         for path, name in paths.items():
             Path(path).write_bytes(scripts[name])
-        done = _checker(
-            (shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths)
-        )
+        done = _checker((shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths))
     for path, name in paths.items():
-        said = b"\n".join(
-            line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":")
-        )
+        said = b"\n".join(line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":"))
         if said:
             yield _script_finding("render.shellcheck", name, said.replace(path.encode(), name.encode()))
 
@@ -379,9 +369,7 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         content["runtime.pyz"] = build_runtime()
     try:
         if target.exists():
-            raise fail(
-                "run.exists", f"`{target}` exists already", fix="choose another folder, or remove it"
-            )
+            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
         for name, data in content.items():
             path = scratch / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -89,12 +89,8 @@ class Lookups:
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
 
-    def stage(
-        self, spec: JobSpec, base: Path, hf_home: str
-    ) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-        return self._once(
-            (spec.model, spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home)
-        )
+    def stage(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+        return self._once((spec.model, spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home))
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """What the files named in a plan look like from here."""
@@ -161,9 +157,7 @@ def resolve(
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
     placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
-    return Resolved(
-        found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen
-    )
+    return Resolved(found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen)
 
 
 def absolute_profile(profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -226,9 +220,7 @@ def _framework(work: _Work) -> Framework | None:
     try:
         return frameworks.get(work.spec.framework)
     except JobspecError as problem:
-        work.findings += [
-            replace(finding, path=finding.path or "framework") for finding in problem.findings
-        ]
+        work.findings += [replace(finding, path=finding.path or "framework") for finding in problem.findings]
         return None
 
 
@@ -281,9 +273,7 @@ def _assemble(
         helpers=_helpers(work, repos),
         ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
         commands=chosen.commands,
-        collect=CollectPlan(
-            (*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)
-        ),
+        collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
         slurm=_slurm(work),
         expect=_expect(spec, chosen.expect, level),
         runs=str(profile.paths.runs),

@@ -126,9 +126,7 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
             fix="`jobspec submit` clones it",
             path=f"{where}.url",
         )
-    return error(
-        "repo.missing", f"`{folder}` does not exist", fix="check the path", path=f"{where}.path"
-    )
+    return error("repo.missing", f"`{folder}` does not exist", fix="check the path", path=f"{where}.path")
 
 
 def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
@@ -178,16 +176,12 @@ def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> S
     )
 
 
-def _data(
-    data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]
-) -> StagePlan | None:
+def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]) -> StagePlan | None:
     plan: StagePlan | None
     if data.source.startswith((".", "/", "~")) or (base / data.source).exists():
         plan = _by_path(data.name, "dataset", data.source, data.revision, base)
     elif HUB_ID.fullmatch(data.source):
-        plan = _hub(
-            data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings
-        )
+        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
     else:
         findings.append(
             error(
@@ -280,9 +274,7 @@ def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
         ]
     except (ValueError, AttributeError, KeyError, TypeError) as problem:
         what = f"`{config}` is no OCI configuration: {problem}"
-        return (
-            error("container.oci-config", what, fix="make the bundle again", path="container.image"),
-        )
+        return (error("container.oci-config", what, fix="make the bundle again", path="container.image"),)
     return tuple(
         error(
             "container.oci-mount",

@@ -58,9 +58,7 @@ def label(sets: Mapping[str, Any]) -> str:
 
 def values(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """What each point sets: all combinations of `grid`, the last key fastest, then `list`, less `exclude`."""
-    grid = [
-        dict(zip(sweep.grid, chosen, strict=True)) for chosen in itertools.product(*sweep.grid.values())
-    ]
+    grid = [dict(zip(sweep.grid, chosen, strict=True)) for chosen in itertools.product(*sweep.grid.values())]
     for sets in [*(grid if sweep.grid else []), *sweep.points]:
         if not any(_matches(sets, excluded) for excluded in sweep.exclude):
             yield dict(sets)
@@ -86,9 +84,7 @@ def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding]]:
 
     sweep = loaded.spec.sweep
     if sweep is None:
-        raise fail(
-            "sweep.none", "the spec has no `sweep`", fix="add `sweep: {grid: {train.seed: [1, 2]}}`"
-        )
+        raise fail("sweep.none", "the spec has no `sweep`", fix="add `sweep: {grid: {train.seed: [1, 2]}}`")
     # Points are made anew from the raw values: those of an interpolated spec would be filled in twice.
     start = replace(loaded, interpolated=False)
     raw = msgspec.convert(loaded.raw["sweep"], type(sweep))
@@ -96,9 +92,7 @@ def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding]]:
     findings: list[Finding] = []
     for sets in values(raw):
         try:
-            points.append(
-                Point(len(points), sets, with_values(start, sets, f"sweep point {label(sets)}"))
-            )
+            points.append(Point(len(points), sets, with_values(start, sets, f"sweep point {label(sets)}")))
         except JobspecError as problem:
             findings += _left_out(problem.findings, sets, sweep)
     if not points and not findings:

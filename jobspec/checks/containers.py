@@ -46,9 +46,7 @@ def image_is_given(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterat
         )
 
 
-def image_has_the_runtimes_form(
-    plan: Plan, spec: JobSpec, profile: ClusterProfile
-) -> Iterator[Finding]:
+def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     runtime, image = plan.container.runtime, plan.container.image
     if not image or runtime == "none":
         return

@@ -46,9 +46,7 @@ def requeue_goes_on(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
         yield warning(
             "launch.requeue-anew",
             "every further attempt starts training from the beginning",
-            why="`checkpoint.resume` is `never`"
-            if plan.checkpoint_dir
-            else "`checkpoint.dir` is not set",
+            why="`checkpoint.resume` is `never`" if plan.checkpoint_dir else "`checkpoint.dir` is not set",
             fix="set `checkpoint.dir` and `checkpoint.every`, and `resume: auto`",
             path="checkpoint",
         )

@@ -89,9 +89,7 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
         yield warning(
             "train.workers-uneven",
             f"{workers} workers do not spread evenly over {nodes} nodes",
-            why="some nodes would do less than others"
-            if workers > nodes
-            else "some nodes would do nothing",
+            why="some nodes would do less than others" if workers > nodes else "some nodes would do nothing",
             fix=f"use a multiple of {nodes}",
             path="train.workers",
         )

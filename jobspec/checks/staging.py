@@ -26,8 +26,7 @@ def _unpinned(item: StagePlan, revision: str | None, path: str) -> Finding:
     found = COMMIT.fullmatch(item.revision)
     return warning(
         f"{item.kind.replace('dataset', 'data')}.unpinned",
-        f"`{item.repo_id}` is not pinned to a commit"
-        + (f" (`{revision}` may move)" if revision else ""),
+        f"`{item.repo_id}` is not pinned to a commit" + (f" (`{revision}` may move)" if revision else ""),
         why="the same spec may mean other files tomorrow; the lock pins what was found",
         fix=f"set `revision: {item.revision}`" if found else "set `revision` to a commit",
         path=f"{path}.revision" if revision else path,
