@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Set
 
 from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
@@ -54,7 +54,7 @@ class RayBringUp:
 
     def _address(self, wanted: int) -> str:
         ports = self._head.record.nodes[0]["ports"]
-        port, findings = pick_head_port(wanted, int(ports[-2]))
+        port, findings = pick_head_port(wanted, int(ports[-2]), self._head.plan.scheduler == "local")
         for finding in findings:
             self._head.record.find("ray", replace(finding, node=self._head.who.name))
         return f"{self._head.ips[0]}:{port}"
@@ -70,7 +70,13 @@ class RayBringUp:
         probe = Probe(address, head.who.hosts, gpus, head.node.env, head.node.paths.logs / "ray-probe.log")
         self._probe = probe
 
+        start = time.time()
+        told: Set[str] = set()
+
         def wake() -> None:
+            for name in sorted(set(probe.alive) - told):
+                told.add(name)
+                head.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
             with head.nodes.changed:
                 head.nodes.changed.notify_all()
 

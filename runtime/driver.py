@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan
 from jobspec.runtime.procs import Child, exit_status
 from jobspec.runtime.redact import RedactingStream, Redactor
@@ -85,6 +85,7 @@ class Task:
         self.log = log
         self.rank = rank
         self.start = time.time()
+        self.problem = ""
         self._echo = echo
         self._file = log.open("ab", buffering=0)
         self._stream: RedactingStream = redactor.stream()
@@ -101,12 +102,19 @@ class Task:
                 return
 
     def _write(self, data: bytes) -> None:
+        """A full disk or a closed job log must not stop the program: its pipe is always emptied."""
         if not data:
             return
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as problem:
+            self.problem = problem.strerror or str(problem)
         if self._echo:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            try:
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+            except OSError:
+                self._echo = False  # nobody reads the job's log any more; the command's log has it
 
     def finish(self) -> Ended:
         """Wait for the end; what the program left running is ended with it."""
@@ -150,7 +158,8 @@ class CommandRun:
             thread.start()
         for thread in threads:
             thread.join()
-        return sorted(ended, key=lambda one: one.rank), ()
+        lost = tuple(_log_lost(task) for task in self._tasks if task.problem)
+        return sorted(ended, key=lambda one: one.rank), lost
 
     def _start_all(self, env: Mapping[str, str], ranks: Ranks, count: int) -> Optional[OSError]:
         for local_rank in range(count):
@@ -207,6 +216,15 @@ def _cannot_start(command: CommandPlan, problem: OSError) -> Finding:
         f"command `{command.name}` cannot start: `{name}`: {problem.strerror}",
         "neither the image nor the repositories provide it" if isinstance(problem, FileNotFoundError) else "",
         "name a program that the container has, and an existing `cwd`",
+    )
+
+
+def _log_lost(task: Task) -> Finding:
+    return warning(
+        "driver.log-lost",
+        f"`{task.log}` is not complete: {task.problem}",
+        "metrics that are read from it may be missing",
+        "free space in the run directory",
     )
 
 

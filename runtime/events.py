@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -32,6 +33,13 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def _say(text: str) -> None:
+    """One line in the job's log; a closed one is no reason to end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 class EventLog:
@@ -71,8 +79,11 @@ class EventLog:
         if finding is not None:
             row["finding"] = finding.to_json()
         line = self._redactor.text(json.dumps(row, ensure_ascii=False)) + "\n"
-        with self._lock:
-            self._file.write(line.encode("utf-8", "surrogateescape"))
+        try:
+            with self._lock:
+                self._file.write(line.encode("utf-8", "surrogateescape"))
+        except OSError as problem:  # the run goes on; what happened is in the job's log at least
+            _say(f"jobspec: events.jsonl cannot be written: {problem.strerror}: {line}")
         self._tell(phase, event, node, outcome, seconds, finding)
 
     def _tell(
@@ -91,9 +102,7 @@ class EventLog:
             text = f"jobspec: {phase} {outcome}" + ("" if seconds is None else f" ({seconds:.1f} s)")
         else:
             return
-        with self._lock:
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+        _say(text)
 
     def close(self) -> None:
         self._file.close()

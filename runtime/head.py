@@ -38,6 +38,7 @@ from jobspec.runtime.record import (
 from jobspec.runtime.worker import join_deadline_s
 
 PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
+FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -266,27 +267,29 @@ class Head:
     def replies(self, phase: str, calls: Sequence[Call], deadline_s: Optional[float]) -> Dict[int, Reply]:
         """The replies of all nodes; errors among their findings block the run. Raises: RunStoppedError."""
         start = time.time()
+        # In preflight all nodes are heard; later one fault is enough to stop the copying of a terabyte.
+        enough = _no_errors if phase == "preflight" else _has_errors
         try:
-            self.nodes.gather(calls, deadline_s)
+            self.nodes.gather(calls, deadline_s, enough=enough)
         except DeadlineError as missed:
-            self.fail(
-                phase, *(_too_late(self.who.hosts[index], phase, deadline_s) for index in missed.indices)
-            )
+            late = [_too_late(self.who.hosts[index], phase, deadline_s) for index in missed.indices]
+            self.fail(phase, *late)
+        self.nodes.settle(calls, FURTHER_FAULTS_S)
         replies = {call.index: call.reply for call in calls if call.reply is not None}
-        if len(replies) < len(calls):
-            raise RunStoppedError  # a node was lost: `_on_lost` has the cause
         errors: List[Finding] = []
         for index, reply in replies.items():
             found = self.note(phase, index, reply)
             outcome = "blocked" if found else ("cached" if reply.get("cached") else "ok")
             data = {key: reply[key] for key in ("bytes", "ready", "files", "library") if reply.get(key)}
             name = self.who.hosts[index]
-            self.record.log.emit(
-                phase, "end", node=name, outcome=outcome, seconds=time.time() - start, data=data
-            )
+            if phase != "ray" or found:  # there the reply only says that it was started
+                seconds = time.time() - start
+                self.record.log.emit(phase, "end", node=name, outcome=outcome, seconds=seconds, data=data)
             errors.extend(found)
         if errors:
             self.fail(phase, *errors)
+        if len(replies) < len(calls):
+            raise RunStoppedError  # a node was lost: `_on_lost` has the cause
         return replies
 
     def note(self, phase: str, index: int, reply: Reply) -> List[Finding]:
@@ -363,6 +366,15 @@ def _until_stopped(job: Callable[[], None]) -> None:
         job()
     except RunStoppedError:
         return  # the cause is with the head
+
+
+def _no_errors(_call: Call) -> bool:
+    return False
+
+
+def _has_errors(call: Call) -> bool:
+    findings = (call.reply or {}).get("findings", ())
+    return any(Finding.from_json(row).is_error for row in findings)
 
 
 def _failed(reply: Reply) -> bool:

@@ -173,10 +173,7 @@ class Child:
         self.wait(2.0)
 
     def signal_leader(self, number: int) -> None:
-        """Signal the process alone: `ray start --block` ends its own children in order.
-
-        A signal to the whole group makes it drain for 30 s. Source: seen with Ray 2.60.
-        """
+        """Signal the process alone: `ray start --block` ends its own children in order."""
         if self.running():
             send([self.pid], number)
 

@@ -2,7 +2,7 @@
 
 Facts about Ray 2.60 that shape this module (each was seen):
 - `ray stop` acts on every Ray of the machine and does not end `ray start --block`; SIGTERM to the
-  blocking process alone does, in 2 s. To its whole group it drains for 30 s.
+  blocking process alone does. Before that it drains for up to 30 s, which is switched off here.
 - A plain `ray.init()` writes `~/.ray/auth_token`; later clusters of the same HOME then want it, and a
   driver with an explicit address never reads it. So the mode and the token are always in the
   environment, in head, workers and driver alike.
@@ -153,12 +153,15 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
 
 
 def start_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
-    """`env` for `ray start`: a worker's looks for the head's node as long as the plan lets it.
+    """`env` for `ray start`: patient at the start, quick at the end. Pure.
 
-    Ray's own limit, 20 tries 2 s apart, is too short for a head on a loaded node. Source: ray 2.60, ray_constants.
+    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
+    the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
+    use: here the run is over. Source: ray 2.60, _private/ray_constants.py.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
-    return {**env, "RAY_NUM_REDIS_GET_RETRIES": str(max(20, int(seconds / 2) + 1))}
+    tries = str(max(20, int(seconds / 2) + 1))
+    return {**env, "RAY_NUM_REDIS_GET_RETRIES": tries, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 
 
 class RayNode:
@@ -192,10 +195,15 @@ class RayNode:
         shutil.rmtree(self._temp_dir, ignore_errors=True)
 
 
-def pick_head_port(wanted: int, spare: int) -> Tuple[int, Tuple[Finding, ...]]:
-    """The GCS port: the planned one, or `spare` with a warning when something listens there."""
+def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:
+    """The GCS port: the planned one, or `spare` when something listens there.
+
+    That is worth a warning on a node of a cluster, not on a workstation, where runs go on side by side.
+    """
     if port_free(wanted):
         return wanted, ()
+    if local:
+        return spare, ()
     finding = warning(
         "ray.port-taken",
         f"port {wanted} is in use on the head node; Ray uses {spare} instead",

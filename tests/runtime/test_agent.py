@@ -100,7 +100,10 @@ def test_environment_of_commands(tmp_path: Path) -> None:
 
 def test_secret_is_in_no_file_and_not_in_the_output(tmp_path: Path) -> None:
     secret = "s3cr3t/value+1"
-    text = 'echo "token is $MY_SECRET"; echo "$MY_SECRET" > $JOBSPEC_ATTEMPT_DIR/x.log; printf "s3cr3t/"; sleep 0.1; printf "value+1"; exit 1'
+    text = """
+        echo "token is $MY_SECRET"; echo "$MY_SECRET" > $JOBSPEC_ATTEMPT_DIR/x.log
+        printf "s3cr3t/"; sleep 0.1; printf "value+1"; exit 1
+    """
     collect = CollectPlan(patterns=("*.log",))
     with running(tmp_path, shell(text), secrets=("MY_SECRET",), collect=collect) as run:
         run.agent(env={"MY_SECRET": secret})
@@ -116,7 +119,10 @@ def test_secret_is_in_no_file_and_not_in_the_output(tmp_path: Path) -> None:
 
 
 def test_collect_writes_a_manifest(tmp_path: Path) -> None:
-    text = "mkdir -p $JOBSPEC_ATTEMPT_DIR/d/e; echo 1 > $JOBSPEC_ATTEMPT_DIR/d/e/f.txt; echo 2 > $JOBSPEC_ARTIFACTS_DIR/own"
+    text = """
+        mkdir -p $JOBSPEC_ATTEMPT_DIR/d/e; echo 1 > $JOBSPEC_ATTEMPT_DIR/d/e/f.txt
+        echo 2 > $JOBSPEC_ARTIFACTS_DIR/own
+    """
     with running(tmp_path, shell(text), collect=CollectPlan(patterns=("d/**",))) as run:
         run.agent()
         assert run.finish()[0] == 0
@@ -131,7 +137,10 @@ def test_collect_writes_a_manifest(tmp_path: Path) -> None:
 )
 def test_signal_ends_the_run_and_collects(tmp_path: Path, number: int, outcome: str, code: int) -> None:
     """The program gets SIGTERM, whichever signal the job got, and time to save."""
-    text = "trap 'echo saved > $JOBSPEC_ATTEMPT_DIR/saved.log; exit 0' TERM; echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 60 & wait"
+    text = """
+        trap 'echo saved > $JOBSPEC_ATTEMPT_DIR/saved.log; exit 0' TERM
+        echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 60 & wait
+    """
     with running(
         tmp_path, shell(text), collect=CollectPlan(patterns=("saved.log",)), slurm=SlurmPlan(grace_s=10)
     ) as run:
@@ -157,7 +166,7 @@ def test_local_time_limit_is_kept(tmp_path: Path) -> None:
 
 
 def test_killed_agent_leaves_nothing(tmp_path: Path) -> None:
-    """SIGKILL of the agent itself: the guard above it ends its children, also those that left their session."""
+    """SIGKILL of the agent itself: the guard ends its children, also those that left their session."""
     text = "setsid sleep 300 & echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300"
     with running(tmp_path, shell(text)) as run:
         run.agent()
@@ -314,3 +323,14 @@ def test_version() -> None:
         [sys.executable, "-m", "jobspec.runtime", "version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("jobspec runtime, plan version 1")
+
+
+def test_closed_job_log_does_not_stop_the_program(tmp_path: Path) -> None:
+    text = "for i in $(seq 3000); do echo line $i of a long output; done; echo up > $JOBSPEC_ATTEMPT_DIR/up"
+    with running(tmp_path, shell(text)) as run:
+        agent = run.agent()
+        assert agent.stdout is not None
+        agent.stdout.close()
+        assert agent.wait(60) == 0
+        (log,) = run.attempt.glob("logs/*/train.log")
+        assert log.read_text().splitlines()[-1] == "line 3000 of a long output"

@@ -8,13 +8,12 @@ import socket
 import subprocess
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from agent_lab import Run, running, shell
 
-from jobspec.plan import CollectPlan, CommandPlan, RayPlan, StagePlan
+from jobspec.plan import CollectPlan, CommandPlan, ImportProof, RayPlan, RepoPlan, StagePlan
 from jobspec.runtime import channel
 
 SOON = 10.0  # the contract: a death ends the run within 10 s
@@ -30,7 +29,10 @@ def ended_within(run: Run, seconds: float) -> dict[str, object]:
 
 
 def test_ranks_of_all_nodes(tmp_path: Path) -> None:
-    text = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $(test $MASTER_PORT -gt 0 && echo port)"'
+    text = """
+        test $MASTER_PORT -gt 0
+        echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR"
+    """
     with running(tmp_path, shell(text, on="all", tasks_per_node=2), nodes=2) as run:
         for index in (0, 1):
             run.agent(index)
@@ -40,10 +42,10 @@ def test_ranks_of_all_nodes(tmp_path: Path) -> None:
         nodes = run.results()["nodes"]
     assert code == 0, output
     assert logs == {
-        "train-0.log": "0/4 0/2 0 127.0.0.2 port",
-        "train-1.log": "1/4 1/2 0 127.0.0.2 port",
-        "train-2.log": "2/4 0/2 1 127.0.0.2 port",
-        "train-3.log": "3/4 1/2 1 127.0.0.2 port",
+        "train-0.log": "0/4 0/2 0 127.0.0.2",
+        "train-1.log": "1/4 1/2 0 127.0.0.2",
+        "train-2.log": "2/4 0/2 1 127.0.0.2",
+        "train-3.log": "3/4 1/2 1 127.0.0.2",
     }
     assert [(row["name"], row["index"]) for row in nodes] == [("127.0.0.2", 0), ("127.0.0.3", 1)]
 
@@ -54,6 +56,7 @@ def test_first_failing_rank_is_the_cause(tmp_path: Path) -> None:
         for index in range(3):
             run.agent(index)
         assert run.finish(timeout=40)[0] == 7
+        assert [run.finish(agent)[0] for agent in run.agents[1:]] == [0, 0]
         command = run.results()["commands"][0]
         assert run.leftovers() == []
     assert (command["exit_code"], command["rank"], command["node"]) == (7, 1, "127.0.0.3")
@@ -96,17 +99,12 @@ def test_wrong_token_is_refused(tmp_path: Path) -> None:
     assert any("token of another run" in reason for reason in refused)
 
 
-STAGE_FOREVER = "fifo"
-
-
 def _slow_plan(tmp_path: Path, phase: str) -> dict[str, object]:
     """Plan fields that keep every node in `phase`, by real work that does not end."""
     slow = tmp_path / "slow"
     slow.mkdir()
     if phase == "imports":
         (slow / "slowmod.py").write_text("import time; time.sleep(300)")
-        from jobspec.plan import ImportProof, RepoPlan
-
         repo = RepoPlan("r", str(slow), pythonpath=(str(slow),))
         return {"repos": (repo,), "proofs": (ImportProof("slowmod", str(slow)),)}
     return {}
@@ -127,7 +125,6 @@ def test_death_of_a_worker_ends_the_run(tmp_path: Path, phase: str, how: str) ->
         run.agent(0)
         worker = run.agent(1)
         if phase == "preflight":  # the third node never comes: the others wait for it
-            time.sleep(0)
             wait_connected(run)
             victim = inner(worker)
         elif phase == "driver":
@@ -275,9 +272,30 @@ def test_four_nodes_do_not_wait_for_each_other_in_turn(tmp_path: Path) -> None:
 def test_second_run_with_the_same_name_does_not_disturb(tmp_path: Path) -> None:
     with running(tmp_path / "a", shell("sleep 1"), nodes=2) as one:
         with running(tmp_path / "b", shell("exit 3"), nodes=2) as two:
-            two.plan = replace(two.plan)
             for index in (0, 1):
                 one.agent(index)
                 two.agent(index)
             assert two.finish()[0] == 3
         assert one.finish()[0] == 0
+
+
+def test_first_fault_stops_the_others_work(tmp_path: Path) -> None:
+    """Node 1 lacks the source; node 0 would still be busy for long."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    module = (
+        "import os, time\nif os.environ['SLURM_NODEID'] == '0': time.sleep(300)\nraise ImportError('broken')"
+    )
+    (shared / "m.py").write_text(module)
+    fields = {
+        "repos": (RepoPlan("r", str(shared), pythonpath=(str(shared),)),),
+        "proofs": (ImportProof("m", str(shared)),),
+    }
+    with running(tmp_path, shell("true"), nodes=2, **fields) as run:
+        for index in (0, 1):
+            run.agent(index)
+        assert run.finish(timeout=60)[0] == 3
+        found = run.results()["findings"]
+        run.finish(run.agents[1])
+        assert run.leftovers() == []
+    assert [(one["rule"], one["node"]) for one in found] == [("imports.failed", "127.0.0.3")]

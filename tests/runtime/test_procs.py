@@ -14,7 +14,10 @@ from jobspec.runtime.procs import Child, alive, descendants, exit_status
 def test_child_and_what_it_started_are_ended(tmp_path: Path) -> None:
     """Also a grandchild that ignores SIGTERM, and one in another session."""
     pids = tmp_path / "pids"
-    text = f"(trap '' TERM; echo $BASHPID; while :; do sleep 1; done) >> {pids} & setsid sh -c 'echo $$; exec sleep 300' >> {pids} & wait"
+    text = f"""
+        (trap '' TERM; echo $BASHPID; while :; do sleep 1; done) >> {pids} &
+        setsid sh -c 'echo $$; exec sleep 300' >> {pids} & wait
+    """
     child = Child(["bash", "-c", text], os.environ)
     end = time.monotonic() + 10
     while (not pids.exists() or len(pids.read_text().split()) < 2) and time.monotonic() < end:
@@ -56,7 +59,8 @@ def test_guard_returns_the_status_and_ends_daemons(tmp_path: Path) -> None:
 
 
 def test_guard_forwards_a_signal() -> None:
-    body = "import signal; signal.signal(signal.SIGUSR1, lambda *_: os._exit(9)); print('up', flush=True); time.sleep(60)"
+    handler = "import signal; signal.signal(signal.SIGUSR1, lambda *_: os._exit(9))"
+    body = f"{handler}; print('up', flush=True); time.sleep(60)"
     process = subprocess.Popen(guarded(body), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
