@@ -22,7 +22,7 @@ def probe(name: str) -> Dict[str, Any]:
     `spec` is where the import system finds it, `file` where the loaded module says that it lies:
     they differ when a module replaces itself in `sys.modules`.
     """
-    found: Dict[str, Any] = {"module": name, "file": "", "spec": "", "paths": [], "error": "", "trace": ""}
+    found: Dict[str, Any] = {"module": name, "paths": [], **dict.fromkeys(("file", "spec", "real", "error", "trace"), "")}
     try:
         spec = importlib.util.find_spec(name)
         found["spec"] = str(getattr(spec, "origin", "") or "")
@@ -33,6 +33,8 @@ def probe(name: str) -> Dict[str, Any]:
         return found
     found["file"] = str(getattr(module, "__file__", None) or "")
     found["paths"] = [str(path) for path in getattr(module, "__path__", [])]
+    place = found["file"] or (found["paths"][0] if found["paths"] else "")
+    found["real"] = os.path.realpath(place) if place else ""  # only this node can follow its links
     found["built_in"] = found["spec"] in ("built-in", "frozen")
     return found
 

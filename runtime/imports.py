@@ -105,7 +105,7 @@ def _judge_one(proof: ImportProof, module: Mapping[str, Any], order: str, node: 
             )
         ]
     found = _location(module)
-    if _below(found, proof.root):
+    if _below(str(module.get("real", "")) or found, proof.root):
         return []
     return [
         error(

@@ -52,7 +52,9 @@ def test_power_failure_of_a_worker_names_the_node(lab: Lab, mode: str) -> None:
     found = lab.results(run["run_dir"])
     assert found["outcome"] in ("failed", "blocked")
     # srun would wait for the dead node until Slurm notices: the batch script does not.
-    await_true(lambda: "RUNNING" not in lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%T"), "the end", 20)
+    await_true(
+        lambda: "RUNNING" not in lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%T"), "the end", 20
+    )
     lab.cluster.revive("n2")
     lab.await_end(run["job_id"], timeout=60)
     code, text = text_of(lab, run["run_id"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
+from cluster_files import ALICE
 from lab import Lab
 from machine import CHECKOUT
 
@@ -20,23 +23,24 @@ pytestmark = [
 
 def test_two_nodes_charliecloud_alice(lab: Lab, need_runtime) -> None:  # type: ignore[no-untyped-def]
     need_runtime("charliecloud")
-    made = lab.cluster.run(
-        "ctl",
-        ["python", str(CHECKOUT / "examples/make_tiny_model.py"), "--out", str(lab.shared / "hf")],
-        user="alice",
+    home = lab.shared / "home/alice"
+    shutil.copytree(
+        CHECKOUT / "examples", home / "examples", ignore=shutil.ignore_patterns(".*", "__pycache__")
     )
+    for path in (home / "examples", *(home / "examples").rglob("*")):
+        os.chown(path, ALICE, ALICE)
+    made = lab.cluster.run("ctl", ["python", "examples/make_tiny_model.py"], user="alice")
     assert made.returncode == 0, made.stderr
     container = lab.container("charliecloud")
     sets = [
         "resources.nodes=2",
         "resources.time=00:10:00",
         f"container={json.dumps(container)}",
-        f"hf_cache.home={lab.shared / 'hf'}",
     ]
     words = [word for each in sets for word in ("--set", each)]
     done = lab.jobspec(
         "run",
-        CHECKOUT / "examples/quickstart.yaml",
+        "examples/quickstart.yaml",
         *words,
         user="alice",
         cluster="lab-charliecloud",

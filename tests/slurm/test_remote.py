@@ -1,0 +1,96 @@
+"""A cluster behind SSH: submitted, followed and judged from a machine that shares no folder with it.
+
+sshd runs on the login node; jobspec runs there as well but with a home of its own and by the SSH profile
+alone, so that everything it knows about the cluster came over the connection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab import Lab, await_true, profile_text
+
+PORT = 2222
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(not Path(SSHD).exists(), reason="needs sshd (Debian: openssh-server)"),
+]
+
+
+class Remote:
+    """jobspec as a laptop has it: home, SSH configuration and site profile, nothing else."""
+
+    def __init__(self, lab: Lab, home: Path) -> None:
+        self.lab, self.home = lab, home
+        ssh = home / ".ssh"
+        ssh.mkdir(mode=0o700, parents=True)
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / name)], check=True)
+        kind, text = (ssh / "host.pub").read_text().split()[:2]
+        (ssh / "known_hosts").write_text(f"[127.0.0.1]:{PORT} {kind} {text}\n")
+        (ssh / "config").write_text(
+            f"Host lab-login\n  HostName 127.0.0.1\n  Port {PORT}\n  User root\n"
+            f"  IdentityFile {ssh / 'user'}\n  UserKnownHostsFile {ssh / 'known_hosts'}\n"
+        )
+        (home / "sshd_config").write_text(
+            f"Port {PORT}\nListenAddress 127.0.0.1\nHostKey {ssh / 'host'}\nPidFile none\nUsePAM no\n"
+            f"AuthorizedKeysFile {ssh / 'user.pub'}\nStrictModes no\nSubsystem sftp internal-sftp\n"
+        )
+        self.profile = home / "lab-remote.yaml"
+        self.profile.write_text(profile_text(lab.cluster, "lab-remote") + "access: {login: lab-login}\n")
+
+    def jobspec(self, *argv: object, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+        env = {"HOME": str(self.home), "JOBSPEC_CLUSTERS": str(self.profile), "JOBSPEC_CLUSTER": "lab-remote"}
+        return self.lab.cluster.run("ctl", ["jobspec", *map(str, argv)], env=env, timeout=timeout)
+
+
+@pytest.fixture
+def remote(lab: Lab, tmp_shared: Path) -> Iterator[Remote]:
+    made = Remote(lab, tmp_shared / "home")
+    start = f"mkdir -p /run/sshd && exec {SSHD} -D -e -f {made.home / 'sshd_config'}"
+    server = lab.cluster.popen("ctl", ["sh", "-c", start])
+    try:
+        probe = ["bash", "-c", f": < /dev/tcp/127.0.0.1/{PORT}"]
+        await_true(lambda: lab.cluster.run("ctl", probe).returncode == 0, "sshd to listen", 20)
+        yield made
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)  # nsenter forks: the daemon is its child
+        server.communicate(timeout=20)
+
+
+def test_run_over_ssh_is_uploaded_followed_and_judged(lab: Lab, remote: Remote) -> None:
+    spec = lab.command_spec("faraway", ["bash", "-c", "echo hello from $(hostname)"], nodes=2)
+    done = remote.jobspec("run", spec)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS" in done.stdout
+    row = json.loads(remote.jobspec("status", "last", "--json").stdout)[0]
+    assert row["state"] == "COMPLETED"
+    here, there = Path(row["run_dir"]), lab.runs / "faraway" / row["run_id"]
+    assert here.is_relative_to(remote.home), "the copy is ours"
+    assert (there / "attempts/1/results.json").is_file(), "the run is the cluster's"
+    assert f"JOBSPEC_RUN_DIR={there}" in (here / "job.sbatch").read_text()
+    assert "hello from n1" in remote.jobspec("logs", "last").stdout
+
+
+def test_job_over_ssh_is_entered_and_cancelled(lab: Lab, remote: Remote) -> None:
+    spec = lab.command_spec("faraway", ["bash", "-c", "echo up; sleep 600"], nodes=2)
+    submitted = remote.jobspec("submit", spec, "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    run = json.loads(submitted.stdout)
+    lab.await_phase(str(lab.runs / "faraway" / run["run_id"]), "driver")
+    inside = remote.jobspec("exec", "last", "--node", "n2", "--", "hostname")
+    assert inside.stdout.strip() == "n2", inside.stderr
+    assert remote.jobspec("cancel", "last").returncode == 0
+    assert lab.await_end(run["job_id"], timeout=60)[0] == "CANCELLED"
+    began = time.monotonic()
+    assert json.loads(remote.jobspec("status", "last", "--json").stdout)[0]["state"] == "CANCELLED"
+    assert time.monotonic() - began < 60
