@@ -22,7 +22,8 @@ def probe(name: str) -> Dict[str, Any]:
     `spec` is where the import system finds it, `file` where the loaded module says that it lies:
     they differ when a module replaces itself in `sys.modules`.
     """
-    found: Dict[str, Any] = {"module": name, "paths": [], **dict.fromkeys(("file", "spec", "real", "error", "trace"), "")}
+    found: Dict[str, Any] = {"module": name, "file": "", "spec": "", "paths": [], "real": ""}
+    found.update(error="", trace="")
     try:
         spec = importlib.util.find_spec(name)
         found["spec"] = str(getattr(spec, "origin", "") or "")

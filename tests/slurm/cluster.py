@@ -53,12 +53,14 @@ class ClusterError(Exception):
 class Cluster:
     """One cluster of this checkout. `name` keeps several apart (`dev` for `make cluster`)."""
 
-    def __init__(self, name: str = "dev", options: Options | None = None) -> None:
+    def __init__(self, name: str = "dev", options: Options | None = None, owned: bool = False) -> None:
+        """`owned`: it belongs to this process, so `sweep` may remove it once the process is gone."""
         digest = hashlib.sha256(f"{CHECKOUT}\0{name}\0{os.geteuid()}".encode()).hexdigest()[:6]
         self.name = name
         self.lab = Path("/tmp") / f"{LAB_PREFIX}{digest}"
         self.shared = self.lab / "shared"
         self.options = options or Options()
+        self._owner = Process.of(os.getpid()) if owned else None
         self._spawned: list[subprocess.Popen[str]] = []
         self._processes: dict[str, Process] = {}
         if (self.lab / "state.json").exists():
@@ -73,8 +75,19 @@ class Cluster:
 
     def _save(self) -> None:
         processes = {name: dataclasses.asdict(process) for name, process in self._processes.items()}
-        text = json.dumps({"options": dataclasses.asdict(self.options), "processes": processes}, indent=1)
-        (self.lab / "state.json").write_text(text)
+        owner = dataclasses.asdict(self._owner) if self._owner else None
+        data = {"name": self.name, "checkout": str(CHECKOUT), "owner": owner, "processes": processes}
+        data["options"] = dataclasses.asdict(self.options)
+        (self.lab / "state.json").write_text(json.dumps(data, indent=1))
+
+    @staticmethod
+    def sweep() -> None:
+        """Remove what killed test sessions of this checkout left behind."""
+        for state in Path("/tmp").glob(f"{LAB_PREFIX}*/state.json"):
+            data = json.loads(state.read_text())
+            owner = data["owner"]
+            if data["checkout"] == str(CHECKOUT) and owner and not Process(**owner).alive():
+                Cluster(data["name"]).stop()
 
     def alive(self, node: str = "ctl") -> bool:
         return node in self._processes and self._processes[node].alive()

@@ -80,7 +80,9 @@ def test_two_clusters_at_once_and_stop_leaves_nothing(
     lab: Lab, accounting: Literal["none", "slurmdbd"]
 ) -> None:
     """A developer's cluster, or another checkout's, runs beside the one of the tests."""
-    other = harness.Cluster(f"harness-{os.getpid()}", Options(nodes=1, accounting=accounting, gpus=2))
+    other = harness.Cluster(
+        f"harness-{os.getpid()}", Options(nodes=1, accounting=accounting, gpus=2), owned=True
+    )
     assert other.lab != lab.cluster.lab
     other.start()
     try:
@@ -102,7 +104,7 @@ def test_command_line(lab: Lab) -> None:
 
     def call(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(script), "--name", "test", *argv],
+            [sys.executable, str(script), "--name", lab.cluster.name, *argv],
             capture_output=True,
             text=True,
             timeout=60,
