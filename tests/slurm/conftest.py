@@ -33,10 +33,8 @@ def cluster() -> Iterator[harness.Cluster]:
     """Four nodes and a login node, up for the whole session."""
     if reason := missing():
         skip_or_fail(reason)
-    name = os.environ.get("JOBSPEC_TEST_LAB", "test")  # two sessions of one checkout need two names
-    found = harness.Cluster(name, Options())
-    found.stop()  # what a killed session left behind
-    found = harness.Cluster(name, Options())
+    harness.Cluster.sweep()
+    found = harness.Cluster(f"test-{os.getpid()}", Options(), owned=True)
     found.start()
     try:
         yield found
