@@ -275,42 +275,13 @@ def check_listing(
     ignore: Sequence[str] = (),
 ) -> Tuple[Finding, ...]:
     """Every fault that names, sizes and headers show; no file is read further than its header."""
-    findings: List[Finding] = []
     names = {entry.name for entry in listing.files}
-    where = {"file": listing.root}
+    findings = list(_check_names(listing, sorted(names), require))
     if not names and not listing.dangling:
-        findings.append(
-            error(
-                "stage.empty",
-                f"`{listing.root}` holds no file to stage",
-                "the folder is empty"
-                if not (allow or ignore)
-                else f"allow {list(allow)}, ignore {list(ignore)}",
-                "name the folder that holds the files, or correct the patterns",
-                **where,
-            )
-        )
-    for name in listing.dangling:
-        findings.append(
-            error(
-                "stage.dangling",
-                f"`{name}` is a link to a file that is not there",
-                f"`{os.path.join(listing.root, name)}` -> `{_target(os.path.join(listing.root, name))}`",
-                "finish the download, or remove the link",
-                **where,
-            )
-        )
-    for pattern in require:
-        if not any(matches_any(name, [pattern]) for name in names):
-            findings.append(
-                error(
-                    "stage.require",
-                    f"no file matches `{pattern}`",
-                    f"`{listing.root}` holds {_some(sorted(names))}",
-                    "complete the source, or correct require",
-                    **where,
-                )
-            )
+        why = f"allow {list(allow)}, ignore {list(ignore)}" if allow or ignore else "the folder is empty"
+        fix = "name the folder that holds the files, or correct the patterns"
+        what = f"`{listing.root}` holds no file to stage"
+        findings.insert(0, error("stage.empty", what, why, fix, file=listing.root))
     for entry in listing.files:
         if entry.name.endswith(".safetensors"):
             findings.extend(check_safetensors(entry))
@@ -318,6 +289,19 @@ def check_listing(
             findings.extend(_check_index(entry, names, allow, ignore))
     findings.extend(_check_incomplete(listing, kind, names, bool(findings)))
     return tuple(findings)
+
+
+def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str]) -> Iterator[Finding]:
+    for name in listing.dangling:
+        path = os.path.join(listing.root, name)
+        what = f"`{name}` is a link to a file that is not there"
+        fix = "finish the download, or remove the link"
+        yield error("stage.dangling", what, f"`{path}` -> `{_target(path)}`", fix, file=listing.root)
+    for pattern in require:
+        if not any(matches_any(name, [pattern]) for name in names):
+            why = f"`{listing.root}` holds {_some(names)}"
+            fix = "complete the source, or correct require"
+            yield error("stage.require", f"no file matches `{pattern}`", why, fix, file=listing.root)
 
 
 def _check_incomplete(listing: Listing, kind: str, names: Iterable[str], faulty: bool) -> Iterator[Finding]:
