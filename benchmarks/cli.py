@@ -2,9 +2,9 @@
 
     python benchmarks/cli.py [--repeat N] [--points N] [--runs N] [--json]
 
-Whole processes, wall and CPU time, median of N after one warm-up; the rows are measured in turns, so that
-a busy moment of the machine meets all of them. The scheduler's commands are fakes that print recorded rows and
-count their calls: what is measured is jobspec, not Slurm. submitit, where it is installed, is measured
+Whole processes, wall and CPU time, median of N after one warm-up. The rows are measured in turns, so that
+a busy moment of the machine meets all of them. The scheduler's commands are fakes that print recorded rows
+and count their calls: what is measured is jobspec, not Slurm. submitit, where it is installed, is measured
 beside it on the same fakes.
 """
 

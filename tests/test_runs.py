@@ -1,0 +1,148 @@
+"""Finding runs again: by id, prefix, folder or `last`, over any number of folders, without an index file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobspec.finding import JobspecError
+from jobspec.runs import (
+    Launch,
+    RunPaths,
+    RunStore,
+    known_folders,
+    read_launch,
+    read_results,
+    remember_folder,
+    write_launch,
+)
+
+
+def make(root: Path, name: str, run_id: str) -> Path:
+    folder = root / name / run_id
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    make(tmp_path / "a", "x", "20261128-010203-aaaaaa")
+    make(tmp_path / "a", "y", "20261129-010203-bbbbbb")
+    make(tmp_path / "b", "x", "20261128-010203-aabbcc")
+    (tmp_path / "a" / ".checkouts" / "repo").mkdir(parents=True)
+    (tmp_path / "a" / "note.txt").write_text("")
+    (tmp_path / "a" / "x" / ".20261128-010203-aaaaaa.1.tmp").mkdir()
+    return RunStore(tmp_path / "a", tmp_path / "b", tmp_path / "nosuch")
+
+
+def test_listing_is_newest_first_and_of_runs_alone(store: RunStore) -> None:
+    assert [run.run_id for run in store.list()] == [
+        "20261129-010203-bbbbbb",
+        "20261128-010203-aabbcc",
+        "20261128-010203-aaaaaa",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ref", "run_id"),
+    [
+        ("20261128-010203-aaaaaa", "20261128-010203-aaaaaa"),
+        ("20261129", "20261129-010203-bbbbbb"),
+        ("20261128-010203-aab", "20261128-010203-aabbcc"),
+        ("last", "20261129-010203-bbbbbb"),
+    ],
+)
+def test_run_is_found_by_id_prefix_and_last(store: RunStore, ref: str, run_id: str) -> None:
+    assert store.find(ref).run_id == run_id
+
+
+def test_directory_is_a_run_wherever_it_lies(store: RunStore, tmp_path: Path) -> None:
+    folder = make(tmp_path, "elsewhere", "any-name")
+    found = store.find(str(folder))
+    assert found.root == folder
+    assert found.ref == str(folder)
+
+
+def test_ambiguous_prefix_lists_the_candidates(store: RunStore) -> None:
+    with pytest.raises(JobspecError, match="is the beginning of 2 run ids") as caught:
+        store.find("20261128")
+    assert "`20261128-010203-aabbcc` (x)" in caught.value.findings[0].why
+
+
+def test_unknown_run_suggests_the_nearest(store: RunStore) -> None:
+    with pytest.raises(JobspecError, match="no run") as caught:
+        store.find("20261128-010203-aaaaab")
+    assert "20261128-010203-aaaaaa" in caught.value.findings[0].why
+
+
+def test_no_runs_at_all_names_the_folders(tmp_path: Path) -> None:
+    with pytest.raises(JobspecError) as caught:
+        RunStore(tmp_path / "runs").find("last")
+    assert str(tmp_path / "runs") in caught.value.findings[0].why
+
+
+def test_listing_opens_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1000 runs on a shared file system: a scan may not open 1000 files."""
+    for number in range(50):
+        make(tmp_path, "x", f"20261128-010203-{number:06x}")
+    monkeypatch.setattr(Path, "open", None)
+    monkeypatch.setattr("builtins.open", None)
+    assert len(RunStore(tmp_path).list()) == 50
+
+
+def test_folders_are_remembered_newest_first_and_once(tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    for folder in (one, two, one, one):
+        remember_folder(folder, env)
+    assert known_folders(env) == [one, two]
+    two.rmdir()
+    assert known_folders(env) == [one]
+
+
+def test_home_that_cannot_be_written_costs_only_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    env = {"XDG_STATE_HOME": str(tmp_path / "file")}
+    remember_folder(tmp_path, env)
+    assert known_folders(env) == []
+
+
+def test_launch_record_is_read_back_where_it_lies(tmp_path: Path) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    launch = Launch("20261128-010203-aaaaaa", "/cluster/x", "lab", "slurm", "x-1", 12.5, job_id="7")
+    write_launch(run, launch)
+    moved = tmp_path / "moved"
+    run.root.rename(moved)
+    found = read_launch(RunPaths(moved))
+    assert found is not None
+    assert (found.run_dir, found.root, found.job_id) == ("/cluster/x", str(moved), "7")
+
+
+def test_record_of_a_later_version_may_have_more_keys(tmp_path: Path) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    write_launch(run, Launch("a", "b", "c", "slurm", "d", 1.0))
+    run.state.write_text(run.state.read_text().replace("{", '{"later": 1,', 1))
+    assert read_launch(run) is not None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', "null", "\x00"])
+def test_damaged_record_is_a_finding(tmp_path: Path, text: str) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    run.state.write_text(text)
+    with pytest.raises(JobspecError, match=r"launch.json"):
+        read_launch(run)
+
+
+def test_results_are_those_of_the_newest_attempt_that_has_any(tmp_path: Path) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    assert read_results(run) is None
+    for number, text in ((1, '{"attempt": 1}'), (2, '{"attempt": 2}'), (10, "")):
+        run.attempt(number).mkdir(parents=True)
+        if text:
+            (run.attempt(number) / "results.json").write_text(text)
+    assert run.attempts() == [1, 2, 10]
+    assert read_results(run) == {"attempt": 2}
