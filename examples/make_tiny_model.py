@@ -1,7 +1,7 @@
 """Make a tiny causal language model and its prompts, in Hugging Face hub cache layout.
 
     python examples/make_tiny_model.py                    # models--jobspec--tiny-qwen2, random weights
-    python examples/make_tiny_model.py --warm-up addition # models--jobspec--tiny-adder, about a minute
+    python examples/make_tiny_model.py --warm-up addition # models--jobspec--tiny-adder, half a minute
 
 The files are what a download would have left behind: blobs named by their digest (sha256 for what the
 hub keeps in LFS, git's blob hash for the rest), `refs/main`, and a snapshot of links. So a run can
@@ -55,7 +55,7 @@ class Shape:
 
 
 TINY = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=128, std=0.02)  # 77,568 parameters
-ADDER = Shape(hidden=128, layers=3, heads=4, kv_heads=4, mlp=384, std=0.02)  # 0.65 million
+ADDER = Shape(hidden=128, layers=3, heads=4, kv_heads=4, mlp=384, std=0.06)  # 0.65 million
 
 
 # -- files of a model repository ---------------------------------------------------------------------
@@ -179,6 +179,12 @@ def json_bytes(value: object) -> bytes:
 # -- prompts -----------------------------------------------------------------------------------------
 
 
+def addition_problem(draw: random.Random) -> tuple[str, str]:
+    """A sum and its answer, both of fixed width: where a digit stands then says what it counts."""
+    a, b = draw.randrange(100), draw.randrange(100)
+    return f"{a:02d}+{b:02d}=", f"{a + b:03d}"
+
+
 def addition_prompts(seed: int, count: int, *, backwards: bool) -> bytes:
     """`count` two-digit sums as chat prompts with their answers, one JSON object a line.
 
@@ -187,9 +193,9 @@ def addition_prompts(seed: int, count: int, *, backwards: bool) -> bytes:
     draw = random.Random(seed)
     rows = []
     for _ in range(count):
-        a, b = draw.randrange(100), draw.randrange(100)
-        answer = str(a + b)[::-1] if backwards else str(a + b)
-        rows.append({"prompt": [{"role": "user", "content": f"{a}+{b}="}], "answer": answer})
+        question, answer = addition_problem(draw)
+        content = {"role": "user", "content": question}
+        rows.append({"prompt": [content], "answer": answer[::-1] if backwards else answer})
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -269,8 +275,7 @@ def warm_up(files: Mapping[str, bytes], steps: int, seed: int) -> bytes:
     draw = random.Random(seed)
     for step in range(steps):
         tokens, labels = addition_batch(draw, 128)
-        mask = (tokens != vocabulary()["<pad>"]).long()
-        loss = model(input_ids=tokens, attention_mask=mask, labels=labels).loss
+        loss = model(input_ids=tokens, labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -290,19 +295,18 @@ def addition_batch(draw: random.Random, size: int) -> tuple[Any, Any]:
     ids = vocabulary()
     rows, labels = [], []
     for _ in range(size):
-        a, b = draw.randrange(100), draw.randrange(100)
-        prompt = [ids["<user>"], *(ids[c] for c in f"{a}+{b}="), ids["<eos>"], ids["<assistant>"]]
-        answer = [*(ids[c] for c in str(a + b)[::-1]), ids["<eos>"]]
-        space = 14 - len(prompt) - len(answer)
-        rows.append([ids["<pad>"]] * space + prompt + answer)
-        labels.append([-100] * (space + len(prompt)) + answer)
+        question, solution = addition_problem(draw)
+        prompt = [ids["<user>"], *(ids[char] for char in question), ids["<eos>"], ids["<assistant>"]]
+        answer = [*(ids[char] for char in reversed(solution)), ids["<eos>"]]
+        rows.append(prompt + answer)
+        labels.append([-100] * len(prompt) + answer)
     return torch.tensor(rows), torch.tensor(labels)
 
 
 # -- command line ------------------------------------------------------------------------------------
 
 
-def make(home: Path, *, adder: bool = False, warm_up_steps: int = 140, seed: int = 0) -> tuple[Path, Path]:
+def make(home: Path, *, adder: bool = False, warm_up_steps: int = 155, seed: int = 0) -> tuple[Path, Path]:
     """The snapshots of model and prompts; made when they are not there or not whole."""
     name, prompts = ("tiny-adder", "addition-prompts") if adder else ("tiny-qwen2", "tiny-prompts")
     shape = ADDER if adder else TINY
@@ -327,7 +331,7 @@ def main() -> int:
         "--home", type=Path, default=default, help="folder to use as HF_HOME (default: %(default)s)"
     )
     parser.add_argument("--warm-up", choices=["addition"], help="train the larger model on sums first")
-    parser.add_argument("--warm-up-steps", type=int, default=140, help="default: %(default)s")
+    parser.add_argument("--warm-up-steps", type=int, default=155, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     adder = args.warm_up == "addition"

@@ -11,6 +11,7 @@ after saving. The cause is the last line of standard error. Standard library onl
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import socket
@@ -93,7 +94,9 @@ def connect() -> Any:
         raise BlockedError(f"the driver needs `ray[train]` in its Python: {describe(cause)}") from cause
     probe(os.environ.get("RAY_ADDRESS", ""))
     try:
-        ray.init(log_to_driver=True, logging_level="WARNING", runtime_env={"env_vars": passed_on(os.environ)})
+        ray.init(
+            log_to_driver=True, logging_level=logging.WARNING, runtime_env={"env_vars": passed_on(os.environ)}
+        )
     except ConnectionError as cause:
         raise BlockedError(f"no Ray cluster at {os.environ['RAY_ADDRESS']}: {describe(cause)}") from cause
     return ray

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import os
 import socket
 import sys
@@ -78,40 +79,41 @@ def train_worker(settings: Mapping[str, Any]) -> None:
 def build_trainer(config: TrainConfig, folders: Folders, progress: Progress) -> Any:
     """A GRPOTrainer with its model, data, reward, options and recorder."""
     quiet_libraries()
-    from datasets import Dataset
-    from transformers import AutoTokenizer, PrinterCallback
-    from trl import GRPOTrainer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(folders.model))
-    trainer = GRPOTrainer(
+    transformers, dataset = library("transformers"), library("datasets").Dataset
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folders.model))
+    trainer = library("trl").GRPOTrainer(
         model=str(folders.model),
         reward_funcs=load_reward(config.reward),
         args=grpo_config(config, folders),
-        train_dataset=Dataset.from_list(trl_state.read_prompts(folders.data)),
+        train_dataset=dataset.from_list(trl_state.read_prompts(folders.data)),
         processing_class=tokenizer,
         peft_config=lora_config(config.peft),
         callbacks=[make_recorder(config, folders, progress)],
     )
-    trainer.remove_callback(PrinterCallback)  # it prints what the recorder prints
+    trainer.remove_callback(transformers.PrinterCallback)  # it prints what the recorder prints
     prove_rng(trainer, progress)
     return trainer
 
 
+def library(name: str) -> Any:
+    """A package that training needs. Raises: BlockedError that says what is missing, and where."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as cause:
+        raise BlockedError(f"training needs the package `{name}` in {sys.executable}: {cause}") from cause
+
+
 def quiet_libraries() -> None:
     """No progress bars in a log file, and no notices about the libraries' own use of each other."""
-    import datasets
-    import transformers
-
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
-    datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
+    library("datasets").disable_progress_bars()
+    library("transformers").utils.logging.disable_progress_bar()
 
 
 def grpo_config(config: TrainConfig, folders: Folders) -> Any:
     """GRPOConfig of the user's options and the driver's own. Raises: BlockedError for an unknown field."""
-    from trl import GRPOConfig
-
-    known = {item.name for item in dataclasses.fields(GRPOConfig) if item.init}
+    cls = library("trl").GRPOConfig
+    known = {item.name for item in dataclasses.fields(cls) if item.init}
     refuse_unknown("GRPOConfig", config.options, known)
     owned: Dict[str, Any] = {
         "output_dir": str(folders.checkpoints),
@@ -128,7 +130,7 @@ def grpo_config(config: TrainConfig, folders: Folders) -> Any:
         "logging_nan_inf_filter": False,  # a loss that is not a number must be seen, not averaged away
     }
     try:
-        return GRPOConfig(**{**config.options, **owned})
+        return cls(**{**config.options, **owned})
     except (TypeError, ValueError) as cause:
         raise BlockedError(f"TRL refuses these options: {cause}") from cause
 
@@ -137,12 +139,9 @@ def lora_config(options: Mapping[str, Any]) -> Any:
     """LoraConfig of `peft.*` overrides, None without any."""
     if not options:
         return None
-    try:
-        from peft import LoraConfig
-    except ImportError as cause:
-        raise BlockedError("overrides `peft.*` need the package `peft` where training runs") from cause
-    refuse_unknown("LoraConfig", options, {item.name for item in dataclasses.fields(LoraConfig)})
-    return LoraConfig(**{"task_type": "CAUSAL_LM", **options})
+    cls = library("peft").LoraConfig  # only for overrides `peft.*`
+    refuse_unknown("LoraConfig", options, {item.name for item in dataclasses.fields(cls)})
+    return cls(**{"task_type": "CAUSAL_LM", **options})
 
 
 def refuse_unknown(owner: str, options: Mapping[str, Any], known: Any) -> None:
@@ -157,9 +156,9 @@ def refuse_unknown(owner: str, options: Mapping[str, Any], known: Any) -> None:
 
 def make_recorder(config: TrainConfig, folders: Folders, progress: Progress) -> Any:
     """The callback that writes metrics, marks checkpoints, stops in time and proves a resume."""
-    from transformers import TrainerCallback
+    base: Any = library("transformers").TrainerCallback
 
-    class Recorder(TrainerCallback):  # type: ignore[misc]
+    class Recorder(base):  # type: ignore[misc] # the class is only known once transformers is there
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             progress.start_step = progress.end_step = state.global_step
             progress.optimizer_steps_loaded = optimizer_steps(more.get("optimizer"))
