@@ -7,11 +7,10 @@ SHELL := bash
 
 # Any Python 3.11 or newer.
 PYTHON ?= python3
-# Installed before anything that depends on it, so that no other build is pulled in. On Linux without an
-# NVIDIA GPU this must be a CPU build (a CUDA build is some 3 GB): first `+cpu` from the configured index,
-# else from PyTorch's own index of CPU wheels.
+# Installed before anything that depends on it, so that no resolver pulls in another build. Without an NVIDIA
+# GPU it must be a CPU build (a CUDA build is some 3 GB): `+cpu` if the configured index has it, else the plain
+# version if that needs no CUDA packages, else a stop with advice. pip options may follow the version.
 TORCH ?= torch==2.13.0
-TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # More arguments for pytest, e.g. `make pytest ARGS='-m "not slurm" -x'`.
 ARGS ?=
 
@@ -94,10 +93,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.local: $(VENV)/bin/python pyproject.toml
-	if [[ $$(uname -s) == Linux ]] && ! nvidia-smi -L >/dev/null 2>&1; then
-	  $(BIN)/pip install -q '$(TORCH)+cpu' 2>/dev/null || $(BIN)/pip install -q --index-url $(TORCH_CPU_INDEX) '$(TORCH)'
-	else
-	  $(BIN)/pip install -q '$(TORCH)'
+	pip=$(BIN)/pip
+	if [[ $$(uname -s) != Linux ]] || nvidia-smi -L >/dev/null 2>&1; then
+	  $$pip install -q $(TORCH)
+	elif ! $$pip install -q $(firstword $(TORCH))+cpu 2>/dev/null; then
+	  if $$pip install -q --dry-run --report - $(TORCH) | grep -q '"name": "nvidia-'; then
+	    echo "your package index has only a CUDA build of torch, and there is no GPU here:" \
+	      "run make TORCH='$(firstword $(TORCH)) --index-url URL' with the URL of PyTorch's CPU wheels" >&2
+	    exit 1
+	  fi
+	  $$pip install -q $(TORCH)
 	fi
 	$(BIN)/pip install -q -e '.[local]'
 	touch $@
