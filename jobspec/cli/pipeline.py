@@ -39,7 +39,7 @@ def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec,
     """
     from jobspec.spec.load import load_spec
 
-    loaded = load_spec(Path(path or args.spec), args.set, os.environ)
+    loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
     return loaded, cluster(args, loaded.spec.cluster)
 
 
