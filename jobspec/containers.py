@@ -6,6 +6,7 @@ Values of secrets appear nowhere here; a container gets them by name from the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -44,9 +45,12 @@ def step_prefix(
 
 
 def mounts_for(plan: Plan) -> tuple[Mount, ...]:
-    """The spec's mounts, and identity mounts of every folder that the run needs and they do not cover."""
+    """The spec's mounts, and identity mounts of the folders that a run needs and they do not cover.
+
+    The run directory itself is mounted when its scripts are rendered.
+    """
     container = plan.container
-    for path in (plan.runs, plan.node_local, plan.hf_home, plan.checkpoint_dir):
+    for path in (plan.node_local, plan.hf_home, plan.checkpoint_dir):
         container = with_mount(container, path)
     for repo in plan.repos:  # Python writes __pycache__, drivers their outputs
         container = with_mount(container, repo.path)
@@ -129,7 +133,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
         "--uts=host",
         "--ipc=host",
     ]
-    words += ["--cgroups=disabled", "--interactive=false"]
+    words += ["--ulimit=host", "--cgroups=disabled", "--name", name]
     words += ["--device=nvidia.com/gpu=all"] if gpus else []
     words += [word for mount in container.mounts for word in ("--volume", _colon(mount))]
     words += [word for variable in env_names for word in ("--env", variable)]
@@ -152,6 +156,30 @@ def _bubblewrap(container: ContainerPlan, name: str, env_names: Sequence[str], g
 def _colon(mount: Mount) -> str:
     return f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
 
+
+def join_prefix(
+    container: ContainerPlan, prefix: StepPrefix, name: str, agent: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Flags and words that lead into the container of a running step; `agent` is its command less python.
+
+    The command to run must see the agent's process: pyxis, podman and charliecloud join its namespaces,
+    bubblewrap and apptainer share the node's processes, so that a second container will do.
+    """
+    if container.runtime == "pyxis":
+        return (f"--container-name={name}:exec",), ()
+    if container.runtime == "podman":
+        return (), ("podman", "exec", "--interactive", name)
+    if container.runtime == "charliecloud":
+        pattern = "^[^ ]+ " + re.sub(r"([][().*+?{}|^$\\])", r"\\\1", agent)
+        return (), ("bash", "-c", CH_RUN_JOIN, "ch-run", pattern, container.image, "--")
+    return prefix.flags, () if prefix.env_stdin else prefix.words
+
+
+# $0 is `ch-run`, $1 the agent's command line. A second ch-run would have another user namespace.
+CH_RUN_JOIN = """\
+pid=$(pgrep -o -f -- "$1") || { echo "no agent of this run on $HOSTNAME" >&2; exit 3; }
+exec "$0" "--join-pid=$pid" "${@:2}"
+"""
 
 # $0 is `bwrap`. The child of bwrap in /proc is the command; `wait` is repeated since a trap ends it early.
 BWRAP_SIGNALS = """\

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobspec.containers import STEP_NAMES, StepPrefix, step_prefix, with_mount
+from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
 from jobspec.finding import Finding, error, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.quoting import directive, environment
@@ -102,9 +102,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan)
     names = (*(name for name, _ in env), *plan.secrets)
-    container = with_mount(
-        plan.container, posixpath.dirname(runtime)
-    )  # `render --out` may lie outside `runs`
+    container = with_mount(plan.container, posixpath.dirname(runtime))
     prefix = step_prefix(container, f"jobspec-{run_id}", names, plan.gpus_per_node)
     values = {
         "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
@@ -115,7 +113,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "hooks": tuple(hooks),
-        "folders": _node_folders(plan),
+        "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
         "cleanup": _cleanup(plan, run_id),
         "step_script": step_script,
@@ -129,7 +127,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
     files["driver.sh"] = _template(
         "driver.sh", {"env": sorted(plan.env.items()), "commands": [_command(c) for c in plan.commands]}
     )
-    files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, runtime))
+    files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, run_dir, runtime))
     return files
 
 
@@ -238,9 +236,9 @@ def _each_node(plan: Plan) -> tuple[str, ...]:
 
 
 def _node_folders(plan: Plan) -> tuple[str, ...]:
-    if plan.container.runtime == "none":
-        return ()
-    return tuple(mount.source for mount in plan.container.mounts if mount.source == plan.node_local)
+    """Folders that the container mounts and that may not exist yet: the run's own, not the spec's sources."""
+    own = (plan.node_local, plan.checkpoint_dir, plan.hf_home)
+    return tuple(mount.source for mount in plan.container.mounts if mount.source in own)
 
 
 def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
@@ -261,14 +259,11 @@ def _command(command: CommandPlan) -> dict[str, Any]:
     return {"name": command.name, "on": command.on, "cwd": command.cwd, "env": env, "words": argv}
 
 
-def _attach(plan: Plan, prefix: StepPrefix, run_id: str, runtime: str) -> dict[str, Any]:
-    """Pyxis joins the step's own container; the others start a second one with the same mounts."""
-    flags = prefix.flags
-    if plan.container.runtime == "pyxis":
-        flags = (f"--container-name=jobspec-{run_id}:exec",)
-    words_before = () if prefix.env_stdin else prefix.words
-    command = (*words_before, plan.container.python, runtime, "exec", "--")
-    return {"srun": flags, "command": command}
+def _attach(plan: Plan, prefix: StepPrefix, run_id: str, run_dir: str, runtime: str) -> dict[str, Any]:
+    """The call of `runtime.pyz exec` in the step's container, or in a second one with the same mounts."""
+    agent = f"{runtime} node --run-dir {run_dir}"
+    flags, before = join_prefix(plan.container, prefix, f"jobspec-{run_id}", agent)
+    return {"srun": flags, "command": (*before, plan.container.python, runtime, "exec", "--")}
 
 
 def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:

@@ -275,16 +275,17 @@ def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
     except (ValueError, AttributeError, KeyError, TypeError) as problem:
         what = f"`{config}` is no OCI configuration: {problem}"
         return (error("container.oci-config", what, fix="make the bundle again", path="container.image"),)
+    needed = dict.fromkeys((plan.runs, *(mount.source for mount in container.mounts)))
     return tuple(
         error(
             "container.oci-mount",
-            f"the bundle `{container.image}` does not mount `{mount.source}`",
+            f"the bundle `{container.image}` does not mount `{path}`",
             why="Slurm's OCI support starts a bundle with its own mounts and no others",
-            fix=f"add a bind mount of `{mount.source}` under the same name to {config}",
+            fix=f"add a bind mount of `{path}` under the same name to {config}",
             path="container.image",
         )
-        for mount in container.mounts
-        if not any(is_below(mount.source, target) for target in targets)
+        for path in needed
+        if not any(is_below(path, target) for target in targets)
     )
 
 

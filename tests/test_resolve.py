@@ -164,11 +164,14 @@ def test_the_runs_folders_are_mounted_unless_they_are_visible() -> None:
     assert found.container.mounts == (Mount("/shared", "/shared"), Mount("/raid/ann", "/raid/ann"))
 
 
-def test_sources_are_mounted_read_only_and_a_read_only_mount_covers_no_run() -> None:
+def test_sources_are_mounted_read_only_and_a_read_only_mount_covers_no_output() -> None:
     mounts = [{"source": "/shared", "target": "/shared", "read_only": True}]
-    found = plan(PYXIS, container={"image": "x", "mounts": mounts}, model={"path": "/models/a"})
+    checkpoint = {"dir": "/shared/ckpt"}
+    found = plan(
+        PYXIS, container={"image": "x", "mounts": mounts}, model={"path": "/models/a"}, checkpoint=checkpoint
+    )
     assert Mount("/models/a", "/models/a", True) in found.container.mounts
-    assert Mount("/shared/runs", "/shared/runs") in found.container.mounts
+    assert Mount("/shared/ckpt", "/shared/ckpt") in found.container.mounts
 
 
 def test_bare_nodes_mount_nothing() -> None:

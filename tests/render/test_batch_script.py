@@ -164,7 +164,7 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"})
     assert done.returncode == 4, done.stderr
     made, step, removed = stage.calls()
-    assert made.argv[-4:] == (b"mkdir", b"-p", b"--", b"/tmp/js")
+    assert made.argv[-5:] == (b"mkdir", b"-p", b"--", b"/tmp/js", b"/shared/hf")
     assert step.env[b"FROM_HOOK"] == b"ann"
     assert removed.argv[-4:] == (b"enroot", b"remove", b"--force", f"pyxis_jobspec-{RUN_ID}".encode())
 
