@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,17 @@ def cluster(args: argparse.Namespace, of_spec: str | None = None) -> LoadedClust
 
     name = args.cluster or os.environ.get("JOBSPEC_CLUSTER") or of_spec
     file = Path(args.cluster_file) if args.cluster_file else None
-    return load_cluster(name, file, os.environ)
+    loaded = load_cluster(name, file, os.environ)
+    runs = os.environ.get("JOBSPEC_RUNS")
+    return _with_runs(loaded, runs) if runs else loaded
+
+
+def _with_runs(loaded: LoadedCluster, runs: str) -> LoadedCluster:
+    """JOBSPEC_RUNS is where RUN arguments are looked up, so new runs must go there too."""
+    from msgspec.structs import replace as replace_fields
+
+    paths = replace_fields(loaded.profile.paths, runs=str(Path(runs).expanduser().absolute()))
+    return replace(loaded, profile=replace_fields(loaded.profile, paths=paths))
 
 
 def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = False) -> Resolved:

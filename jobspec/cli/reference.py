@@ -31,7 +31,7 @@ runs are looked for in `./runs` and in every folder that this user has submitted
 | --- | --- |
 | `JOBSPEC_CLUSTER` | site profile where `--cluster` is not given; wins over the spec's `cluster` |
 | `JOBSPEC_CLUSTERS` | folders and files with site profiles, separated by `:` |
-| `JOBSPEC_RUNS` | the folder of runs that RUN refers to |
+| `JOBSPEC_RUNS` | the folder that new runs go to, instead of the profile's, and that RUN refers to |
 | `NO_COLOR` | no colour and no live screen |
 
 With `--json` findings go to standard output as JSON as well, so that a script parses one stream.

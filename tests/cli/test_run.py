@@ -232,3 +232,14 @@ def test_first_cause_is_found_in_a_log(project: Project) -> None:
     assert project.process("triage", "-", stdin=log).code == 1
     project.write("good.log", "all is well\n")
     assert project.cli("triage", "good.log").code == 0
+
+
+def test_folder_of_runs_from_the_environment_takes_new_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Otherwise `status` would look for the run where `run` did not put it."""
+    monkeypatch.setenv("JOBSPEC_RUNS", str(tmp_path / "my runs"))
+    done = project.cli("run", "hello.yaml")
+    assert done.code == 0, done.text
+    assert [path.name for path in (tmp_path / "my runs").iterdir()] == ["hello"]
+    assert project.cli("status", "last", "--json").json[0]["final"] is True
