@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
-from jobspec.runtime import collect, driver, preflight, raycluster
+from jobspec.runtime import collect, driver, network, preflight, raycluster
 from jobspec.runtime.identity import (
     Identity,
     NodePaths,
@@ -107,7 +107,7 @@ class Node:
         )
         found = list(preflight.check(self.plan, facts))
         if not any(finding.is_error for finding in found):
-            found.extend(self._prepare())
+            found.extend(self._prepare(facts))
         return {
             "ip": facts.ip,
             "gpus": facts.gpus,
@@ -117,7 +117,7 @@ class Node:
             "findings": _json(found),
         }
 
-    def _prepare(self) -> Sequence[Finding]:
+    def _prepare(self, facts: preflight.Facts) -> Sequence[Finding]:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime import stage
 
@@ -132,6 +132,9 @@ class Node:
             folder.mkdir(parents=True, exist_ok=True)
         hf_home = stage.make_home(self.plan.node_local) if self.plan.stage else ""
         env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
+        if self.plan.nodes > 1:
+            chosen = bool(self.plan.interface or self.plan.subnet)
+            env = {**network.socket_interfaces(facts.addresses, facts.ip or "", chosen), **env}
         found: Sequence[Finding] = ()
         if self.plan.ray is not None:
             env, found = raycluster.authentication(env)
@@ -268,7 +271,8 @@ class Node:
             if arguments.get("keep_ray_logs"):
                 collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
             self._ray.stop()
-            collect.redact_in_place(self.paths.logs / "ray.log", self.redactor)
+            for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
+                collect.redact_in_place(self.paths.logs / name, self.redactor)
         left = leftovers()
         stubborn = end_all(left, 0.5)
         return {"ended": len(left), "left": sorted(stubborn)}

@@ -10,7 +10,7 @@ import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 SIOCGIFCONF = 0x8912  # netdevice(7)
 IFREQ_BYTES = 40  # struct ifreq on 64-bit Linux: 16 of name, then a sockaddr in a union of 24
@@ -63,6 +63,19 @@ def choose(have: Sequence[Address], interface: str, subnet: str, reached: str) -
         return reached if reached and not link_local(reached) else None
     ips = [one.ip for one in usable]
     return reached if reached in ips else (ips[0] if ips else None)
+
+
+def socket_interfaces(have: Sequence[Address], ip: str, chosen: bool) -> Dict[str, str]:
+    """Variables that keep collectives on the interface of `ip`. Pure; empty when no interface has it.
+
+    Gloo takes the address that the host's own name resolves to, which is 127.0.0.1 in many images and
+    /etc/hosts: two nodes then wait for each other in vain. TensorPipe does the same. NCCL looks at the
+    interfaces and finds its way; it is told only where the site profile chose (`chosen`).
+    Source: torch.distributed, "Common environment variables" (2.x); NCCL user guide, NCCL_SOCKET_IFNAME.
+    """
+    name = next((one.interface for one in have if one.ip == ip), "")
+    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", *(("NCCL_SOCKET_IFNAME",) if chosen else ()))
+    return dict.fromkeys(names, name) if name else {}
 
 
 def describe(have: Sequence[Address]) -> str:

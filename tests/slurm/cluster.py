@@ -85,8 +85,8 @@ class Cluster:
         """Remove what killed test sessions of this checkout left behind."""
         for state in Path("/tmp").glob(f"{LAB_PREFIX}*/state.json"):
             data = json.loads(state.read_text())
-            owner = data["owner"]
-            if data["checkout"] == str(CHECKOUT) and owner and not Process(**owner).alive():
+            owner = data.get("owner")
+            if data.get("checkout") == str(CHECKOUT) and owner and not Process(**owner).alive():
                 Cluster(data["name"]).stop()
 
     def alive(self, node: str = "ctl") -> bool:
