@@ -7,16 +7,13 @@ What a spec's own keys cannot say stands below `lock`.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import posixpath
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 import jobspec
-from jobspec.provenance import image_digest
+from jobspec.provenance import image_digest, profile_digest
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
 
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan
     from jobspec.resolve import Resolved
     from jobspec.sources import RepoSource
-    from jobspec.spec.cluster_model import ClusterProfile
 
 
 HEAD = "# Written by jobspec: this run's spec with everything pinned. `jobspec submit` takes it as it is.\n"
@@ -141,8 +137,3 @@ def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
     return {key: value for key, value in facts.items() if value not in ("", False)}
-
-
-def profile_digest(profile: ClusterProfile) -> str:
-    """Identifies a site profile by its values; its file's comments and order do not matter."""
-    return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()

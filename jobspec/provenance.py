@@ -8,18 +8,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from jobspec.finding import Finding, error, warning
 from jobspec.git import GitState, git_state
 
 if TYPE_CHECKING:
-    from jobspec.plan import StagePlan
-    from jobspec.resolve import Resolved
-    from jobspec.sources import RepoSource
+    from jobspec.plan import Plan, RepoPlan, StagePlan
+    from jobspec.spec.cluster_model import ClusterProfile
 
 __all__ = [
     "GitState",
@@ -33,6 +34,31 @@ __all__ = [
 
 FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
 EDGE_BYTES = 1024**2
+
+
+class CheckedOut(Protocol):
+    """A repository as `jobspec.sources` found it."""
+
+    @property
+    def plan(self) -> RepoPlan: ...
+    @property
+    def state(self) -> GitState: ...
+
+
+class Site(Protocol):
+    @property
+    def profile(self) -> ClusterProfile: ...
+
+
+class Now(Protocol):
+    """What `jobspec.resolve` made of a lock just now; it lies above this module."""
+
+    @property
+    def plan(self) -> Plan | None: ...
+    @property
+    def repos(self) -> Sequence[CheckedOut]: ...
+    @property
+    def cluster(self) -> Site: ...
 
 
 def patch_name(repo: str) -> str:
@@ -81,6 +107,11 @@ def image_digest(image: str) -> str:
     return file_digest(image) if image.startswith("/") else ""
 
 
+def profile_digest(profile: ClusterProfile) -> str:
+    """Identifies a site profile by its values; its file's comments and order do not matter."""
+    return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()
+
+
 def hub_commit(cache: str | Path, revision: str) -> str:
     """The commit that `revision` names in a Hugging Face cache folder, or an empty string."""
     name = revision or "main"
@@ -92,7 +123,7 @@ def hub_commit(cache: str | Path, revision: str) -> str:
     return ref.read_text().strip() if ref.is_file() else ""
 
 
-def changed_since(lock: Mapping[str, Any], now: Resolved) -> tuple[Finding, ...]:
+def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
     """What differs between a lock's `lock` section and what the same lock resolves to now; empty: nothing.
 
     Errors are differences in what runs (code, image, model); warnings are differences around it.
@@ -117,9 +148,8 @@ def changed_since(lock: Mapping[str, Any], now: Resolved) -> tuple[Finding, ...]
     return tuple(findings)
 
 
-def _changed_around(lock: Mapping[str, Any], now: Resolved) -> Iterator[Finding]:
+def _changed_around(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
     from jobspec import __version__
-    from jobspec.lock import profile_digest
 
     if lock.get("jobspec") != __version__:
         yield warning(
@@ -137,7 +167,7 @@ def _changed_around(lock: Mapping[str, Any], now: Resolved) -> Iterator[Finding]
         )
 
 
-def _changed_repo(name: str, was: Mapping[str, Any], now: RepoSource | None) -> Iterator[Finding]:
+def _changed_repo(name: str, was: Mapping[str, Any], now: CheckedOut | None) -> Iterator[Finding]:
     if now is None or not now.state.commit:
         what = f"the checkout of `{name}` is gone"
         fix = f"git clone {was.get('url') or 'URL'}, then check out {was.get('commit')}"
