@@ -94,6 +94,7 @@ def test_model_by_path_cannot_be_fetched(tmp_path: Path) -> None:
         staging.bring(item, None)
 
 
+@pytest.mark.slow  # huggingface_hub tries for 20 s
 def test_download_without_a_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real huggingface_hub against a port where nobody listens."""
     pytest.importorskip("huggingface_hub")

@@ -106,9 +106,9 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
 
     plan = plan_of(resolved)
     run_id = render.new_run_id(datetime.now(UTC))
-    there = f"{plan.runs}/{plan.name}/{run_id}"
     here = folder.absolute() if folder else _local_folder(resolved, run_id)
-    run_dir = str(here) if folder or not remote(resolved) else there
+    # A remote cluster sees the run under the name that `launchers.base.new_launch` uploads it to.
+    run_dir = f"{plan.runs}/{plan.name}/{here.name}" if remote(resolved) else str(here)
     findings = resolved.findings
     if resolved.spec.sweep is not None:
         files, more = _sweep_files(resolved, args, run_id, run_dir)

@@ -15,12 +15,17 @@ from jobspec.cli import observe, parser, verdicts
 from jobspec.cli.boundary import INTERRUPTED
 from jobspec.cli.screen import Screen, open_screen
 from jobspec.cli.submit import announcement, submit
+from jobspec.finding import JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs import Launch, RunPaths, read_results
 
 # Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
 FILES_S = 0.25
 _QUERY_S = {"local": 0.25, "slurm": 3.0}
+# A controller that is restarted or fails over is away for minutes; the job does not mind.
+SILENCE_S = 600.0
+# NFS clients keep directory entries for up to 60 s by default (acdirmax); most mounts here are quicker.
+RESULTS_S = 15.0
 # A remote cluster's files cost a round trip each.
 REMOTE_FILES_S = 3.0
 
@@ -53,22 +58,53 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
     """Show a run until its job's state is final; that state, recorded in the run directory."""
     events = observe.EventTail(run)
-    launcher = launchers.for_launch(launch)
+    asker = _Asker(launch)
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
-    next_query = 0.0
-    status = JobStatus(launchers.JobState.PENDING)
     while True:
-        now = time.monotonic()
-        if now >= next_query:
-            status = launcher.query([launch])[launch]
-            next_query = now + _QUERY_S[launch.launcher]
+        status = asker.ask()
         launchers.sync(launch)
         if screen is not None:
             screen.show(status, events.read(), observe.progress(run))
-        if status.state.final:
+        if status.state.final and _results_have_arrived(run, status, asker.final_since):
             launchers.record_final(run, status)
             return status
         time.sleep(pause)
+
+
+class _Asker:
+    """Asks the scheduler now and then, and outlives a controller that is away for a while."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._launcher = launchers.for_launch(launch)
+        self._next = 0.0
+        self._silent_since = 0.0
+        self._status = JobStatus(launchers.JobState.PENDING)
+        self.final_since = 0.0
+
+    def ask(self) -> JobStatus:
+        """The newest status that is known. Raises: JobspecError after `SILENCE_S` without an answer."""
+        now = time.monotonic()
+        if now < self._next or self._status.state.final:
+            return self._status
+        try:
+            self._status = self._launcher.query([self._launch])[self._launch]
+            self._silent_since = 0.0
+        except JobspecError:
+            self._silent_since = self._silent_since or now
+            if now - self._silent_since > SILENCE_S:
+                raise
+        self._next = now + _QUERY_S[self._launch.launcher]
+        if self._status.state.final:
+            self.final_since = now
+        return self._status
+
+
+def _results_have_arrived(run: RunPaths, status: JobStatus, final_since: float) -> bool:
+    """False while a shared file system may still hold back the last file of a job that ended by itself."""
+    by_itself = status.state in (launchers.JobState.COMPLETED, launchers.JobState.FAILED)
+    late = time.monotonic() - final_since > RESULTS_S
+    return late or not by_itself or not run.attempts() or read_results(run) is not None
 
 
 def _interrupted(launch: Launch, screen: Screen | None) -> int:

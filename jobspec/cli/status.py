@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-_HEADER = ("RUN", "NAME", "CLUSTER", "JOB", "STATE", "STEP", "REWARD", "ATTEMPT", "SINCE", "REASON")
+_HEADER = ("RUN", "NAME", "CLUSTER", "JOB", "STATE", "STEP", "REWARD", "ATTEMPT", "AGE", "REASON")
 
 
 def _row(view: View) -> tuple[str, ...]:

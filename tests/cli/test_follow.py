@@ -1,0 +1,108 @@
+"""Following a run through a controller that goes away, with a fake launcher: no real one does so on demand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobspec import launchers
+from jobspec.cli import run as run_command
+from jobspec.cli.observe import EventTail, last_metrics
+from jobspec.finding import JobspecError, fail
+from jobspec.launchers import JobState, JobStatus
+from jobspec.runs import Launch, RunPaths
+
+LAUNCH = Launch("20261128-010203-ab12cd", "/x", "lab", "slurm", "x", 0.0, job_id="1")
+Answer = Callable[[], JobStatus]
+
+
+class FakeLauncher:
+    """Answers from a list."""
+
+    def __init__(self, *answers: JobStatus | JobspecError) -> None:
+        self._answers = list(answers)
+
+    def query(self, wanted: list[Launch]) -> dict[Launch, JobStatus]:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, JobspecError):
+            raise answer
+        return dict.fromkeys(wanted, answer)
+
+
+GONE = fail("launch.scheduler", "`squeue` failed with exit code 1")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_command, "FILES_S", 0.0)
+    monkeypatch.setitem(run_command._QUERY_S, "slurm", 0.0)
+
+
+def follow(monkeypatch: pytest.MonkeyPatch, run: RunPaths, *answers: JobStatus | JobspecError) -> JobStatus:
+    monkeypatch.setattr(launchers, "for_launch", lambda launch: FakeLauncher(*answers))
+    return run_command.follow(run, LAUNCH, None)
+
+
+def test_controller_that_comes_back_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    done = JobStatus(JobState.COMPLETED, exit_code=0)
+    answers = (JobStatus(JobState.PENDING), GONE, GONE, JobStatus(JobState.RUNNING), GONE, done)
+    assert follow(monkeypatch, RunPaths(tmp_path), *answers) == done
+    assert json.loads((tmp_path / "scheduler.json").read_text())["state"] == "COMPLETED"
+
+
+def test_controller_that_stays_away_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    monkeypatch.setattr(run_command, "SILENCE_S", 0.0)
+    with pytest.raises(JobspecError, match="squeue"):
+        follow(monkeypatch, RunPaths(tmp_path), JobStatus(JobState.RUNNING), GONE)
+    assert not (tmp_path / "scheduler.json").exists()
+
+
+def test_last_file_of_a_slow_file_system_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    run = RunPaths(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    looks = 0
+
+    def arrive(found: RunPaths) -> dict[str, object] | None:
+        nonlocal looks
+        looks += 1
+        return {"outcome": "ok"} if looks > 3 else None
+
+    monkeypatch.setattr(run_command, "read_results", arrive)
+    follow(monkeypatch, run, JobStatus(JobState.COMPLETED))
+    assert looks == 4
+
+
+def test_killed_job_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    run = RunPaths(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    assert follow(monkeypatch, run, JobStatus(JobState.NODE_FAIL)).state is JobState.NODE_FAIL
+
+
+def test_events_come_once_and_whole(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    run.attempt(1).mkdir(parents=True)
+    file = run.attempt(1) / "events.jsonl"
+    tail = EventTail(run)
+    assert tail.read() == []
+    file.write_text('{"phase": "a"}\n{"pha')
+    assert [event["phase"] for event in tail.read()] == ["a"]
+    file.write_text('{"phase": "a"}\n{"phase": "b"}\ntorn\n[1]\n')
+    assert [event["phase"] for event in tail.read()] == ["b"]
+    run.attempt(2).mkdir()
+    (run.attempt(2) / "events.jsonl").write_text('{"phase": "c"}\n')
+    assert [(event["phase"], event["attempt"]) for event in tail.read()] == [("c", 2)]
+
+
+def test_newest_metrics_are_read_from_the_end_alone(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": step, "reward": step / 10**6}) for step in range(20000)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 99')
+    assert last_metrics(tmp_path) == {"step": 19999, "reward": 0.019999}
