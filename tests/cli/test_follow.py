@@ -1,4 +1,4 @@
-"""Following a run through a controller that goes away, with a fake launcher: no real one does so on demand."""
+"""Following a run while the controller goes away, with a fake launcher: no real one does so on demand."""
 
 from __future__ import annotations
 
