@@ -58,7 +58,9 @@ types: $(VENV)/.dev ## mypy --strict over jobspec, launchers and runtime
 
 contracts: $(VENV)/.dev ## import-linter: which part may import which
 	$(TREE)
-	PYTHONPATH=.cache/tree $(BIN)/lint-imports --no-cache
+	# From inside the copy: lint-imports looks into the current folder first.
+	cd .cache/tree
+	PYTHONPATH=. $(CURDIR)/$(BIN)/lint-imports --no-cache --config $(CURDIR)/.importlinter
 
 shellcheck: ## shell scripts of this repository (rendered ones are checked by the tests)
 	if command -v shellcheck >/dev/null; then shellcheck $(SHELL_SCRIPTS); else echo "shellcheck: not installed, skipped"; fi
