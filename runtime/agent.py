@@ -27,6 +27,7 @@ from jobspec.runtime.identity import (
     ray_token,
     stage_variable,
 )
+from jobspec.runtime.preflight import Facts
 from jobspec.runtime.procs import end_all, leftovers
 from jobspec.runtime.redact import Redactor
 
@@ -117,7 +118,7 @@ class Node:
             "findings": _json(found),
         }
 
-    def _prepare(self, facts: preflight.Facts) -> Sequence[Finding]:
+    def _prepare(self, facts: Facts) -> Sequence[Finding]:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime import stage
 

@@ -225,13 +225,14 @@ class Head:
         if self.plan.ray is not None:
             self.ray = RayBringUp(self)
             jobs.append(self.ray.run)
-        threads = [threading.Thread(target=_until_stopped, args=(job,), name="phase") for job in jobs]
+        ended: List[BaseException] = []
+        threads = [threading.Thread(target=_run_phase, args=(job, ended), name="phase") for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if self.cause is not None:
-            raise RunStoppedError
+        for problem in sorted(ended, key=lambda one: isinstance(one, RunStoppedError)):
+            raise problem
         if self.ray is None:
             self.record.skip("ray")
         else:
@@ -361,11 +362,12 @@ def _not_there(name: str) -> Finding:
     )
 
 
-def _until_stopped(job: Callable[[], None]) -> None:
+def _run_phase(job: Callable[[], None], ended: List[BaseException]) -> None:
+    """Run one of the phases that go side by side; what ended it early is raised in the main thread."""
     try:
         job()
-    except RunStoppedError:
-        return  # the cause is with the head
+    except Exception as problem:  # noqa: BLE001 - handed over
+        ended.append(problem)
 
 
 def _no_errors(_call: Call) -> bool:

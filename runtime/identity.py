@@ -121,7 +121,12 @@ class NodePaths:
 
 
 def node_paths(plan: Plan, who: Identity) -> NodePaths:
-    """The paths of this agent. Names carry a digest of the attempt: runs may share a node."""
+    """The paths of this agent. Names carry a digest of the attempt: runs may share a node.
+
+    They are the same on every node, since a driver hands its own (the model's, say) to workers elsewhere.
+    Only agents that share a machine, as loopback host names show, need folders of their own.
+    """
+    own = f".{who.index}" if who.name.startswith("127.") else ""
     digest = hashlib.sha256(who.key.encode()).hexdigest()[:8]
     local = Path(plan.node_local)
     attempt = who.run_dir / "attempts" / str(who.attempt)
@@ -133,7 +138,7 @@ def node_paths(plan: Plan, who: Identity) -> NodePaths:
         run_dir=who.run_dir,
         attempt=attempt,
         logs=attempt / "logs" / who.name,
-        scratch=local / f"run-{digest}.{who.index}",
+        scratch=local / f"run-{digest}{own}",
         agents=agents,
         ray=ray,
         pid_file=agents / f"{digest}.{who.index}.json",

@@ -123,17 +123,20 @@ class Nodes:
                 self._on_message(index, message)
 
     def _lose(self, index: int, reason: str) -> None:
+        """Note a node's death once. The cause is told before any wait can end because of it."""
         with self.changed:
-            link = self._links.pop(index, None)
+            if index in self._lost:
+                return
             self._lost[index] = reason
+            link = self._links.pop(index, None)
+            if not self._closing.is_set():
+                self._on_lost(index, reason)
             for call in self._calls.values():
                 if call.index == index:
                     call.done = True
             self.changed.notify_all()
         if link is not None:
             link.close()
-        if not self._closing.is_set():
-            self._on_lost(index, reason)
 
     def _finish(self, key: Tuple[int, int], reply: Reply) -> None:
         with self.changed:
@@ -206,12 +209,11 @@ class Nodes:
             return call
         try:
             if link is None:
-                raise ChannelError("not connected")
-            link.send({"id": number, "operation": operation, "arguments": dict(arguments or {})})
-        except ChannelError:
-            with self.changed:
-                self._calls.pop((index, number), None)
                 call.done = True
+            else:
+                link.send({"id": number, "operation": operation, "arguments": dict(arguments or {})})
+        except ChannelError as error:
+            self._lose(index, str(error))
         return call
 
     def _run_local(self, number: int, operation: str, arguments: Mapping[str, Any]) -> None:

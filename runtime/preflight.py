@@ -211,6 +211,11 @@ def _check_address(plan: Plan, facts: Facts) -> Iterator[Finding]:
 
 def _check_ports(plan: Plan, facts: Facts) -> Iterator[Finding]:
     if plan.ray is None:
+        if not facts.ports:
+            what = f"none of the ports {MASTER_PORTS[0]}-{MASTER_PORTS[1]} is free for `MASTER_PORT`"
+            yield error(
+                "preflight.ports", what, fix="give the job its own nodes (`resources.exclusive: true`)"
+            )
         return
     low, high = facts.ephemeral
     ranges = [

@@ -196,14 +196,14 @@ class RayNode:
 
 
 def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:
-    """The GCS port: the planned one, or `spare` when something listens there.
+    """The GCS port: on a cluster the planned one, or `spare` with a warning when something listens there.
 
-    That is worth a warning on a node of a cluster, not on a workstation, where runs go on side by side.
+    On a workstation runs go on side by side and may start at the same moment: each takes a spare one.
     """
-    if port_free(wanted):
-        return wanted, ()
     if local:
         return spare, ()
+    if port_free(wanted):
+        return wanted, ()
     finding = warning(
         "ray.port-taken",
         f"port {wanted} is in use on the head node; Ray uses {spare} instead",

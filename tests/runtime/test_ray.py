@@ -191,20 +191,37 @@ def test_node_whose_ray_cannot_join_is_named(short: Path, network: list[str]) ->
 
 
 @NETNS
-def test_worker_killed_in_ray_phase_and_in_driver(short: Path, network: list[str]) -> None:
+@pytest.mark.parametrize("phase", ["ray", "driver"])
+def test_worker_killed(short: Path, network: list[str], phase: str) -> None:
     text = "echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300"
-    with running(
-        short, shell(text), mode="ray", ray=replace(RAY, port=6379, join_timeout_s=180.0), nodes=2
-    ) as plain:
+    ray = replace(RAY, port=6379, join_timeout_s=180.0)
+    with running(short, shell(text), mode="ray", ray=ray, nodes=2) as plain:
         run = NetRun(plain.root, plain.plan, agents=plain.agents)
         start_both(run, network)
-        run.wait_file(run.attempt / "up", 180)
+        if phase == "ray":
+            run.wait_event("ray", "start")
+        else:
+            run.wait_file(run.attempt / "up", 180)
         os.kill(run.agent_pid(1), signal.SIGKILL)
-        assert run.finish(timeout=13)[0] == 1
+        code, output = run.finish(timeout=13)
+        assert code == (3 if phase == "ray" else 1), output
         run.finish(run.agents[1], timeout=10)
-        first = run.results()["findings"][0]
+        results = run.results()
         assert run.leftovers() == []
+    first = results["findings"][0]
     assert (first["rule"], first["node"]) == ("node.lost", "10.88.7.3")
+    assert results["first_phase_failed"] == phase
+
+
+def test_two_local_runs_at_the_same_moment(short: Path) -> None:
+    """Neither takes the other's ports, nor ends the other's Ray."""
+    fields = {"mode": "ray", "ray": RAY, "scheduler": "local"}
+    with running(short / "a", ask, **fields) as one, running(short / "b", ask, **fields) as two:
+        one.agent()
+        two.agent()
+        assert (one.finish()[0], two.finish()[0]) == (0, 0)
+        asked = [json.loads((run.attempt / "asked.json").read_text())["nodes"] for run in (one, two)]
+    assert asked == [1, 1]
 
 
 def test_ray_without_token_is_a_warning(tmp_path: Path) -> None:
