@@ -167,6 +167,8 @@ def make_recorder(config: TrainConfig, folders: Folders, progress: Progress) -> 
 
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             progress.end_step = state.global_step
+            if progress.resumed_from and progress.end_step == progress.start_step + 1:
+                write_proof(folders, progress)
             progress.stopped = stop_reason(folders.stop_file(config.label), progress)
             if progress.stopped or state.global_step >= config.until:
                 control.should_training_stop = True
@@ -265,29 +267,32 @@ def rng_equals(checkpoint: Path, progress: Progress) -> bool:
     return bool(torch.equal(saved, torch.random.get_rng_state()))
 
 
-def write_state(config: TrainConfig, folders: Folders, progress: Progress) -> None:
-    """Gather every rank's proof; rank 0 writes `train_state-<label>.json` and a metrics row for a resume."""
+def gather(progress: Progress) -> List[Dict[str, Any]]:
+    """Every rank's progress, in rank order, on every rank."""
     import torch.distributed as dist
 
     everyone: List[Any] = [None] * progress.world_size
-    mine = {key: value for key, value in vars(progress).items() if key not in ("last",)}
+    mine = {key: value for key, value in vars(progress).items() if key != "last"}
     dist.all_gather_object(everyone, {**mine, "host": socket.gethostname()})
-    if progress.rank != 0:
-        return
-    state = {
-        **mine,
-        "v": 1,
-        "label": config.label,
-        "steps": config.steps,
-        "until": config.until,
-        "ranks": everyone,
-    }
-    trl_state.write_json(folders.state_file(config.label), state)
-    if progress.resumed_from and progress.end_step > progress.start_step:
+    return everyone
+
+
+def write_proof(folders: Folders, progress: Progress) -> None:
+    """What all ranks loaded, as a metrics row of the first step after the resume: the step that training
+    continued from belongs to the process before."""
+    everyone = gather(progress)
+    if progress.rank == 0:
         proof = {
             "resume/from_step": progress.start_step,
             "resume/optimizer_steps": min(rank["optimizer_steps_loaded"] for rank in everyone),
             "resume/rng_restored": int(all(rank["rng_restored"] for rank in everyone)),
         }
-        # At the first step of this process: the step it continued from belongs to the process before.
-        trl_state.append_row(folders.metrics, trl_state.metrics_row(progress.start_step + 1, proof, {}))
+        trl_state.append_row(folders.metrics, trl_state.metrics_row(progress.end_step, proof, {}))
+
+
+def write_state(config: TrainConfig, folders: Folders, progress: Progress) -> None:
+    """Rank 0 writes `train_state-<label>.json`, with every rank's part."""
+    everyone = gather(progress)
+    if progress.rank == 0:
+        more = {"v": 1, "label": config.label, "steps": config.steps, "until": config.until}
+        trl_state.write_json(folders.state_file(config.label), {**everyone[0], **more, "ranks": everyone})
