@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -166,8 +167,10 @@ HERE = Access()
 def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: float) -> Launch:
     """The intent to start `run`: everything about the launch but the answer.
 
-    The job's name ends in the run's id, which no other job has: that is how a lost answer is found.
+    The job's name ends in the run's id, or for a folder of any other name in a random one, so that no
+    other job has it: that is how a lost answer is found.
     """
+    tail = run.run_id if run.standard else secrets.token_hex(6)
     there = str(run.root) if access.login == "here" else f"{plan.runs}/{plan.name}/{run.run_id}"
     points = run.points()
     return Launch(
@@ -175,7 +178,7 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
         run_dir=there,
         cluster=plan.cluster,
         launcher=launcher,
-        job_name=f"{plan.name}-{run.run_id}",
+        job_name=f"{plan.name}-{tail}",
         intent_time=now,
         mode=plan.mode,
         array=f"0-{len(points) - 1}" if points else "",

@@ -175,10 +175,9 @@ def start_run(run: RunPaths, plan: Plan, profile: LoadedCluster) -> Launch:
     from jobspec import launchers
 
     secrets = launchers.read_secrets(plan.secrets, os.environ)
-    launch = launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
-    return launch
+    return launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
 
 
 def store(args: argparse.Namespace) -> RunStore:
