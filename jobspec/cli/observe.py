@@ -160,7 +160,7 @@ def log_files(run: RunPaths, node: str = "", name: str = "") -> list[Path]:
     found = [path for path in sorted(folder.glob("*/*.log")) if not node or path.parent.name == node]
     if node or name:
         return [path for path in found if not name or path.stem == name]
-    commands = [path for path in found if path.stem not in ("agent", "ray")]
+    commands = [path for path in found if path.stem not in ("agent", "ray", "ray-probe")]
     return commands or run.job_logs()
 
 

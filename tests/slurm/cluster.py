@@ -32,7 +32,6 @@ from machine import (
     CHECKOUT,
     Process,
     cgroup_folders,
-    cgroup_kind,
     children,
     closed_ancestors,
     missing,
@@ -96,6 +95,9 @@ class Cluster:
     def nodes(self) -> list[str]:
         return node_names(self.options)
 
+    def cgroups(self) -> list[tuple[str, Path]]:
+        return cgroup_folders(self.lab, self.options.own_freezer)
+
     # life
 
     def start(self) -> None:
@@ -129,8 +131,10 @@ class Cluster:
             spawned.wait(timeout=START_TIMEOUT_S)
         self._spawned.clear()
         self._processes.clear()
-        for _, folder in cgroup_folders(self.lab.name):
+        for _, folder in self.cgroups():
             remove_cgroup(folder)
+        if os.path.ismount(self.lab / "freezer"):
+            subprocess.run(["umount", str(self.lab / "freezer")], check=True)
         if not keep_logs and self.lab.exists():
             shutil.rmtree(self.lab)
         elif self.lab.exists():
@@ -231,12 +235,16 @@ class Cluster:
             (lab / folder).mkdir(parents=True)
         os.chown(lab / "shared/home/alice", ALICE, ALICE)
         (lab / "shared").chmod(0o1777)
-        kind = cgroup_kind()
-        folders = cgroup_folders(lab.name)
+        folders = self.cgroups()
+        if folders[0][1].is_relative_to(lab):
+            (lab / "freezer").mkdir()
+            subprocess.run(
+                ["mount", "-t", "cgroup", "-o", "freezer", "freezer", str(lab / "freezer")], check=True
+            )
+        self.limits_memory = len(folders) > 1
         etc, slurm = lab / "etc", lab / "etc/slurm"
-        _write(slurm / "slurm.conf", files.slurm_conf(lab, options, kind))
-        if kind:
-            _write(slurm / "cgroup.conf", files.cgroup_conf(kind))
+        _write(slurm / "slurm.conf", files.slurm_conf(lab, options, self.limits_memory))
+        _write(slurm / "cgroup.conf", files.cgroup_conf(self.limits_memory))
         _write(slurm / "oci.conf", files.oci_conf(lab))
         if options.gpus:
             _write(slurm / "gres.conf", files.gres_conf(lab, options))

@@ -25,6 +25,7 @@ class Options:
     gpus: int = 0
     cpus: int = 16
     memory_mib: int = 64000
+    own_freezer: bool = False  # as on a machine with cgroup v2 alone
 
 
 def node_names(options: Options) -> list[str]:
@@ -36,8 +37,8 @@ def address(node: str) -> str:
     return "10.77.0.1" if node == "ctl" else f"10.77.0.{10 + int(node[1:])}"
 
 
-def slurm_conf(lab: Path, options: Options, cgroup: str) -> str:
-    """`cgroup` is v1, v2 or empty; without cgroups Slurm cannot kill processes that left their session."""
+def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
+    """proctrack/cgroup, since proctrack/linuxproc leaves what has left its session (Ray's daemons) behind."""
     gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
     lines = [
         "ClusterName=lab",
@@ -54,8 +55,8 @@ def slurm_conf(lab: Path, options: Options, cgroup: str) -> str:
         f"SlurmdPidFile={lab}/state/%n.pid",
         f"SlurmctldLogFile={lab}/log/slurmctld.log",
         f"SlurmdLogFile={lab}/log/slurmd-%n.log",
-        f"ProctrackType=proctrack/{'cgroup' if cgroup else 'linuxproc'}",
-        f"TaskPlugin=task/{'cgroup' if cgroup else 'none'}",
+        "ProctrackType=proctrack/cgroup",
+        f"TaskPlugin=task/{'cgroup' if limits_memory else 'none'}",
         "JobAcctGatherType=jobacct_gather/linux",
         "JobAcctGatherFrequency=5",
         "SelectType=select/cons_tres",
@@ -122,11 +123,15 @@ GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';
 """
 
 
-def cgroup_conf(cgroup: str) -> str:
-    """ConstrainRAMSpace is what makes a real out-of-memory kill; v2 must not ask systemd over D-Bus."""
-    lines = [f"CgroupPlugin=cgroup/{cgroup}", "CgroupMountpoint=/sys/fs/cgroup", "ConstrainRAMSpace=yes"]
-    lines += ["CgroupAutomount=no"] if cgroup == "v1" else ["IgnoreSystemd=yes"]
-    return "\n".join(lines) + "\n"
+def cgroup_conf(limits_memory: bool) -> str:
+    """ConstrainRAMSpace is what makes a real out-of-memory kill."""
+    constrain = "yes" if limits_memory else "no"
+    return f"""\
+CgroupPlugin=cgroup/v1
+CgroupAutomount=no
+CgroupMountpoint=/sys/fs/cgroup
+ConstrainRAMSpace={constrain}
+"""
 
 
 def gres_conf(lab: Path, options: Options) -> str:

@@ -95,22 +95,19 @@ def closed_ancestors(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def cgroup_kind() -> str:
-    """v1, v2, or empty where this machine lets us use neither (Slurm then cannot contain what daemonises)."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    if any(kind == "cgroup" and "freezer" in options.split(",") for _, _, kind, options, *_ in mounts):
-        return "v1" if os.access("/sys/fs/cgroup/freezer", os.W_OK) else ""
-    if any(kind == "cgroup2" and where == "/sys/fs/cgroup" for _, where, kind, *_ in mounts):
-        return "v2" if os.access("/sys/fs/cgroup/cgroup.procs", os.W_OK) else ""
-    return ""
+def cgroup_folders(lab: Path, own_freezer: bool = False) -> list[tuple[str, Path]]:
+    """(controller, folder on this machine) pairs that hold one cgroup per node.
 
-
-def cgroup_folders(name: str) -> list[tuple[str, Path]]:
-    """(controller, folder on this machine) pairs that hold one sub-folder per node."""
-    kind = cgroup_kind()
-    if kind == "v1":
-        return [(c, Path("/sys/fs/cgroup") / c / name) for c in ("freezer", "memory")]
-    return [("unified", Path("/sys/fs/cgroup") / name)] if kind == "v2" else []
+    Slurm 22.05 contains a job's processes by the freezer of cgroup v1, its memory by the memory controller.
+    On a machine with cgroup v2 alone the freezer can still be mounted (`own_freezer`); memory is v2's there.
+    Its cgroup/v2 plugin is no way out: it wants systemd, or a process tree that is v2 from the root on.
+    """
+    mounted = [
+        name for name in ("freezer", "memory") if os.access(f"/sys/fs/cgroup/{name}/cgroup.procs", os.W_OK)
+    ]
+    if own_freezer or "freezer" not in mounted:
+        return [("freezer", lab / "freezer" / lab.name)]
+    return [(name, Path("/sys/fs/cgroup") / name / lab.name) for name in mounted]
 
 
 def remove_cgroup(folder: Path) -> None:

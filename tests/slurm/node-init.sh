@@ -43,15 +43,11 @@ for path in "${read_only[@]}"; do graft "$path" ro; done
 # A new network namespace needs a new sysfs, which hides the cgroup mounts. Each node sees a folder of its
 # own as the root of every controller, so that four slurmd, or two clusters, never share a cgroup.
 mount -t sysfs sysfs /sys
-if [[ ${cgroups[0]:-} == unified* ]]; then
-  mount -c --bind "/proc/self/fd/${held[${cgroups[0]#* }/$node]}" /sys/fs/cgroup
-elif [[ -n ${cgroups[0]:-} ]]; then
-  mount -t tmpfs -o mode=0755 tmpfs /sys/fs/cgroup
-  for line in "${cgroups[@]}"; do
-    mkdir "/sys/fs/cgroup/${line%% *}"
-    mount -c --bind "/proc/self/fd/${held[${line#* }/$node]}" "/sys/fs/cgroup/${line%% *}"
-  done
-fi
+mount -t tmpfs -o mode=0755 tmpfs /sys/fs/cgroup
+for line in "${cgroups[@]}"; do
+  mkdir "/sys/fs/cgroup/${line%% *}"
+  mount -c --bind "/proc/self/fd/${held[${line#* }/$node]}" "/sys/fs/cgroup/${line%% *}"
+done
 for fd in "${held[@]}"; do exec {fd}<&-; done
 ip link set lo up
 echo ready

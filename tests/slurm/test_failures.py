@@ -95,6 +95,8 @@ def test_invisible_shared_folder_is_blocked_with_the_node(lab: Lab) -> None:
 
 
 def test_out_of_memory(lab: Lab) -> None:
+    if len(lab.cluster.cgroups()) == 1:
+        pytest.skip("no memory controller of cgroup v1: this Slurm cannot limit memory here")
     hog = "b = bytearray(); [b.extend(bytes(1 << 24)) for _ in range(200)]"
     spec = lab.command_spec("hog", ["python3", "-c", hog], resources={"memory": "1G"})
     done = lab.jobspec("run", spec)

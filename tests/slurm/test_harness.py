@@ -12,15 +12,15 @@ import cluster as harness
 import pytest
 from cluster_files import ALICE, Options, address
 from lab import Lab, await_true
-from machine import cgroup_folders
 
 pytestmark = [pytest.mark.slurm]
 
 
-def traces(name: str) -> list[str]:
+def traces(cluster: harness.Cluster) -> list[str]:
     """What a cluster could leave on this machine: its processes, mounts, cgroups and folder."""
+    name = cluster.lab.name
     found = [
-        str(path) for path in (Path("/tmp") / name, *(f for _, f in cgroup_folders(name))) if path.exists()
+        str(path) for path in (cluster.lab, *(folder for _, folder in cluster.cgroups())) if path.exists()
     ]
     found += [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
     for entry in Path("/proc").iterdir():
@@ -75,13 +75,16 @@ def test_unprivileged_user(lab: Lab) -> None:
     assert lab.cluster.run("n1", ["test", "-w", "/etc/slurm"], user="alice").returncode != 0
 
 
+@pytest.mark.parametrize("own_freezer", [False, True])
 @pytest.mark.parametrize("accounting", ["none", "slurmdbd"])
 def test_two_clusters_at_once_and_stop_leaves_nothing(
-    lab: Lab, accounting: Literal["none", "slurmdbd"]
+    lab: Lab, accounting: Literal["none", "slurmdbd"], own_freezer: bool
 ) -> None:
     """A developer's cluster, or another checkout's, runs beside the one of the tests."""
     other = harness.Cluster(
-        f"harness-{os.getpid()}", Options(nodes=1, accounting=accounting, gpus=2), owned=True
+        f"harness-{os.getpid()}",
+        Options(nodes=1, accounting=accounting, gpus=2, own_freezer=own_freezer),
+        owned=True,
     )
     assert other.lab != lab.cluster.lab
     other.start()
@@ -93,10 +96,12 @@ def test_two_clusters_at_once_and_stop_leaves_nothing(
         assert lab.slurm("sinfo", "-h", "-p", "main", "-o", "%D").strip() == "4", (
             "the first cluster is undisturbed"
         )
-        assert traces(other.lab.name)
+        other.run("ctl", ["srun", "bash", "-c", "setsid sleep 902 & sleep 0.3"], timeout=30)
+        await_true(lambda: not other.processes("n1"), "the job's daemon to end", 10)
+        assert traces(other)
     finally:
         other.stop()
-    assert traces(other.lab.name) == []
+    assert traces(other) == []
 
 
 def test_command_line(lab: Lab) -> None:
