@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 
 from jobspec.checks import check, check_secrets
 from jobspec.containers import mounts_for
-from jobspec.finding import Finding, JobspecError
+from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
 from jobspec.plan import (
@@ -38,6 +38,7 @@ from jobspec.plan import (
 )
 from jobspec.sources import RepoSource, hidden_from_bundle, missing_sources, read_repos, stage_plans
 from jobspec.spec.paths import Origin, OriginKind
+from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
@@ -206,12 +207,24 @@ def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
     context = Context(
         work.spec, work.profile, level, gpus, {repo.plan.name: repo.plan.path for repo in repos}
     )
-    problems = list(framework.validate(context))
+    problems = [*_mode_is_supported(work.spec, framework), *framework.validate(context)]
     work.findings += problems
     if any(problem.is_error for problem in problems):
         return _Found(None, level, repos, gpus)
     plan = _assemble(work, framework.plan(context), level, gpus, repos)
     return _Found(plan, level, repos, gpus)
+
+
+def _mode_is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
+    """An adapter that has more than jobspec's own modes says so by an attribute `modes`."""
+    modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
+    if spec.launch.mode not in modes:
+        yield error(
+            "launch.mode",
+            f"`{framework.name}` has no mode `{spec.launch.mode}`",
+            fix=f"use {one_of(modes)}",
+            path="launch.mode",
+        )
 
 
 def _framework(work: _Work) -> Framework | None:

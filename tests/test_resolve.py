@@ -154,6 +154,10 @@ def test_ray_comes_up_only_in_mode_ray() -> None:
     assert plan(SLURM, launch={"mode": "srun"}).ray is None
 
 
+def test_a_mode_that_the_framework_does_not_have_is_an_error() -> None:
+    assert rules(resolved(SLURM, launch={"mode": "upstream"})) == ["launch.mode"]
+
+
 def test_environment_of_site_and_spec_with_the_specs_on_top() -> None:
     found = plan({**SLURM, "env": {"A": "site", "B": "site"}}, container={"env": {"B": "spec"}})
     assert (found.env, found.container.env) == ({"A": "site", "B": "spec"}, {"A": "site", "B": "spec"})

@@ -14,7 +14,7 @@ from conftest import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobspec.containers import RUNTIMES, step_prefix
+from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
 from jobspec.render import WAIT_FOR_AGENT, check_scripts, render
 from jobspec.resolve import Resolved
@@ -104,7 +104,8 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
         assert done.returncode == 0, done.stderr.decode()
         assert stage.canaries() == []
         step = the_step(stage.calls())
-    prefix = step_prefix(container, f"jobspec-{RUN_ID}", (*sorted(container.env), *plan.secrets), 0)
+    visible = with_mount(container, str(run_dir))
+    prefix = step_prefix(visible, f"jobspec-{RUN_ID}", (*sorted(container.env), *plan.secrets), 0)
     agent = [container.python, "-c", WAIT_FOR_AGENT]
     words = [
         *prefix.flags,
