@@ -157,10 +157,17 @@ def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: 
     return f"{bad[0].name}: {bad[0].reason}" if bad else ""
 
 
+# The job got its nodes and no agent of ours ever spoke: container, shared storage or node are to blame.
+_STARTED_ENDS = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+
+
 def _nothing_ran(evidence: Evidence) -> Verdict:
     state = evidence.scheduler.state.split(" ")[0]
+    started = evidence.plan_read and state in _STARTED_ENDS
     if not evidence.plan_read:
         reason = "`plan.json` cannot be read: nothing says what was to be proved"
+    elif started:
+        reason = f"the job ended as {state} before its first phase: the step or its container did not start"
     elif state in SCHEDULER_ENDS:
         reason = f"the job ended as {state} before anything ran"
     elif state:
@@ -169,7 +176,7 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
         reason = "no attempt left any evidence"
     cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     return Verdict(
-        Result.NOTHING_RAN,
+        Result.BLOCKED if started else Result.NOTHING_RAN,
         evidence.plan.expect.level,
         first_cause=cause,
         findings=evidence.problems,

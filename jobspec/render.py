@@ -372,7 +372,9 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         scratch.rename(target)
     except OSError as cause:
         raise fail(
-            "run.write", f"cannot write `{target}`: {cause.strerror}", fix="check `paths.runs`"
+            "run.write",
+            f"cannot write `{target}`: {cause.strerror}",
+            fix="check `paths.runs`; users who share it need a folder each, as in `/shared/${user}/runs`",
         ) from cause
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

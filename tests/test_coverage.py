@@ -298,6 +298,18 @@ def test_nothing_ran_is_its_own_result(tmp_path: Path, state: str, reason: str) 
     assert reason in verdict.reason
 
 
+def test_container_that_does_not_start_is_blocked(tmp_path: Path) -> None:
+    """The job got its nodes and no agent spoke: that says nothing about what is tested."""
+    run = passing_run(tmp_path)
+    (run.folder / "events.jsonl").unlink()
+    (run.folder / "results.json").unlink()
+    run.scheduler("FAILED", "NonZeroExitCode")
+    (run.root / "job-8.log").write_text("slurmstepd: error: pyxis: couldn't execute enroot command\n")
+    verdict = verdict_of(run)
+    assert (verdict.result, verdict.exit_code) == (Result.BLOCKED, 3)
+    assert "before its first phase" in verdict.reason
+
+
 def test_last_attempt_decides_and_each_is_recorded(tmp_path: Path) -> None:
     first = RunFolder(tmp_path)
     first.phase("preflight")
