@@ -80,6 +80,19 @@ def must_resolve(args: argparse.Namespace) -> Resolved:
     return resolved
 
 
+def must_be_ready(args: argparse.Namespace) -> Resolved:
+    """As `must_resolve`, for a run about to start: what it needs must be there now.
+
+    A cluster behind SSH has file systems of its own; its nodes look for themselves.
+    """
+    from jobspec.checks import at_submit
+
+    resolved = must_resolve(args)
+    if not remote(resolved):
+        stop_on_errors(at_submit(resolved.findings, args.allow))
+    return resolved
+
+
 def plan_of(resolved: Resolved) -> Plan:
     """The plan of a spec without errors. Raises: JobspecError when there is none."""
     if resolved.plan is None:

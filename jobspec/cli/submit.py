@@ -48,7 +48,7 @@ def submit(args: argparse.Namespace) -> tuple[RunPaths, Launch]:
     """Start a spec, or a rendered folder, and return where it runs."""
     if Path(args.spec).is_dir():
         return _submit_folder(args)
-    rendered = pipeline.render_run(pipeline.must_resolve(args), args)
+    rendered = pipeline.render_run(pipeline.must_be_ready(args), args)
     if not args.json:
         output.print_findings(rendered.findings)
     return rendered.run, pipeline.start(rendered)
@@ -83,7 +83,7 @@ def _dry_run(args: argparse.Namespace) -> int:
     """Everything up to the scheduler, in a temporary folder that is removed again."""
     import tempfile
 
-    resolved = pipeline.must_resolve(args)
+    resolved = pipeline.must_be_ready(args)
     with tempfile.TemporaryDirectory(prefix="jobspec-dry-run-") as folder:
         rendered = pipeline.render_run(resolved, args, Path(folder) / "run")
         script = rendered.run.job.read_text(encoding="utf-8").replace(str(rendered.run.root), "RUN_DIR")

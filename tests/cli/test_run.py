@@ -243,3 +243,14 @@ def test_folder_of_runs_from_the_environment_takes_new_runs(
     assert done.code == 0, done.text
     assert [path.name for path in (tmp_path / "my runs").iterdir()] == ["hello"]
     assert project.cli("status", "last", "--json").json[0]["final"] is True
+
+
+def test_submit_refuses_a_model_that_is_not_there(project: Project) -> None:
+    """On a cluster the nodes would find out after the wait in the queue."""
+    spec = project.write("absent.yaml", HELLO + "model: {path: ./no-such-model}\n")
+    assert project.cli("validate", spec).code == 0
+    done = project.cli("submit", spec)
+    assert done.code == 2
+    assert "stage.missing" in done.err
+    assert "no-such-model" in done.err
+    assert not (project.root / "runs").exists()
