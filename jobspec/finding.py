@@ -52,7 +52,8 @@ class Finding:
     def text(self) -> str:
         """The finding as people read it: one head line, then what, why and fix."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        head = " ".join(part for part in (f"{self.severity}[{self.rule}]", place, self.node, self.path) if part)
+        parts = (f"{self.severity}[{self.rule}]", place, self.node, self.path)
+        head = " ".join(part for part in parts if part)
         rows = [("what", self.what), ("why", self.why), ("fix", self.fix)]
         return "\n".join([head] + [f"  {name + ':':<5} {value}" for name, value in rows if value])
 

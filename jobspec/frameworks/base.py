@@ -56,7 +56,7 @@ class FrameworkPlan:
     ray_mode: Literal["external", "self", "none"] = "external"
     env: Mapping[str, str] = field(default_factory=dict)
     stage: tuple[StagePlan, ...] = ()
-    expect: ExpectPlan = ExpectPlan()
+    expect: ExpectPlan = field(default_factory=ExpectPlan)
     collect: tuple[str, ...] = ()
 
 
