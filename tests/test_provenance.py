@@ -257,8 +257,8 @@ def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_image_digests(tmp_path: Path) -> None:
     pinned = "sha256:" + "a" * 64
-    assert image_digest(f"nvcr.io#nvidia/x@{pinned}") == pinned
-    assert image_digest("nvcr.io#nvidia/x:1") == ""
+    assert image_digest(f"registry.example.com#nvidia/x@{pinned}") == pinned
+    assert image_digest("registry.example.com#nvidia/x:1") == ""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text("ID=debian\n")
     assert image_digest(str(tmp_path)).startswith("folder-sha256:")

@@ -185,7 +185,7 @@ def test_bare_nodes_mount_nothing() -> None:
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ("nvcr.io#nvidia/x:1", "nvcr.io#nvidia/x:1"),
+        ("registry.example.com#nvidia/x:1", "registry.example.com#nvidia/x:1"),
         ("./x.sqsh", "/specs/x.sqsh"),
         ("x.sqsh", "/specs/x.sqsh"),
         ("/images/x.sqsh", "/images/x.sqsh"),

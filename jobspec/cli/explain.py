@@ -58,6 +58,7 @@ def _values(resolved: Resolved) -> dict[str, tuple[Any, str]]:
     return {
         key: (_value(resolved, planned, key), f"{origin.kind} {origin.where}".strip())
         for key, origin in sorted(resolved.origins.items())
+        if not (key == "lock" and origin.kind == "default")  # only a lock has one
     }
 
 

@@ -117,7 +117,7 @@ class Container(Base, frozen=True):
         str | None,
         doc(
             "Image as the site's runtime names it. Optional where the profile's runtime is `none`.",
-            "nvcr.io/nvidia/nemo-rl:v0.4.0",
+            "registry.example.com/nvidia/nemo-rl:v0.4.0",
             "/images/nemo-rl.sqsh",
         ),
     ] = None

@@ -24,7 +24,7 @@ SPEC: dict[str, Any] = {
     "framework": "command",
     "train": {"command": ["x"]},
     "resources": {"nodes": 2, "time": "01:00:00"},
-    "container": {"image": "nvcr.io#nvidia/x:1"},
+    "container": {"image": "registry.example.com#nvidia/x:1"},
 }
 PROFILE: dict[str, Any] = {
     "version": 1,
@@ -95,7 +95,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/tmp/c"}}, {}),
     ("container.image-unused", "container.image", {}, BARE),
     ("container.image-missing", "container", {"container": {"image": None}}, {}),
-    ("container.registry-form", "container.image", {"container": {"image": "nvcr.io/nvidia/x:1"}}, {}),
+    ("container.registry-form", "container.image", {"container": {"image": "registry.example.com/nvidia/x:1"}}, {}),
     ("container.registry-form", "container.image", {"container": {"image": "localhost:5000/x"}}, {}),
     ("container.image-form", "container.image", {"container": {"image": "-v"}}, {}),
     (
@@ -157,13 +157,13 @@ def test_a_sound_spec_breaks_no_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    "image", ["ubuntu", "nvidia/cuda:12", "nvcr.io#nvidia/x", "/images/x.sqsh", "./x.sqsh"]
+    "image", ["ubuntu", "nvidia/cuda:12", "registry.example.com#nvidia/x", "/images/x.sqsh", "./x.sqsh"]
 )
 def test_images_that_pyxis_understands(image: str) -> None:
     assert found({"container": {"image": image}}, {}) == []
 
 
-@pytest.mark.parametrize("image", ["nvcr.io/nvidia/x:1", "docker://ubuntu"])
+@pytest.mark.parametrize("image", ["registry.example.com/nvidia/x:1", "docker://ubuntu"])
 def test_other_runtimes_take_a_registrys_slash(image: str) -> None:
     assert found({"container": {"image": image}}, {"container": {"runtime": "podman"}}) == []
 

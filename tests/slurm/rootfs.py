@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 SUITE = "bookworm"
-MIRROR = os.environ.get("JOBSPEC_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+MIRROR = os.environ.get("JOBSPEC_DEBIAN_MIRROR", "")  # debootstrap's own default when empty
 # A compiler and Python's headers: Megatron-Core's dataset helpers are built inside the container.
 PACKAGES = ("python3-dev", "g++")
 
@@ -43,7 +43,7 @@ def make_rootfs(cache: Path) -> Path:
                 f"--include={','.join(PACKAGES)}",
                 SUITE,
                 str(scratch),
-                MIRROR,
+                *([MIRROR] if MIRROR else []),
             ],
             check=True,
             capture_output=True,
