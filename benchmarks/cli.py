@@ -5,8 +5,8 @@
 Whole processes, wall and CPU time, median of N after one warm-up. The rows are measured in turns, so that
 a busy moment of the machine meets all of them. The scheduler's commands are fakes that print recorded rows
 and count their calls, and files go to memory where there is /dev/shm (`--folder`): what is measured is
-jobspec, not Slurm and not a disk (7000 small files take this machine's disk 0.5 to 2 s). submitit, where it is installed, is measured
-beside it on the same fakes.
+jobspec, not Slurm and not a disk (7000 small files take this machine's disk 0.5 to 2 s). submitit, where
+it is installed, is measured beside it on the same fakes.
 """
 
 from __future__ import annotations

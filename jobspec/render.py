@@ -282,31 +282,29 @@ def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
         paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
         for path, name in paths.items():
             Path(path).write_bytes(scripts[name])
-        # All at once: each process takes longer to start than to read its script.
+        # Both at once, one process each: they take longer to start than to read the scripts.
         linted = pool.submit(_shellcheck, paths)
-        parsed = list(pool.map(lambda path: _checker((bash, "-n", path)), paths))
-        findings = [
-            _script_finding("render.bash", name, done.stderr.replace(path.encode(), name.encode()))
-            for (path, name), done in zip(paths.items(), parsed, strict=True)
-            if done.returncode != 0
-        ]
-        return tuple(findings or linted.result())
+        parsed = _checker((bash, "-c", 'for file; do "$BASH" -n "$file"; done', "bash", *paths))
+        return tuple(_said("render.bash", parsed.stderr, paths) or linted.result())
+
+
+def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
+    """One finding for each script that a checker's output names; `paths` maps files to scripts' names."""
+    findings = []
+    for path, name in paths.items():
+        said = b"\n".join(line for line in output.splitlines() if line.startswith(path.encode() + b":"))
+        if said:
+            findings.append(_script_finding(rule, name, said.replace(path.encode(), name.encode())))
+    return findings
 
 
 def _shellcheck(paths: Mapping[str, str]) -> list[Finding]:
-    """One process for all scripts, none where it is not installed. `paths` maps files to scripts' names."""
+    """What shellcheck says, nothing where it is not installed."""
     shellcheck = shutil.which("shellcheck")
     if shellcheck is None:
         return []
     done = _checker((shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths))
-    findings = []
-    for path, name in paths.items():
-        said = b"\n".join(line for line in done.stdout.splitlines() if line.startswith(path.encode() + b":"))
-        if said:
-            findings.append(
-                _script_finding("render.shellcheck", name, said.replace(path.encode(), name.encode()))
-            )
-    return findings
+    return _said("render.shellcheck", done.stdout, paths)
 
 
 def _checker(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
