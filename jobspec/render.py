@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from importlib import resources
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": "ray.sub"}
 CHECK_TIMEOUT_S = 60.0
+SHELLCHECK_OPTIONS = ("--shell=bash", "--severity=warning", "--format=gcc", "--norc")
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
@@ -278,14 +278,17 @@ def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
     bash = shutil.which("bash")
     if bash is None:
         return (error("render.no-bash", "`bash` is not installed", fix="install bash"),)
-    with tempfile.TemporaryDirectory(prefix="jobspec-") as folder, ThreadPoolExecutor() as pool:
+    shellcheck = shutil.which("shellcheck")
+    with tempfile.TemporaryDirectory(prefix="jobspec-") as folder:
         paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
         for path, name in paths.items():
             Path(path).write_bytes(scripts[name])
         # Both at once, one process each: they take longer to start than to read the scripts.
-        linted = pool.submit(_shellcheck, paths)
-        parsed = _checker((bash, "-c", 'for file; do "$BASH" -n "$file"; done', "bash", *paths))
-        return tuple(_said("render.bash", parsed.stderr, paths) or linted.result())
+        parser = _start((bash, "-c", 'for file; do "$BASH" -n "$file"; done', "bash", *paths))
+        linter = _start((shellcheck, *SHELLCHECK_OPTIONS, *paths)) if shellcheck else None
+        parsed = _said("render.bash", _output(parser), paths)
+        linted = _said("render.shellcheck", _output(linter), paths) if linter else []
+        return tuple(parsed or linted)
 
 
 def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
@@ -298,19 +301,21 @@ def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def _shellcheck(paths: Mapping[str, str]) -> list[Finding]:
-    """What shellcheck says, nothing where it is not installed."""
-    shellcheck = shutil.which("shellcheck")
-    if shellcheck is None:
-        return []
-    done = _checker((shellcheck, "--shell=bash", "--severity=warning", "--format=gcc", "--norc", *paths))
-    return _said("render.shellcheck", done.stdout, paths)
+def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def _checker(argv: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CHECK_TIMEOUT_S, check=False
-    )
+def _output(checker: subprocess.Popen[bytes]) -> bytes:
+    try:
+        return checker.communicate(timeout=CHECK_TIMEOUT_S)[0]
+    except subprocess.TimeoutExpired as cause:
+        checker.kill()
+        checker.communicate()
+        raise fail(
+            "render.checker",
+            f"the check of the rendered scripts did not end within {CHECK_TIMEOUT_S:.0f} s",
+            fix="try again on a machine that is less busy",
+        ) from cause
 
 
 def _script_finding(rule: str, name: str, output: bytes) -> Finding:
