@@ -1,7 +1,7 @@
 """The JSON Schemas (draft 2020-12) that are generated from the typed models, and their compiled form.
 
-The committed files `job.schema.json` and `cluster.schema.json` are what editors and other tools read;
-jobspec itself always generates, so that it cannot disagree with its own model.
+The committed files `job.schema.json` and `cluster.schema.json` are what editors, other tools and jobspec
+itself read: generating takes 15 ms, a tenth of a short command. A test compares them with the model.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +27,14 @@ TITLES: dict[Kind, str] = {"job": "jobspec job spec", "cluster": "jobspec site p
 
 @cache
 def _schema(kind: Kind) -> dict[str, Any]:
+    """The committed schema. Raises: OSError when the installation is not complete."""
+    text = Path(__file__).with_name(f"{kind}.schema.json").read_text("utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def generate(kind: Kind) -> dict[str, Any]:
+    """The schema that the typed model of today stands for."""
     generated = msgspec.json.schema(MODELS[kind])
     for struct in generated["$defs"].values():
         for node in struct["properties"].values():
@@ -47,8 +56,8 @@ def cluster_schema() -> dict[str, Any]:
 
 
 def schema_text(kind: Kind) -> str:
-    """The text of the committed `<kind>.schema.json`."""
-    return json.dumps(_schema(kind), indent=2, ensure_ascii=False) + "\n"
+    """What `<kind>.schema.json` has to hold, from the model."""
+    return json.dumps(generate(kind), indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
