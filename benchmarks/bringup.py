@@ -46,8 +46,8 @@ else
   ray start --address="$head:6379" --disable-usage-stats --block >{out}/$SLURM_NODEID.log 2>&1 &
   until [ -e {out}/ready ]; do sleep 0.2; done
 fi
-kill -TERM $!
-wait
+kill -KILL $! # its raylet and GCS end with the job; TERM would drain for up to 30 s
+wait || true
 rm -rf /tmp/ray
 exit 0
 """

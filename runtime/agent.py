@@ -203,12 +203,17 @@ class Node:
     def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
         """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
         start = raycluster.RayStart.from_json(arguments["start"])
+        argv = raycluster.start_command(self.plan, start)
+        env = raycluster.start_environment(self.plan, self.env)
+        ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
+        self._ray = ray
         ready = start.is_head or raycluster.wait_for_port(
             start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
         )
         if not ready:
             if self._stopping.is_set():
                 return {"findings": []}
+            ray.stop()
             finding = error(
                 "ray.unreachable",
                 f"Ray's head at {start.address} does not accept connections from this node",
@@ -216,13 +221,10 @@ class Node:
                 "choose the network by `network.interface` or `network.subnet` in the site profile",
             )
             return {"findings": _json([finding])}
-        argv = raycluster.start_command(self.plan, start)
-        env = raycluster.start_environment(self.plan, self.env)
-        self._ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         # For commands and `exec`; `ray start` itself must not see it.
         self.env = {**self.env, "RAY_ADDRESS": start.address}
         self._write_pid_file()
-        threading.Thread(target=self._watch_ray, args=(self._ray,), daemon=True, name="ray-watch").start()
+        threading.Thread(target=self._watch_ray, args=(ray,), daemon=True, name="ray-watch").start()
         return {"findings": []}
 
     def _watch_ray(self, ray: raycluster.RayNode) -> None:

@@ -123,7 +123,9 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
         raise ValueError("the plan has no Ray")
     ports = start.ports
     _, (worker_first, worker_last) = port_ranges(plan.ray)
-    argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    # A worker waits for the head's node with Ray already loaded.
+    program = ["ray.scripts.scripts"] if start.is_head else ["jobspec.runtime.ray_start", start.address]
+    argv = [sys.executable, "-m", *program, "start", "--block", "--disable-usage-stats"]
     if start.is_head:
         argv += [
             "--head",
