@@ -22,7 +22,7 @@ def wait_for_head(address: str) -> None:
     host, _, port = address.rpartition(":")
     wait_for_port(host, int(port))
     try:
-        from ray._raylet import GcsClient
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
         client = GcsClient(address=address)
         while not any(info.state == 0 for info in client.get_all_node_info(timeout=5).values()):  # 0 is ALIVE
@@ -36,7 +36,7 @@ def main(argv: List[str]) -> None:
 
     wait_for_head(argv[0])
     sys.argv = ["ray", *argv[1:]]
-    scripts.main()
+    scripts.main()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
