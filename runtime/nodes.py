@@ -16,6 +16,7 @@ from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.channel import ChannelError, Hello, Link, accept, keep_alive, listen
 from jobspec.runtime.identity import Identity
 
+GOODBYE_S = 3.0  # for the workers to leave by themselves
 MAX_REFUSED = 20  # connections with a wrong token that are told about; a port scanner must not fill the log
 
 
@@ -248,10 +249,12 @@ class Nodes:
         return []
 
     def close(self, exit_code: int) -> None:
-        """Send every worker home."""
+        """Send every worker home, and see them go: srun ends all tasks when the head's has failed."""
         self._closing.set()
         for link in list(self._links.values()):
             with contextlib.suppress(ChannelError):
                 link.send({"bye": exit_code})
+        with self.changed:
+            self.changed.wait_for(lambda: not self._links, GOODBYE_S)
         if self._listener is not None:
             self._listener.close()

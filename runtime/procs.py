@@ -198,6 +198,9 @@ def guard(run: Callable[[], int]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
     status = _reap_until(pid)
     _end_leftovers()
+    # Python restores the default actions while it ends: srun's SIGTERM, sent to all tasks as soon as one has
+    # failed, would then kill this one, and the job's exit code would be 15.
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     return status
 
 

@@ -46,7 +46,6 @@ def test_variables_of_an_outer_job_do_not_leak(lab: Lab, tmp_shared: Path) -> No
         "SLURM_OVERLAP",
         "SBATCH_PARTITION",
         "SALLOC_PARTITION",
-        "SRUN_DEBUG",
         "MY_OWN",
     ):
         assert outer[name] not in (found.get(name),), name

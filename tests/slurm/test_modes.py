@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, await_true
 
 pytestmark = [pytest.mark.slurm]
 
@@ -94,5 +94,11 @@ def test_sweep_is_one_job_array(lab: Lab, tmp_shared: Path) -> None:
         "1": "COMPLETED",
         "2": "FAILED",
     }
-    ids = lab.slurm("sacct", "-X", "-n", "-P", "-j", status["job_id"], "-o", "JobID").split()
-    assert ids == [f"{status['job_id']}_{index}" for index in range(3)], "one submission"
+    wanted = [f"{status['job_id']}_{index}" for index in range(3)]
+
+    def recorded() -> list[str]:
+        return lab.slurm("sacct", "-X", "-n", "-P", "-j", status["job_id"], "-o", "JobID").split()
+
+    await_true(
+        lambda: recorded() == wanted, "one array of three tasks in accounting", 30, lambda: str(recorded())
+    )
