@@ -108,8 +108,13 @@ def image_digest(image: str) -> str:
 
 
 def profile_digest(profile: ClusterProfile) -> str:
-    """Identifies a site profile by its values; its file's comments and order do not matter."""
-    return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()
+    """Identifies a site profile by its values; its file's comments and order do not matter.
+
+    Its paths are left out: they name the user and the folder that a run was submitted from.
+    """
+    values = msgspec.to_builtins(profile)
+    values.pop("paths", None)
+    return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
 
 
 def hub_commit(cache: str | Path, revision: str) -> str:

@@ -23,9 +23,11 @@ def rendered(tmp_path: Path, script: str) -> Path:
         "version: 1\nname: here\nscheduler: local\ncontainer: {runtime: bubblewrap}\n"
         f"paths: {{runs: {tmp_path}/runs, hf_home: {tmp_path}/hf, node_local: {tmp_path}/n}}\n"
     )
+    # The container has a /tmp of its own, and the interpreter may lie below this machine's.
+    folders = ", ".join(f"{{source: {p}, target: {p}}}" for p in sorted({sys.prefix, sys.base_prefix}))
     spec = (
         "version: 1\nname: x\nframework: command\nlaunch: {mode: srun}\n"
-        f'container: {{image: /, python: {sys.executable}, env: {{A: "it\'s $HOME"}}}}\n'
+        f'container: {{image: /, python: {sys.executable}, env: {{A: "it\'s $HOME"}}, mounts: [{folders}]}}\n'
         f"train: {{command: [{script!r}], shell: true}}\n"
     )
     resolved = resolve_text(spec, profile)
