@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -230,7 +231,14 @@ class RunStore:
     def list(self) -> list[RunPaths]:
         """All runs, newest first."""
         found = {run.root: run for folder in self.folders for run in _scan(folder)}
-        return sorted(found.values(), key=lambda run: run.run_id, reverse=True)
+        seconds = Counter(_second(run) for run in found.values())
+
+        def age(run: RunPaths) -> tuple[str, int, str]:
+            # An id tells the second; only runs of the same one are looked at.
+            written = _written_ns(run) if seconds[_second(run)] > 1 else 0
+            return _second(run), written, run.run_id
+
+        return sorted(found.values(), key=age, reverse=True)
 
     def find(self, ref: str) -> RunPaths:
         """The run that `ref` names: an id, a unique prefix of one, a directory, or `last`.
@@ -269,6 +277,18 @@ class RunStore:
 
     def _where(self, text: str) -> str:
         return f"{text} " + ", ".join(f"`{folder}`" for folder in self.folders)
+
+
+def _second(run: RunPaths) -> str:
+    return run.run_id[:15]
+
+
+def _written_ns(run: RunPaths) -> int:
+    """When the run was rendered; its spec is never written again."""
+    try:
+        return run.spec.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 _FIND_FIX = "`jobspec status` lists the runs; name another folder by `--runs DIR` or `JOBSPEC_RUNS`"

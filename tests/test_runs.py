@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,15 @@ def test_results_are_those_of_the_newest_attempt_that_has_any(tmp_path: Path) ->
             (run.attempt(number) / "results.json").write_text(text)
     assert run.attempts() == [1, 2, 10]
     assert read_results(run) == {"attempt": 2}
+
+
+def test_runs_of_one_second_are_ordered_by_when_they_were_written(tmp_path: Path) -> None:
+    """Ids end in random digits: of two runs in one second the later one is `last` all the same."""
+    for age, tail in ((300, "ffffff"), (100, "000000"), (200, "777777")):
+        spec = tmp_path / "x" / f"20261128-010203-{tail}" / "spec.yaml"
+        spec.parent.mkdir(parents=True)
+        spec.write_text("version: 1\n")
+        os.utime(spec, (2_000_000_000 - age,) * 2)
+    store = RunStore(tmp_path)
+    assert [run.run_id[-6:] for run in store.list()] == ["000000", "777777", "ffffff"]
+    assert store.find("last").run_id.endswith("000000")

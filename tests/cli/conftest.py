@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,13 @@ from project_kit import Project
 from jobspec import launchers
 from jobspec.finding import JobspecError
 from jobspec.runs import read_launch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Background jobs of a shell inherit an ignored SIGINT, and so would every child of the tests."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
