@@ -210,6 +210,8 @@ def main() -> int:
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.folder and not Path(args.folder).is_dir():
+        parser.error(f"--folder: `{args.folder}` is no folder")
     with tempfile.TemporaryDirectory(prefix="jobspec-bench-", dir=args.folder) as folder:
         bench = Bench(Path(folder), args.points, args.runs)
         table = rows(bench)

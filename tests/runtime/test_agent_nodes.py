@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agent_lab import Run, running, shell
 
-from jobspec.plan import CollectPlan, CommandPlan, ImportProof, RayPlan, RepoPlan, StagePlan
+from jobspec.plan import CollectPlan, CommandPlan, HelpersPlan, ImportProof, RayPlan, RepoPlan, StagePlan
 from jobspec.runtime import channel
 
 SOON = 10.0  # the contract: a death ends the run within 10 s
@@ -107,11 +107,25 @@ def _slow_plan(tmp_path: Path, phase: str) -> dict[str, object]:
         (slow / "slowmod.py").write_text("import time; time.sleep(300)")
         repo = RepoPlan("r", str(slow), pythonpath=(str(slow),))
         return {"repos": (repo,), "proofs": (ImportProof("slowmod", str(slow)),)}
+    if phase == "helpers":  # the compiler waits for a header that never comes
+        datasets = slow / "megatron" / "core" / "datasets"
+        datasets.mkdir(parents=True)
+        os.mkfifo(slow / "never.h")
+        (datasets / "helpers.cpp").write_text(f'#include "{slow}/never.h"\n')
+        return {"helpers": HelpersPlan(source=str(slow))}
+    if phase == "stage":  # sparse: it is long to read and takes no room; the run ends before it is copied
+        with (slow / "weights.bin").open("wb") as stream:
+            stream.truncate(16 * 1024**3)
+        return {"stage": (StagePlan("model", "model", str(slow), layout="plain"),)}
     return {}
 
 
 @pytest.mark.parametrize(
-    ("phase", "how"), [("preflight", "kill"), ("imports", "kill"), ("driver", "kill"), ("driver", "freeze")]
+    ("phase", "how"),
+    [
+        *((phase, "kill") for phase in ("preflight", "stage", "helpers", "imports", "driver")),
+        ("driver", "freeze"),
+    ],
 )
 def test_death_of_a_worker_ends_the_run(tmp_path: Path, phase: str, how: str) -> None:
     """SIGKILL closes the connection; SIGSTOP, like a dead network, leaves it open and silent."""
