@@ -25,6 +25,7 @@ INTERFACE = ("name", "summary", "levels", "validate", "plan", "judge")
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "command": "jobspec.frameworks.command:CommandFramework",
+        "nemo_rl": "jobspec.frameworks.nemo_rl:NemoRlFramework",
         "trl": "jobspec.frameworks.trl:TrlFramework",
     }
 )

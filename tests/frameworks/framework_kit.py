@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,8 @@ from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_rl_checkout import BRIDGE
+from jobspec.frameworks.nemo_rl_levels import MEGATRON_CONFIG, VARIANTS
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
@@ -20,15 +27,42 @@ from jobspec.spec.model import JobSpec
 MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
+    "nemo_rl": {},
 }
 """What a spec needs beside version, name and framework, for every registered framework."""
+
+
+@cache
+def fake_nemo_rl() -> str:
+    """A stand-in for a NeMo-RL checkout: every script of the levels, and a recipe with their keys."""
+    root = Path(tempfile.mkdtemp(prefix="fake-nemo-rl-"))
+    atexit.register(shutil.rmtree, root)
+    make_fake_nemo_rl(root)
+    return str(root)
+
+
+def make_fake_nemo_rl(root: Path) -> None:
+    for folder in ("nemo_rl", "tests/functional", "examples/configs", f"{BRIDGE}/src"):
+        (root / folder).mkdir(parents=True)
+    for item in VARIANTS:
+        (root / item.path).write_text('set -eou pipefail\necho "$@"\n')
+    keys = {text.partition("=")[0] for item in VARIANTS for text in item.overrides}
+    recipe: dict[str, Any] = {"defaults": "base.yaml"}
+    for key in keys:
+        at = recipe
+        *parents, last = key.split(".")
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = None
+    (root / MEGATRON_CONFIG).write_text(json.dumps(recipe))
+    (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
 
 
 def context(
     framework: str,
     level: str | int = 0,
     *,
-    gpus: int = 0,
+    gpus: int | None = None,
     scheduler: str = "local",
     runtime: str = "none",
     repos: Mapping[str, str] | None = None,
@@ -42,8 +76,8 @@ def context(
         msgspec.convert(data, JobSpec),
         msgspec.convert(profile, ClusterProfile),
         frameworks.find_level(frameworks.get(framework), level),
-        gpus,
-        repos or {},
+        (2 if framework == "nemo_rl" else 0) if gpus is None else gpus,
+        ({"nemo_rl": fake_nemo_rl()} if framework == "nemo_rl" else {}) if repos is None else repos,
     )
 
 
