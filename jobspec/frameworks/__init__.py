@@ -26,6 +26,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "command": "jobspec.frameworks.command:CommandFramework",
         "trl": "jobspec.frameworks.trl:TrlFramework",
+        "verl": "jobspec.frameworks.verl:VerlFramework",
     }
 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fake_verl import fake_checkout
 
 from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
@@ -20,30 +21,47 @@ from jobspec.spec.model import JobSpec
 MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
+    "verl": {
+        "model": {"id": "org/tiny"},
+        "data": [{"name": "gsm8k", "source": "/data/gsm8k"}],
+        "repos": [
+            {"name": "verl", "path": "/src/verl"},
+            {"name": "bridge", "path": "/src/bridge", "prove": {"import": "megatron.bridge"}},
+        ],
+    },
 }
 """What a spec needs beside version, name and framework, for every registered framework."""
+BY_LEVEL: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("verl", "parallel"): {"train": {"parallel": {"tp": 2, "pp": 2}}},
+    ("verl", "architecture"): {"train": {"overrides": {"ROUTING_REPLAY_MODE": "R3"}}},
+}
+"""What single levels need besides."""
+GPUS = {"verl": 8}
+REPOS = {"verl": lambda: {"verl": fake_checkout()}}
 
 
 def context(
     framework: str,
     level: str | int = 0,
     *,
-    gpus: int = 0,
+    gpus: int | None = None,
     scheduler: str = "local",
     runtime: str = "none",
     repos: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Context:
-    data = {"version": 1, "name": "t", "framework": framework, **MINIMAL.get(framework, {}), **spec}
+    wanted = frameworks.find_level(frameworks.get(framework), level)
+    minimal = {**MINIMAL.get(framework, {}), **BY_LEVEL.get((framework, wanted.name), {})}
+    data = {"version": 1, "name": "t", "framework": framework, **minimal, **spec}
     profile = {
         "version": 1, "name": "c", "scheduler": scheduler, "container": {"runtime": runtime},
     }  # fmt: skip
     return Context(
         msgspec.convert(data, JobSpec),
         msgspec.convert(profile, ClusterProfile),
-        frameworks.find_level(frameworks.get(framework), level),
-        gpus,
-        repos or {},
+        wanted,
+        GPUS.get(framework, 0) if gpus is None else gpus,
+        REPOS.get(framework, dict)() if repos is None else repos,
     )
 
 
