@@ -27,6 +27,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
         "command": "jobspec.frameworks.command:CommandFramework",
         "nemo_rl": "jobspec.frameworks.nemo_rl:NemoRlFramework",
         "trl": "jobspec.frameworks.trl:TrlFramework",
+        "verl": "jobspec.frameworks.verl:VerlFramework",
     }
 )
 

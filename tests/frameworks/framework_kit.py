@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fake_verl import fake_checkout
 
 from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
@@ -28,8 +29,21 @@ MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
     "nemo_rl": {},
+    "verl": {
+        "model": {"id": "org/tiny"},
+        "data": [{"name": "gsm8k", "source": "/data/gsm8k"}],
+        "repos": [
+            {"name": "verl", "path": "/src/verl"},
+            {"name": "bridge", "path": "/src/bridge", "prove": {"import": "megatron.bridge"}},
+        ],
+    },
 }
 """What a spec needs beside version, name and framework, for every registered framework."""
+BY_LEVEL: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("verl", "parallel"): {"train": {"parallel": {"tp": 2, "pp": 2}}},
+    ("verl", "architecture"): {"train": {"overrides": {"ROUTING_REPLAY_MODE": "R3"}}},
+}
+"""What single levels need besides."""
 
 
 @cache
@@ -58,6 +72,10 @@ def make_fake_nemo_rl(root: Path) -> None:
     (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
 
 
+GPUS = {"nemo_rl": 2, "verl": 8}
+REPOS = {"nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()}, "verl": lambda: {"verl": fake_checkout()}}
+
+
 def context(
     framework: str,
     level: str | int = 0,
@@ -68,16 +86,18 @@ def context(
     repos: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Context:
-    data = {"version": 1, "name": "t", "framework": framework, **MINIMAL.get(framework, {}), **spec}
+    wanted = frameworks.find_level(frameworks.get(framework), level)
+    minimal = {**MINIMAL.get(framework, {}), **BY_LEVEL.get((framework, wanted.name), {})}
+    data = {"version": 1, "name": "t", "framework": framework, **minimal, **spec}
     profile = {
         "version": 1, "name": "c", "scheduler": scheduler, "container": {"runtime": runtime},
     }  # fmt: skip
     return Context(
         msgspec.convert(data, JobSpec),
         msgspec.convert(profile, ClusterProfile),
-        frameworks.find_level(frameworks.get(framework), level),
-        (2 if framework == "nemo_rl" else 0) if gpus is None else gpus,
-        ({"nemo_rl": fake_nemo_rl()} if framework == "nemo_rl" else {}) if repos is None else repos,
+        wanted,
+        GPUS.get(framework, 0) if gpus is None else gpus,
+        REPOS.get(framework, dict)() if repos is None else repos,
     )
 
 

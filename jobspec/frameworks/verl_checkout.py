@@ -1,0 +1,60 @@
+"""What a checkout of verl can be asked for: read from the text of its maintained script, never assumed.
+
+Releases differ: a variable that a script does not read is silently without effect, so a run that was to
+prove it would prove something else. Nothing of verl is imported or run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+WRAPPER = "tests/special_e2e/run_ppo_trainer_megatron.sh"
+PREPARE_GSM8K = "examples/data_preprocess/gsm8k.py"
+IMAGE_MEGATRON = "/workspace/Megatron-LM"
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """The maintained script's text, without its comment lines."""
+
+    text: str
+
+    def reads(self, name: str) -> bool:
+        """Whether the script expands variable `name`: `$NAME`, `${NAME}`, `${NAME:-default}`."""
+        return re.search(rf"\$\{{?{re.escape(name)}\b", self.text) is not None
+
+    @property
+    def reward_switch(self) -> str:
+        """The key that turns the reward model off, empty when the script sets none.
+
+        It is below `reward.` from release 0.7.1 on, and the new name is an error before.
+        """
+        for key in ("reward.reward_model.enable", "reward_model.enable"):
+            if re.search(rf"(?<![\w.]){re.escape(key)}=", self.text):
+                return key
+        return ""
+
+    @property
+    def batch_grows_with_gpus(self) -> bool:
+        """Whether batch sizes are multiples of NUM_GPUS, as before release 0.8.0."""
+        return re.search(r"\$\(\([^)\n]*\bNUM_GPUS\b", self.text) is not None
+
+    @property
+    def prefers_image_megatron(self) -> bool:
+        """Whether the script puts the image's own Megatron-LM first on PYTHONPATH."""
+        return re.search(rf"PYTHONPATH=[\"']?{re.escape(IMAGE_MEGATRON)}", self.text) is not None
+
+
+def read_wrapper(repo_paths: Mapping[str, str]) -> Wrapper | None:
+    """The script of the repository called `verl`; None when there is no such repository or file."""
+    root = repo_paths.get("verl")
+    if root is None:
+        return None
+    try:
+        text = (Path(root) / WRAPPER).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Wrapper("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
