@@ -172,6 +172,8 @@ class Evidence:
 
     `plan` is an empty Plan when `plan_read` is False: nothing can be judged then.
     `expected_files` maps each pattern of `plan.expect.files` to the files that match it.
+    `foreign` marks files of a run that jobspec did not launch: no command has a name, any log may hold
+    anything, and what was planned is only known as far as the user said.
     """
 
     root: Path
@@ -184,6 +186,7 @@ class Evidence:
     scheduler: SchedulerState = SchedulerState()
     expected_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
+    foreign: bool = False
 
     @property
     def run_id(self) -> str:

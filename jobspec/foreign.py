@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobspec.causes import first_cause
@@ -21,7 +21,8 @@ from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.limits import limitations
 from jobspec.metrics import read_metrics
-from jobspec.plan import ExpectPlan, ImportProof, LearningPlan, Plan
+from jobspec.plan import ImportProof, LearningPlan, Plan
+from jobspec.spec.text import did_you_mean, one_of
 from jobspec.triage import scan_files
 from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, Verdict, worst
 
@@ -36,6 +37,7 @@ class Expected:
 
     framework: Framework
     level: Level
+    variants: tuple[str, ...] = ()
     steps: int = 0
     requirements: tuple[str, ...] = ()
     learning: str = ""
@@ -45,6 +47,7 @@ class Expected:
 def expected(
     framework: Framework,
     level: str,
+    variants: Sequence[str],
     steps: int,
     requirements: Sequence[str],
     learning: str,
@@ -61,7 +64,13 @@ def expected(
                 fix="write it like `megatron.bridge=/src/Megatron-Bridge`",
             )
         pairs[module] = folder
-    return Expected(framework, find_level(framework, level), steps, tuple(requirements), learning, pairs)
+    asked = find_level(framework, level)
+    for name in variants:
+        if name not in asked.variants:
+            what = f"level `{asked.name}` of `{framework.name}` has no variant `{name}`"
+            fix = did_you_mean(name, asked.variants) or f"use {one_of(asked.variants)}"
+            raise fail("judge.variant", what, fix=fix if asked.variants else "leave `--variant` out")
+    return Expected(framework, asked, tuple(variants), steps, tuple(requirements), learning, pairs)
 
 
 def read_foreign(folder: Path, wanted: Expected) -> Evidence:
@@ -82,18 +91,14 @@ def read_foreign(folder: Path, wanted: Expected) -> Evidence:
     )
     plan = _plan(folder, wanted, metrics.last_step() or 0)
     checkpoints = [item for place in (folder, *_folders(folder)) for item in read_checkpoints(place)]
-    return Evidence(root=folder, plan=plan, attempts=(attempt,), checkpoints=tuple(checkpoints))
+    return Evidence(folder, plan, attempts=(attempt,), checkpoints=tuple(checkpoints), foreign=True)
 
 
 def _plan(folder: Path, wanted: Expected, last_step: int) -> Plan:
-    learning = LearningPlan(wanted.learning) if wanted.learning else None
-    expect = ExpectPlan(
-        level=wanted.level.name,
-        steps=wanted.steps or last_step,
-        metrics_require=wanted.requirements,
-        learning=learning,
-        checkpoint=wanted.level.name == "checkpoint",
-    )
+    expect = wanted.framework.expect(wanted.level, wanted.variants, wanted.steps or last_step)
+    expect = replace(expect, metrics_require=(*expect.metrics_require, *wanted.requirements))
+    if wanted.learning:
+        expect = replace(expect, learning=LearningPlan(wanted.learning))
     proofs = tuple(ImportProof(module, root) for module, root in wanted.imports.items())
     return Plan(folder.name, wanted.framework.name, "", "", "", expect=expect, proofs=proofs)
 

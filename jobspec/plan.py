@@ -206,6 +206,7 @@ class Plan:
     stage: Tuple[StagePlan, ...] = ()
     helpers: Optional[HelpersPlan] = None
     ray: Optional[RayPlan] = None
+    checks: Tuple[CommandPlan, ...] = ()  # tests of the checkouts, phase `checks`, before `driver`
     commands: Tuple[CommandPlan, ...] = ()
     collect: CollectPlan = CollectPlan()
     slurm: SlurmPlan = SlurmPlan()

@@ -285,6 +285,7 @@ def _assemble(
         stage=(*stage, *chosen.stage),
         helpers=_helpers(work, repos),
         ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
+        checks=chosen.checks,
         commands=chosen.commands,
         collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
         slurm=_slurm(work),

@@ -17,10 +17,15 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("--framework", metavar="NAME", required=True, help="what ran; see `framework list`")
     into.add_argument("--level", metavar="LEVEL", help="coverage level (default: the framework's first)")
     into.add_argument(
+        "--variant", metavar="NAME", action="append", default=[], help="variant of the level that ran"
+    )
+    into.add_argument(
         "--steps", type=int, default=0, metavar="N", help="planned steps (default: the last one seen)"
     )
     into.add_argument(
-        "--learning", metavar="METRIC", help="metric that must rise (default for level learning: reward)"
+        "--learning",
+        metavar="METRIC",
+        help="metric that must rise (default: the framework's own, where the level asks for one)",
     )
     into.add_argument(
         "--require", metavar="TEXT", action="append", default=[], help='e.g. "max(reward) > 0.8"'
@@ -41,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
     framework = frameworks.get(args.framework)
     level = args.level or framework.levels[0].name
-    learning = args.learning or ("reward" if level == "learning" else "")
-    wanted = foreign.expected(framework, level, args.steps, args.require, learning, args.expect_import)
+    wanted = foreign.expected(
+        framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
+    )
     evidence = foreign.read_foreign(Path(args.path), wanted)
     verdict = foreign.judge_foreign(evidence, wanted)
     verdicts.print_report(evidence, verdict, "json" if args.json else args.format)

@@ -21,7 +21,7 @@ from jobspec.spec.text import did_you_mean, one_of
 __all__ = ["Context", "Framework", "FrameworkPlan", "Level", "find_level", "get", "names"]
 
 GROUP = "jobspec.frameworks"
-INTERFACE = ("name", "summary", "levels", "validate", "plan", "judge")
+INTERFACE = ("name", "summary", "levels", "validate", "plan", "expect", "judge")
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "command": "jobspec.frameworks.command:CommandFramework",

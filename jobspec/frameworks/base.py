@@ -49,10 +49,12 @@ class FrameworkPlan:
 
     `ray_mode`: `external` (jobspec brings Ray up), `self` (the command does), `none`.
     `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
-    `stage` adds to what the spec's model and data already ask for.
+    `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
+    `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
     """
 
     commands: tuple[CommandPlan, ...]
+    checks: tuple[CommandPlan, ...] = ()
     ray_mode: Literal["external", "self", "none"] = "external"
     env: Mapping[str, str] = field(default_factory=dict)
     stage: tuple[StagePlan, ...] = ()
@@ -72,6 +74,13 @@ class Framework(Protocol):
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Commands, environment, Ray mode, staging and expectations. Only called without errors."""
+
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        """What files of a run that jobspec did not launch must show (`jobspec judge`).
+
+        Without `variants` the level's own minimum; without `steps` as many as were logged. Only called
+        for variants that the level has.
+        """
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         """The framework's own deliverables from evidence files, each with what supports it."""

@@ -89,6 +89,9 @@ class CommandFramework:
         )
         return FrameworkPlan((command,), ray_mode="none" if everywhere else "external", expect=expect)
 
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        return ExpectPlan(level=level.name, variants=variants, steps=steps)
+
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         """A learning signal when the spec asks for one; exit code, metrics and files are everybody's."""
         from jobspec.frameworks.signals import learning_deliverable

@@ -34,6 +34,26 @@ class Base(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Unknown keys are errors."""
 
 
+class Check(Base, frozen=True):
+    """Tests of one repo that run before training, as phase `checks`."""
+
+    repo: Annotated[Name, doc("Name of the repo whose tests run.", "bridge")]
+    tests: Annotated[
+        tuple[str, ...],
+        doc(
+            "Test files or folders below the repo. Default: those that the framework's guide names.",
+            ["tests/unit_tests/models/test_param_mapping.py"],
+        ),
+    ] = ()
+    command: Annotated[
+        tuple[str, ...],
+        doc(
+            "Argument vector that the tests are appended to. Default: the framework's way to run pytest.",
+            ["uv", "run", "python", "-m", "pytest", "-q"],
+        ),
+    ] = ()
+
+
 class Coverage(Base, frozen=True):
     """What the run has to prove."""
 
@@ -45,6 +65,10 @@ class Coverage(Base, frozen=True):
     ] = "smoke"
     variants: Annotated[
         tuple[str, ...], doc("Variants of the level, as the framework names them.", ["colocated"])
+    ] = ()
+    checks: Annotated[
+        tuple[Check, ...],
+        doc("Tests of the checkouts that must pass before training starts.", [{"repo": "bridge"}]),
     ] = ()
 
 

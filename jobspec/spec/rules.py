@@ -171,6 +171,21 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
         yield Broken("spec.helpers", ("mcore_helpers", "repo"), f"`repos` has no `{wanted.repo}`", fix=fix)
 
 
+def checks(spec: JobSpec) -> Iterator[Broken]:
+    names = [repo.name for repo in spec.repos]
+    asked = [check.repo for check in spec.coverage.checks]
+    for index, name in enumerate(asked):
+        at: Path = ("coverage", "checks", index, "repo")
+        if name not in names:
+            fix = did_you_mean(name, names) or (
+                f"use one of {one_of(names)}" if names else "add the repo to `repos`"
+            )
+            yield Broken("spec.checks", at, f"`repos` has no `{name}`", fix=fix)
+        elif asked.index(name) < index:
+            what = f"`{name}` is there twice in `coverage.checks`"
+            yield Broken("spec.checks", at, what, fix="put all its tests into one entry")
+
+
 def secrets(spec: JobSpec) -> Iterator[Broken]:
     for name in spec.container.env:
         if name in spec.secrets or SECRET_NAME.search(name):
@@ -313,6 +328,7 @@ RULES: tuple[Rule, ...] = (
     command,
     command_of_another_framework,
     helpers,
+    checks,
     secrets,
     override_secrets,
     duplicates,

@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from jobspec.frameworks.verl_checkout import WRAPPER
+from jobspec.frameworks.verl.checkout import WRAPPER
 
 COMMON = [
     "NUM_GPUS",

@@ -18,8 +18,8 @@ from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl_checkout import BRIDGE
-from jobspec.frameworks.nemo_rl_levels import MEGATRON_CONFIG, VARIANTS
+from jobspec.frameworks.nemo_rl.checkout import BRIDGE
+from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile

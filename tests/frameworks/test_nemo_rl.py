@@ -10,7 +10,7 @@ from framework_kit import context, findings, make_fake_nemo_rl, plan_of, rules
 
 from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence, LogFile
-from jobspec.frameworks.nemo_rl_levels import VARIANTS
+from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.metrics import Row, Table
 from jobspec.verdict import Status
 

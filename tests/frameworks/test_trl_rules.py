@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec import frameworks
-from jobspec.frameworks import trl_rules
+from jobspec.frameworks.trl import rules as trl_rules
 from jobspec.runtime.trl_loop import OWNED_OPTIONS
 from jobspec.runtime.trl_state import TrainConfig
 

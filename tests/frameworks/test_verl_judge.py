@@ -13,7 +13,7 @@ from framework_kit import context, plan_of
 
 from jobspec.evidence import Attempt, CommandResult, Evidence, LogFile, Results
 from jobspec.frameworks import get
-from jobspec.frameworks.verl_judge import CAPTURE, IMPORT, RUN, VARIANTS
+from jobspec.frameworks.verl.judge import CAPTURE, IMPORT, RUN, VARIANTS
 from jobspec.metrics import read_metrics
 from jobspec.plan import ImportProof, Plan
 from jobspec.verdict import Deliverable, Status

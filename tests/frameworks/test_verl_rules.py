@@ -15,7 +15,7 @@ from framework_kit import context, findings, plan_of, rules
 
 from jobspec.finding import Finding, JobspecError
 from jobspec.frameworks import get
-from jobspec.frameworks.verl_checkout import WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 
 
 def errors(level: str = "smoke", release: str = "0.8.0", **more: Any) -> list[Finding]:

@@ -14,7 +14,8 @@ from jobspec.spec.document import parse_document
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.load import parse_spec
-from jobspec.spec.model import JobSpec
+from jobspec.spec.model import JobSpec, Train
+from jobspec.spec.rules import override_secrets
 from jobspec.spec.validate import convert
 
 
@@ -61,7 +62,13 @@ def test_a_spec_means_the_same_after_a_round_trip(data: dict[str, Any]) -> None:
     assert convert(document.data, JobSpec) == convert(data, JobSpec) is not None
 
 
-@given(values)
+def reads_like_a_secret(value: Any) -> bool:
+    """Loading refuses such a setting, so nothing can be said about its round trip."""
+    spec = JobSpec(1, "x", "verl", train=Train(overrides={"value": value}))
+    return any(override_secrets(spec))
+
+
+@given(values.filter(lambda value: not reads_like_a_secret(value)))
 def test_escaped_data_survives_loading(value: Any) -> None:
     head = {"version": 1, "name": "x", "framework": "verl"}
     data = escape_data({**head, "train": {"overrides": {"value": value}}})

@@ -65,6 +65,8 @@ INVALID: list[tuple[str, str, str, str]] = [
     (HEAD + "framework: comand\ntrain: {command: [a]}", "spec.command", "train.command", "did you mean `framework: command`"),
     (COMMAND + "train: {command: [' ']}", "spec.command", "train.command", "name a program"),
     (COMMAND + "train: {command: [a, b], shell: true}", "spec.command", "train.command", "one bash text"),
+    (VERL + "coverage: {checks: [{repo: brigde}]}\nrepos: [{name: bridge, path: /b}]", "spec.checks", "coverage.checks[0].repo", "did you mean `bridge`"),
+    (VERL + "coverage: {checks: [{repo: b}, {repo: b}]}\nrepos: [{name: b, path: /b}]", "spec.checks", "coverage.checks[1].repo", "twice"),
     (VERL + "mcore_helpers: {}", "spec.helpers", "mcore_helpers", "neither"),
     (VERL + "repos: [{name: bridge, path: /b}]\nmcore_helpers: {repo: brigde}", "spec.helpers", "mcore_helpers.repo", "did you mean `bridge`"),
     (VERL + "container: {env: {HF_TOKEN: x}}", "spec.secret", "container.env.HF_TOKEN", "`secrets`"),

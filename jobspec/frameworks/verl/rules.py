@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks import verl_settings as settings
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.verl_checkout import IMAGE_MEGATRON, WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, WRAPPER, Wrapper, read_wrapper
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import one_of
 

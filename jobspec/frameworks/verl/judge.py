@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.signals import first_not_finite, learning_deliverable, row_item
-from jobspec.frameworks.verl_log import LogFacts, read_lines, read_logs
+from jobspec.frameworks.verl.log import LogFacts, read_lines, read_logs
 from jobspec.metrics import concat, read_console
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks.nemo_rl_levels import Variant
+from jobspec.frameworks.nemo_rl.levels import Variant
 
 BRIDGE = "3rdparty/Megatron-Bridge-workspace/Megatron-Bridge"
 FORWARDS = re.compile(r"\$@|\$\{@\}|\$\*")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding
-from jobspec.frameworks import trl_rules as rules
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
 from jobspec.runtime.trl_state import TrainConfig
 
@@ -94,8 +94,18 @@ class TrlFramework:
             collect=("train_state-*.json",),  # each rank's host, device, steps and proof of a resume
         )
 
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        return ExpectPlan(
+            level=level.name,
+            variants=variants,
+            steps=steps,
+            learning=LearningPlan("reward") if level.name == "learning" else None,
+            checkpoint=level.name == "checkpoint",
+            metric_keys=METRIC_KEYS,
+        )
+
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        from jobspec.frameworks.trl_judge import judge  # not needed, and not loaded, before there is a run
+        from jobspec.frameworks.trl.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.verl_checkout import Wrapper
+from jobspec.frameworks.verl.checkout import Wrapper
 
 DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "architecture": 1, "learning": 20}
 DEFAULT_LORA_RANK = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks import nemo_rl_checkout as checkout
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl_levels import Variant, variants_of
+from jobspec.frameworks.nemo_rl import checkout
+from jobspec.frameworks.nemo_rl.levels import Variant, variants_of
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import did_you_mean, one_of
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding
-from jobspec.frameworks import nemo_rl_rules as rules
-from jobspec.frameworks.base import Context, FrameworkPlan
-from jobspec.frameworks.nemo_rl_checkout import find_bridge, find_checkout
-from jobspec.frameworks.nemo_rl_levels import LEVELS, Variant
+from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.nemo_rl import rules
+from jobspec.frameworks.nemo_rl.checkout import find_bridge, find_checkout
+from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
@@ -102,8 +102,14 @@ class NemoRlFramework:
         commands = tuple(_command(context, root, item) for item in chosen)
         return FrameworkPlan((*first, *commands), expect=expect, collect=("nemo_rl/*/*.json",))
 
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        learning = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
+        return ExpectPlan(
+            level=level.name, variants=variants, steps=steps, learning=learning, metric_keys=METRIC_KEYS
+        )
+
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        from jobspec.frameworks.nemo_rl_judge import judge
+        from jobspec.frameworks.nemo_rl.judge import judge
 
         return judge(evidence)
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.nemo_rl import PROBE
-from jobspec.frameworks.nemo_rl_levels import BY_NAME, FINITE, Variant
+from jobspec.frameworks.nemo_rl.levels import BY_NAME, FINITE, Variant
 from jobspec.frameworks.signals import CHECKPOINT, RESUME, learning_deliverable, row_item
 from jobspec.metrics import Table
 from jobspec.metrics.text import strip_ansi

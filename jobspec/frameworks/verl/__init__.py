@@ -11,9 +11,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
-from jobspec.frameworks import verl_settings as settings
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.verl_checkout import PREPARE_GSM8K, WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.checkout import PREPARE_GSM8K, WRAPPER, Wrapper, read_wrapper
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class VerlFramework:
     modes = ("ray",)
 
     def validate(self, context: Context) -> Iterable[Finding]:
-        from jobspec.frameworks.verl_rules import check
+        from jobspec.frameworks.verl.rules import check
 
         return check(context)
 
@@ -104,8 +104,14 @@ class VerlFramework:
             expect=_expect(context, wrapper),
         )
 
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        learning = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
+        return ExpectPlan(
+            level=level.name, variants=variants, steps=steps, learning=learning, metric_keys=METRIC_KEYS
+        )
+
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        from jobspec.frameworks.verl_judge import judge  # not needed, and not loaded, before there is a run
+        from jobspec.frameworks.verl.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
 
