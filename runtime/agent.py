@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
-from jobspec.runtime import collect, driver, network, preflight, raycluster
+from jobspec.runtime import collect, driver, gpus, network, preflight, raycluster
 from jobspec.runtime.identity import (
     Identity,
     NodePaths,
@@ -48,6 +48,7 @@ class Node:
         self.redactor = Redactor.from_environment(plan.secrets, secrets)
         self.env: Dict[str, str] = {}
         self._base = dict(env)
+        self._gpus = 0
         self._emit = emit
         self._ray: Optional[raycluster.RayNode] = None
         self._command: Optional[driver.CommandRun] = None
@@ -106,6 +107,7 @@ class Node:
             reached=str(arguments["reached"]),
             env=self._base,
         )
+        self._gpus = facts.gpus
         found = list(preflight.check(self.plan, facts))
         if not any(finding.is_error for finding in found):
             found.extend(self._prepare(facts))
@@ -246,7 +248,8 @@ class Node:
         kills = driver.oom_kills()
         run = driver.CommandRun(command, index, self.paths.logs, self.redactor, self.who.is_head)
         self._command = run
-        ended, findings = run.run(env, ranks)
+        with gpus.sampling(self.paths.metrics / f"gpu-{self.who.name}.jsonl", self._gpus, env):
+            ended, findings = run.run(env, ranks)
         self._command = None
         found = list(findings)
         if driver.oom_kills() > kills:

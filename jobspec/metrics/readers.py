@@ -30,7 +30,8 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     tables = [read_json(path, _name(path, relative_to)) for path in files if path.suffix == ".json"]
     tables += [read_jsonl(path, _name(path, relative_to)) for path in files if path.suffix == ".jsonl"]
     events = [path for path in files if "tfevents" in path.name]
-    if events and not any(len(table) for table in tables):
+    # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
+    if events and all(table.last_step() is None for table in tables):
         from jobspec.metrics.tensorboard import read_events
 
         tables += [read_events(path, _name(path, relative_to)) for path in events]
