@@ -12,8 +12,9 @@ import socket
 import sys
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 # Less than this on the node-local disk cannot hold a model of any size.
 MIN_FREE_BYTES = 1024**3
+# Below Linux's range of ephemeral ports, and out of Ray's and Slurm's way.
+FIRST_PORT, PORTS = 21000, 4000
+NO_TORCH = "this Python has no torch"
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,39 @@ def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
     }
 
 
+def reduce_all(gpus: int, env: Mapping[str, str], job: str) -> dict[str, Any] | None:
+    """All-reduce over the GPUs of every node of this job; None where there is nothing to say.
+
+    Runs in the probe's place on each node. One GPU in all has nobody to talk to.
+    """
+    import importlib.util
+
+    from jobspec.launchers import allreduce
+
+    hosts, node = _place()
+    if gpus * len(hosts) < 2:
+        return None
+    if importlib.util.find_spec("torch") is None:
+        return asdict(allreduce.Reduced(gpus * len(hosts), problem=NO_TORCH))
+    port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
+    found = allreduce.run_node(hosts, node, gpus, env, port)
+    return None if found is None else asdict(found)
+
+
+def _place() -> tuple[list[str], int]:
+    """The job's nodes and this one's place among them."""
+    import submitit
+
+    here = submitit.JobEnvironment()
+    return (["127.0.0.1"], 0) if here.num_nodes == 1 else (list(here.hostnames), int(here.node))
+
+
+def probe_node(canary: str, node_local: str, hf_home: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """What one node sees, and what its GPUs and the other nodes' come to together."""
+    facts = probe(canary, node_local, hf_home)
+    return {**facts, "all_reduce": reduce_all(int(facts["gpus"]), env, canary)}
+
+
 def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> ProbeResult:
     """Run `probe` on nodes of the cluster and compare with the profile.
 
@@ -79,7 +116,7 @@ def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> Prob
     try:
         canary = folder / "canary"
         canary.write_text("seen from the login node\n", encoding="ascii")
-        arguments = (str(canary), profile.paths.node_local, profile.paths.hf_home or "")
+        arguments = (str(canary), profile.paths.node_local, profile.paths.hf_home or "", dict(profile.env))
         facts = _run(profile, folder, nodes, timeout_s, arguments)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +124,7 @@ def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> Prob
 
 
 def _run(
-    profile: ClusterProfile, folder: Path, nodes: int, timeout_s: float, arguments: tuple[str, str, str]
+    profile: ClusterProfile, folder: Path, nodes: int, timeout_s: float, arguments: tuple[Any, ...]
 ) -> list[dict[str, Any]]:
     try:
         import submitit
@@ -101,7 +138,7 @@ def _run(
     if slurm:
         executor.update_parameters(nodes=nodes, tasks_per_node=1, **_slurm_parameters(profile))
     try:
-        job = executor.submit(probe, *arguments)
+        job = executor.submit(probe_node, *arguments)
     except (submitit.core.utils.FailedJobError, OSError) as problem:
         raise fail(
             "check.refused",
@@ -191,3 +228,27 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
             "check.cpus", f"{facts['cpus']} processors usable, the profile says {profile.node.cpus}",
             why="a job gets as many as it asks for", path="node.cpus", node=node,
         )  # fmt: skip
+    reduced = facts.get("all_reduce")
+    if reduced and reduced["problem"] == NO_TORCH:
+        yield warning(
+            "check.all-reduce", f"communication of {reduced['ranks']} GPUs was not looked at", NO_TORCH,
+            "run the check with a Python that has torch", node=node,
+        )  # fmt: skip
+    elif reduced and reduced["problem"]:
+        yield error(
+            "check.all-reduce", f"an all-reduce over {reduced['ranks']} GPUs failed", reduced["problem"],
+            "set the site's NCCL variables in the profile's `env`, `NCCL_SOCKET_IFNAME` first", node=node,
+        )  # fmt: skip
+    yield from _check_variables(profile, reduced or {}, node)
+
+
+def _check_variables(profile: ClusterProfile, reduced: Mapping[str, Any], node: str) -> Iterator[Finding]:
+    """NCCL variables reach the ranks as the profile gives them."""
+    seen = reduced.get("variables") or {}
+    for name, value in profile.env.items():
+        if seen and name.startswith("NCCL_") and seen.get(name) != value:
+            yield error(
+                "check.nccl-variable", f"`{name}` is `{seen.get(name)}` in the ranks, not `{value}`",
+                "the profile's `env` is exported before they start",
+                "look for a shell profile or a prolog that sets it", path=f"env.{name}", node=node,
+            )  # fmt: skip

@@ -104,6 +104,15 @@ def _facts(node: dict[str, Any]) -> str:
     )
 
 
+def _reduced(seen: dict[str, Any]) -> str:
+    variables = " ".join(f"{name}={value}" for name, value in seen["variables"].items())
+    return (
+        f"all-reduce of {output.size(seen['bytes'])} over {seen['ranks']} x {seen['device']} is right, "
+        f"bus bandwidth {seen['bus_gb_per_s']:.0f} GB/s ({seen['backend']} {seen['nccl']}, "
+        f"torch {seen['torch']}{', ' if variables else ''}{variables})"
+    )
+
+
 def _check(args: argparse.Namespace) -> int:
     from jobspec.launchers.probe import check_cluster
 
@@ -118,6 +127,9 @@ def _check(args: argparse.Namespace) -> int:
         return 2 if failed else 0
     for node in result.nodes:
         print(f"{node['host']}: {_facts(node)}")
+        reduced = node.get("all_reduce") or {}
+        if reduced.get("backend") and not reduced["problem"]:
+            print(f"{node['host']}: {_reduced(reduced)}")
     output.print_findings(findings)
     print(f"{loaded.profile.name}: {'not usable as it is' if failed else 'ok'}")
     return 2 if failed else 0
