@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jobspec.checkruns import check_cause
 from jobspec.evidence import Attempt, Event, Evidence
 from jobspec.finding import Finding
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Cause, Deliverable, Result, Status
 
-BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray"})
+BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray", "checks"})
 
 # Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
 SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
@@ -65,8 +66,8 @@ def _candidates(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
-    matches = [match for match in attempt.matches if match.verdict != NOTE]
-    yield from _early_findings(attempt)
+    matches = [m for m in attempt.matches if m.verdict != NOTE and m.file not in attempt.check_logs]
+    yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     late = list(_late_findings(evidence, attempt))
     if ended is not None and ended.kind in FROM_OUTSIDE:
@@ -106,12 +107,23 @@ def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:
     yield from lines
 
 
-def _early_findings(attempt: Attempt) -> Iterator[Cause]:
-    """Errors of the runtime before the driver started: about the environment, by time."""
+def _early_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
+    """Errors of the runtime before the driver started, by time; for a failed test what pytest says."""
     events = [event for event in attempt.events if event.finding is not None and event.finding.is_error]
     for event in sorted(events, key=lambda item: item.time):
         if event.phase in BEFORE_DRIVER and event.finding is not None:
-            yield _from_finding(attempt, event.finding, event)
+            cause = _from_finding(attempt, event.finding, event)
+            tested = event.finding.rule == "checks.exit-code"
+            yield (_failed_check(evidence, attempt) if tested else None) or cause
+
+
+def _failed_check(evidence: Evidence, attempt: Attempt) -> Cause | None:
+    for command in evidence.plan.checks:
+        result = attempt.command(command.name)
+        cause = check_cause(attempt, command, result) if result is not None else None
+        if cause is not None:
+            return cause
+    return None
 
 
 def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.causes import SCHEDULER_ENDS, first_cause
+from jobspec.checkruns import other_checks
 from jobspec.deliverables import (
     all_pass,
     artifacts_deliverable,
@@ -97,6 +98,7 @@ def _judge_attempt(
     if cause is not None and run.status is not Status.PASS:
         run = _explain(run, cause, attempt.started("driver"))
     own = _own_deliverables(evidence, framework)
+    own = (*other_checks(evidence, own), *own)
     if not finished:
         own = tuple(_held_back(item) for item in own)
     metrics = metrics_deliverable(evidence, finished)
@@ -125,7 +127,7 @@ def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
 
 def _held_back(item: Deliverable) -> Deliverable:
     """A run that did not end well passes nothing and fails nothing of its own."""
-    if item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
+    if item.settled or item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
         return item
     seen = f"would be {item.status}: {item.reason}".rstrip(": ")
     return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({seen})")
@@ -186,7 +188,8 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
 
 def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
     found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
-    suspicious = next((m for m in attempt.matches if not m.generic and m.verdict != "Note"), None)
+    lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
+    suspicious = next((m for m in lines if not m.generic and m.verdict != "Note"), None)
     if result is Result.PASS and suspicious is not None:
         what = f"a line looks like a failure: {suspicious.text[:200]}"
         fix = "the run passed all the same; look at it once"

@@ -43,7 +43,8 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
         state = evidence.scheduler.state
         reason = f"the job has not ended: it is {state}" if state in RUNNING else NO_RESULTS
         return Deliverable(RUN, Status.BLOCKED, _last_event(attempt), reason)
-    failed = next((item for item in results.commands if item.exit_code != 0), None)
+    commands = [item for item in results.commands if item.phase == "driver"]
+    failed = next((item for item in commands if item.exit_code != 0), None)
     if failed is not None:
         return Deliverable(RUN, Status.FAIL, _command_evidence(attempt, failed), _ended(failed))
     missing = [item.name for item in evidence.plan.commands if attempt.command(item.name) is None]
@@ -56,7 +57,7 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
     if results.outcome != "ok" or results.exit_code != 0:
         reason = f"the run ended as `{results.outcome}` with exit code {results.exit_code}"
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
-    found = tuple(item for command in results.commands for item in _command_evidence(attempt, command))
+    found = tuple(item for command in commands for item in _command_evidence(attempt, command))
     return Deliverable(
         RUN, Status.PASS, found or (EvidenceItem(results.file),), "every command exited with 0"
     )

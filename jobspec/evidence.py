@@ -32,6 +32,7 @@ from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs import RunPaths
+from jobspec.testlog import read_test_log
 from jobspec.triage import LogSource, scan_files
 
 __all__ = [
@@ -204,6 +205,7 @@ def _results(data: Mapping[str, Any], path: Path, root: Path) -> Results:
 
 def _command(item: Mapping[str, Any], attempt: Path, root: Path) -> CommandResult:
     log = _string(item.get("log") or "")
+    phase = str(item.get("phase") or "driver")
     return CommandResult(
         name=_string(item["name"]),
         exit_code=_integer(item.get("exit_code")),
@@ -211,6 +213,8 @@ def _command(item: Mapping[str, Any], attempt: Path, root: Path) -> CommandResul
         end=_number(item.get("end") or 0),
         log=_relative(attempt / log, root) if log else "",
         signal=str(item.get("signal") or ""),
+        phase=phase,
+        tests=read_test_log(attempt / log) if phase == "checks" and log else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from jobspec.finding import Finding
 from jobspec.metrics import Table, continue_tables
 from jobspec.plan import Plan
+from jobspec.testlog import TestLog
 from jobspec.triage import Match
 
 
@@ -42,7 +43,10 @@ class PhaseResult:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """One command of the driver. `exit_code` is None when it never ended on its own."""
+    """One command of `phase`. `exit_code` is None when it never ended on its own.
+
+    `tests` is what pytest says at the end of the log of a command of phase `checks`.
+    """
 
     name: str
     exit_code: int | None = None
@@ -50,6 +54,8 @@ class CommandResult:
     end: float = 0.0
     log: str = ""
     signal: str = ""
+    phase: str = "driver"
+    tests: TestLog | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,14 @@ class Attempt:
     def log(self, command: str) -> LogFile | None:
         """The log of `command`, the head's one where several nodes have it."""
         return next((item for item in self.logs if Path(item.path).stem == command), None)
+
+    @property
+    def check_logs(self) -> frozenset[str]:
+        """Logs of the tests in phase `checks`: they provoke errors on purpose, and explain nothing else."""
+        commands = self.results.commands if self.results else ()
+        named = {item.log for item in commands if item.phase == "checks" and item.log}
+        # The runtime names them so; while the tests run there is no `results.json` yet.
+        return frozenset({*named, *(i.path for i in self.logs if Path(i.path).stem.startswith("checks-"))})
 
     @property
     def findings(self) -> tuple[Finding, ...]:

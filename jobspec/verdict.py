@@ -53,7 +53,8 @@ class Deliverable:
     """One thing that a coverage level asks for, and what supports its status.
 
     `reason` says why the status is not `Pass`, or, for a pass, what was found. A deliverable with
-    `required=False` is reported but does not decide the result.
+    `required=False` is reported but does not decide the result. `settled` ones were decided before the
+    driver, such as an import proof: how the run ended later takes nothing from them.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Deliverable:
     evidence: tuple[EvidenceItem, ...] = ()
     reason: str = ""
     required: bool = True
+    settled: bool = False
 
 
 @dataclass(frozen=True)

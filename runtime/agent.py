@@ -241,12 +241,14 @@ class Node:
             self._emit({"phase": "ray", "finding": finding.to_json()})
 
     def run_command(self, arguments: Mapping[str, Any]) -> Reply:
-        index = int(arguments["index"])
-        command = self.plan.commands[index]
+        index, tested = int(arguments["index"]), arguments["phase"] == "checks"
+        command = (self.plan.checks if tested else self.plan.commands)[index]
         ranks = driver.Ranks(self.who.index, self.plan.nodes, command.tasks_per_node, **arguments["master"])
         env = {**self.env, **arguments["env"]}
         kills = driver.oom_kills()
-        run = driver.CommandRun(command, index, self.paths.logs, self.redactor, self.who.is_head)
+        # Tests provoke errors on purpose: in the job's log their lines would be taken for the run's own.
+        echo = self.who.is_head and not tested
+        run = driver.CommandRun(command, index, self.paths.logs, self.redactor, echo)
         self._command = run
         with gpus.sampling(self.paths.metrics / f"gpu-{self.who.name}.jsonl", self._gpus, env):
             ended, findings = run.run(env, ranks)

@@ -11,7 +11,7 @@ from jobspec.plan import CommandPlan, ImportProof
 from jobspec.runtime import collect
 from jobspec.runtime.events import FORMAT_VERSION, write_json
 from jobspec.runtime.nodes import Call
-from jobspec.runtime.record import CANCELLED, FAILED, TIMEOUT, Cause
+from jobspec.runtime.record import CANCELLED, FAILED, TIMEOUT, Cause, blocked
 
 if TYPE_CHECKING:
     from jobspec.runtime.head import Head
@@ -127,13 +127,13 @@ def proofs(rows: Sequence[Mapping[str, str]]) -> List[ImportProof]:
     return [ImportProof(**row) for row in rows]
 
 
-def note_command(head: Head, command: CommandPlan, calls: Sequence[Call]) -> bool:
+def note_command(head: Head, phase: str, command: CommandPlan, calls: Sequence[Call]) -> bool:
     """Write down how a command ended; False when the run ends with it."""
     tasks: List[Dict[str, Any]] = []
     errors: List[Finding] = []
     for call in calls:
         if call.reply is not None:
-            errors.extend(head.note("driver", call.index, call.reply))
+            errors.extend(head.note(phase, call.index, call.reply))
             tasks.extend({**row, "node": head.who.hosts[call.index]} for row in call.reply.get("ended", ()))
     for task in tasks:
         if task["log"]:  # empty when the command could not start
@@ -152,23 +152,55 @@ def note_command(head: Head, command: CommandPlan, calls: Sequence[Call]) -> boo
             "rank": 0,
             "node": head.who.name,
         }
-    row = {**told, "name": command.name}
+    row = {**told, "name": command.name, "phase": phase}
     if len(tasks) > 1:
         row["tasks"] = tasks
     head.record.commands.append(row)
     code = int(told["exit_code"])
     if code == 0:
         return True
-    finding = _command_failed(command, told)
-    head.stop(Cause(FAILED, code, "driver", (*errors, finding)))
+    head.stop(_command_cause(phase, command, told, errors))
     return False
 
 
-def _command_failed(command: CommandPlan, told: Mapping[str, Any]) -> Finding:
+def _command_cause(
+    phase: str, command: CommandPlan, told: Mapping[str, Any], errors: Sequence[Finding]
+) -> Cause:
+    """A test that fails is a fault of what is tested; tests that never ran say nothing about it."""
+    code = int(told["exit_code"])
+    if phase == "checks" and (errors or no_test_ran(command, code)):
+        return blocked(phase, *(errors or [_no_test_ran(command, told)]))
+    return Cause(FAILED, code, phase, (*errors, _command_failed(phase, command, told)))
+
+
+def no_test_ran(command: CommandPlan, code: int) -> bool:
+    """Whether pytest says by its exit code that it ran no test.
+
+    Source: docs.pytest.org, "Exit codes": 4 is a usage error, such as a path that is not there, and 5 that
+    no test was collected.
+    """
+    return code in (4, 5) and any("pytest" in word for word in command.argv)
+
+
+def _no_test_ran(command: CommandPlan, told: Mapping[str, Any]) -> Finding:
+    why = "a test file is not in this checkout, or an argument is wrong"
+    if int(told["exit_code"]) == 5:
+        why = "pytest found no test in what it was given"
+    return error(
+        "checks.no-test-ran",
+        f"`{command.name}` ran no test: pytest exited with {told['exit_code']}",
+        why,
+        "correct `coverage.checks`; see the end of its log",
+        file=str(told["log"]),
+        node=str(told["node"]),
+    )
+
+
+def _command_failed(phase: str, command: CommandPlan, told: Mapping[str, Any]) -> Finding:
     how = f"was ended by signal {told['signal']}" if told["signal"] else f"exited with {told['exit_code']}"
     rank = f" (rank {told['rank']})" if command.on == "all" else ""
     return error(
-        "driver.exit-code",
+        f"{phase}.exit-code",
         f"command `{command.name}`{rank} {how}",
         "",
         "read the end of its log",

@@ -1,7 +1,7 @@
 """The head agent: brings the nodes through the phases and writes what happened.
 
-preflight -> (stage | helpers -> imports | ray, side by side) -> driver -> collect. Whatever goes wrong,
-the first cause ends every wait, the commands and Ray are stopped, logs are collected from the nodes
+preflight -> (stage | helpers -> imports | ray, side by side) -> checks -> driver -> collect. Whatever goes
+wrong, the first cause ends every wait, the commands and Ray are stopped, logs are collected from the nodes
 that are left, and results.json is written.
 """
 
@@ -78,7 +78,7 @@ class Head:
         try:
             self._preflight()
             self._bring_up()
-            self._drive()
+            self._work()
         except RunStoppedError:
             pass  # `cause` says why
         except Exception:  # noqa: BLE001 - results.json must be written, and the nodes sent home
@@ -301,35 +301,45 @@ class Head:
             self.record.find(phase, finding)
         return [finding for finding in named if finding.is_error]
 
-    def _drive(self) -> None:
-        """The commands in order; then, with `hold`, wait to be told to end. Raises: RunStoppedError."""
-        self.phase, self._driving = "driver", True
-        times = self.record.begin("driver")
-        for index, command in enumerate(self.plan.commands):
-            if not self._run_command(index, command):
-                self.record.end(times, "failed")
-                break
-        else:
-            self.record.end(times, "ok")
+    def _work(self) -> None:
+        """The checkouts' tests, then the commands; then, with `hold`, wait to be told to end.
+
+        Raises: RunStoppedError.
+        """
+        # A run without tests has no such phase: it would be one more line that says nothing.
+        if not self.plan.checks or self._run_commands("checks", self.plan.checks):
+            self._driving = True
+            self._run_commands("driver", self.plan.commands)
         if self.plan.hold:
             self._hold()
         if self.cause is not None:
             raise RunStoppedError
+
+    def _run_commands(self, phase: str, commands: Sequence[CommandPlan]) -> bool:
+        """Run `commands` in order as `phase`, until one fails; whether all ended well."""
+        times = self.enter(phase)
+        for index, command in enumerate(commands):
+            if not self._run_command(phase, index, command):
+                outcome = self.cause.outcome if self.cause is not None else FAILED
+                self.record.end(times, outcome if phase == "checks" else FAILED)
+                return False
+        self.record.end(times, "ok")
+        return True
 
     def _hold(self) -> None:
         """Keep the nodes and Ray until a signal; here it is the wished end, not a failure."""
         if self.signals:
             return
         before = self.cause
-        self.record.log.emit("driver", "progress", data={"what": "hold"})
+        self.record.log.emit(self.phase, "progress", data={"what": "hold"})
         self.nodes.wait(lambda: self.signals > 0 or self.cause is not before, None, list, calm=True)
         if before is None and self.cause is not None and self.cause.outcome in (CANCELLED, TIMEOUT):
             self.cause = None
 
-    def _run_command(self, index: int, command: CommandPlan) -> bool:
+    def _run_command(self, phase: str, index: int, command: CommandPlan) -> bool:
         master = {"master_addr": self._ip(0), "master_port": self._master_port}
-        arguments = {"index": index, "master": master, "env": {}}
-        self.record.log.emit("driver", "progress", data={"what": "command", "name": command.name})
+        arguments = {"phase": phase, "index": index, "master": master, "env": {}}
+        self.record.log.emit(phase, "progress", data={"what": "command", "name": command.name})
         if command.on == "all":
             calls = self.nodes.call_all("command", arguments)
         else:
@@ -338,7 +348,7 @@ class Head:
         if not all(call.done for call in calls):
             self.nodes.settle(self.nodes.call_all("stop_command", {"grace_s": 3.0}), STOP_ALL_RANKS_S)
             self.nodes.settle(calls, STOP_ALL_RANKS_S)
-        return finish.note_command(self, command, calls)
+        return finish.note_command(self, phase, command, calls)
 
     def _ip(self, index: int) -> str:
         return str(self.record.nodes[index]["ip"])

@@ -6,12 +6,26 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from jobspec.checkruns import BRIDGE_CHECKS, bridge_checks
 from jobspec.metrics.signal import Direction, assess
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
     from jobspec.metrics import Row
+
+__all__ = [
+    "BRIDGE_CHECKS",
+    "CHECKPOINT",
+    "LEARNING",
+    "RESUME",
+    "TRAINING",
+    "bridge_checks",
+    "first_not_finite",
+    "learning_deliverable",
+    "row_item",
+    "training_deliverable",
+]
 
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
 

@@ -1,0 +1,84 @@
+"""What pytest says in a log: its counts, its first failure and where it ran. Reads text, judges nothing.
+
+Source: pytest 8 (`_pytest/terminal.py`): the last line counts outcomes, with or without a frame of `=`; the
+short summary before it has one line `FAILED nodeid - message` or `ERROR nodeid - message` for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobspec.metrics.text import clean
+
+_OUTCOME = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun|subtests passed)"
+_COUNTS = re.compile(rf"^(?:=+ )?((?:{_OUTCOME}, )*{_OUTCOME}|no tests ran) in \d+\.\d+s\b")
+_ONE = re.compile(r"(\d+) (\w+)")
+_FAILURE = re.compile(r"^(?:FAILED|ERROR) (?=\S*(?:\.py|::))|^\S+::\S.* (?:FAILED|ERROR)\b")
+_ROOT = re.compile(r"^rootdir: ([^,]+)")
+
+
+@dataclass(frozen=True)
+class TestLog:
+    """The last session of pytest in a log; counts over all sessions of the log.
+
+    `line` is where `summary` stands; `failure` is the first failed test's line, at `failure_line`. Lines
+    count from 1, 0 means that there is none.
+    """
+
+    __test__ = False  # not a test, whatever its name
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    summary: str = ""
+    line: int = 0
+    failure: str = ""
+    failure_line: int = 0
+    root: str = ""
+
+    @property
+    def passed(self) -> int:
+        return self.counts.get("passed", 0)
+
+    @property
+    def failed(self) -> int:
+        """Tests that failed, and errors in their setup or collection."""
+        return self.counts.get("failed", 0) + self.counts.get("error", 0)
+
+
+def read_test_log(path: Path) -> TestLog | None:
+    """What pytest says in the log at `path`; None when it says nothing or the log cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return parse_test_log(lines)
+    except OSError:
+        return None
+
+
+def parse_test_log(lines: Iterable[str]) -> TestLog | None:
+    """The sessions that `lines` show; None without the line of counts that ends a session."""
+    counts: dict[str, int] = {}
+    summary, at, root = "", 0, ""
+    short, verbose = ("", 0), ("", 0)
+    for number, raw in enumerate(lines, 1):
+        if not ("=" in raw or " in " in raw or "FAILED" in raw or "ERROR" in raw or "rootdir" in raw):
+            continue
+        text = clean(raw).strip()
+        if found := _COUNTS.match(text):
+            summary, at = text.strip("= "), number
+            for count, word in _ONE.findall(found.group(1)):
+                key = "error" if word == "errors" else word
+                counts[key] = counts.get(key, 0) + int(count)
+        elif _FAILURE.match(text):
+            if text.startswith(("FAILED ", "ERROR ")):
+                short = short if short[1] else (text, number)
+            else:
+                verbose = verbose if verbose[1] else (text, number)
+        elif found := _ROOT.match(text):
+            root = found.group(1).strip()
+    if not summary:
+        return None
+    # The short summary gives the message as well; with `-rN` only `-v` names the test.
+    failure, failure_line = short if short[1] else verbose
+    return TestLog(counts, summary, at, failure, failure_line, root)
