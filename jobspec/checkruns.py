@@ -83,7 +83,7 @@ def judge_check(attempt: Attempt | None, command: CommandPlan) -> Outcome:
         return Outcome(Status.FAIL, told, (item,), "correct what the test shows, or the test")
     counted = EvidenceItem(result.log, tests.line, tests.summary)
     if tests.failed:
-        item = EvidenceItem(result.log, tests.failure_line, tests.failure)
+        item = EvidenceItem(result.log, tests.failure_line, f"{tests.failure}: {tests.error}")
         return Outcome(Status.BLOCKED, told, (item,), "install the package in the driver's environment")
     if result.exit_code != 0 or not tests.passed:
         reason = f"no test passed: {told}" if not tests.passed else f"{told}, but {ended.text}"
@@ -156,7 +156,7 @@ def _match(attempt: Attempt, log: str) -> Match | None:
 
 def _missing_package(tests: TestLog) -> bool:
     """Whether the first failure is a package that is not there, and not one of the Bridge's own."""
-    found = MISSING.search(tests.failure)
+    found = MISSING.search(tests.failure) or MISSING.search(tests.error)
     only_errors = not tests.counts.get("failed", 0) and not tests.passed
     return found is not None and only_errors and found.group(1).split(".")[0] != "megatron"
 

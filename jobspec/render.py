@@ -126,7 +126,8 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
     }
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files["driver.sh"] = _template(
-        "driver.sh", {"env": sorted(plan.env.items()), "commands": [_command(c) for c in plan.commands]}
+        "driver.sh",
+        {"env": sorted(plan.env.items()), "commands": [_command(c) for c in (*plan.checks, *plan.commands)]},
     )
     files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, run_dir, runtime))
     return files

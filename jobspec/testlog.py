@@ -17,6 +17,7 @@ _OUTCOME = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|war
 _COUNTS = re.compile(rf"^(?:=+ )?((?:{_OUTCOME}, )*{_OUTCOME}|no tests ran) in \d+\.\d+s\b")
 _ONE = re.compile(r"(\d+) (\w+)")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (?=\S*(?:\.py|::))|^\S+::\S.* (?:FAILED|ERROR)\b")
+_WORDS = (" in ", "FAILED", "ERROR", "rootdir", "E  ")  # one of them is in every line that counts
 _ROOT = re.compile(r"^rootdir: ([^,]+)")
 
 
@@ -25,7 +26,7 @@ class TestLog:
     """The last session of pytest in a log; counts over all sessions of the log.
 
     `line` is where `summary` stands; `failure` is the first failed test's line, at `failure_line`. Lines
-    count from 1, 0 means that there is none.
+    count from 1, 0 means that there is none. `error` is the first exception that pytest shows.
     """
 
     __test__ = False  # not a test, whatever its name
@@ -36,6 +37,7 @@ class TestLog:
     failure: str = ""
     failure_line: int = 0
     root: str = ""
+    error: str = ""
 
     @property
     def passed(self) -> int:
@@ -59,10 +61,10 @@ def read_test_log(path: Path) -> TestLog | None:
 def parse_test_log(lines: Iterable[str]) -> TestLog | None:
     """The sessions that `lines` show; None without the line of counts that ends a session."""
     counts: dict[str, int] = {}
-    summary, at, root = "", 0, ""
+    summary, at, root, error = "", 0, "", ""
     short, verbose = ("", 0), ("", 0)
     for number, raw in enumerate(lines, 1):
-        if not ("=" in raw or " in " in raw or "FAILED" in raw or "ERROR" in raw or "rootdir" in raw):
+        if not any(word in raw for word in _WORDS):
             continue
         text = clean(raw).strip()
         if found := _COUNTS.match(text):
@@ -77,8 +79,10 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
                 verbose = verbose if verbose[1] else (text, number)
         elif found := _ROOT.match(text):
             root = found.group(1).strip()
+        elif text.startswith("E  ") and not error:
+            error = text[1:].strip()
     if not summary:
         return None
     # The short summary gives the message as well; with `-rN` only `-v` names the test.
     failure, failure_line = short if short[1] else verbose
-    return TestLog(counts, summary, at, failure, failure_line, root)
+    return TestLog(counts, summary, at, failure, failure_line, root, error)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.repo_tests import check_commands
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
@@ -87,7 +88,12 @@ class CommandFramework:
             else None,
             files=spec.artifacts.require,
         )
-        return FrameworkPlan((command,), ray_mode="none" if everywhere else "external", expect=expect)
+        return FrameworkPlan(
+            (command,),
+            checks=check_commands(context, spec.container.python or "python3"),
+            ray_mode="none" if everywhere else "external",
+            expect=expect,
+        )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.repo_tests import check_commands
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
 from jobspec.runtime.trl_state import TrainConfig
@@ -88,6 +89,7 @@ class TrlFramework:
         halves = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
         return FrameworkPlan(
             commands=tuple(_command(context, work, label, until) for label, until in halves),
+            checks=check_commands(context, _python(context)),
             ray_mode="external",
             env={"RAY_TRAIN_V2_ENABLED": "1"},
             expect=_expect(context, work),
