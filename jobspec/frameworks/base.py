@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobspec.finding import Finding
+from jobspec.megatron.shape import TrainShape
 from jobspec.plan import CommandPlan, ExpectPlan, StagePlan
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class FrameworkPlan:
     `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
     `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
     `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
+    `shape` is what Megatron is told, for the rules and the memory estimate of `jobspec.checks.megatron`.
     """
 
     commands: tuple[CommandPlan, ...]
@@ -60,10 +62,15 @@ class FrameworkPlan:
     stage: tuple[StagePlan, ...] = ()
     expect: ExpectPlan = field(default_factory=ExpectPlan)
     collect: tuple[str, ...] = ()
+    shape: TrainShape | None = None
 
 
 class Framework(Protocol):
-    """The adapter interface (contract test: tests/frameworks/test_contract.py)."""
+    """The adapter interface (contract test: tests/frameworks/test_contract.py).
+
+    Optional: `guide: tuple[str, ...]`, the deliverables of the framework's validation guide in its order;
+    reports then start with the guides' short form.
+    """
 
     name: str
     summary: str

@@ -1,0 +1,157 @@
+"""`TrainShape`: how a framework lays a Megatron run out over GPUs, in Megatron-Core's own words.
+
+An adapter fills it in `FrameworkPlan.shape`. What it does not know it leaves out, and no rule speaks of it.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Where a field of the shape usually stands in a spec; an adapter's `keys` win.
+SPEC_KEYS: Mapping[str, str] = {
+    **{name: f"train.parallel.{name}" for name in ("tp", "pp", "ep", "etp", "cp", "vpp")},
+    **{f"rollout.{name}": f"train.rollout.{name}" for name in ("engines", "tp", "pp", "ep")},
+    "nodes": "resources.nodes",
+    "gpus_per_node": "resources.gpus_per_node",
+}
+
+
+@dataclass(frozen=True)
+class RolloutShape:
+    """The engines that generate. `colocated`: on the trainer's GPUs, by turns; else on `nodes` of their own.
+
+    `memory_fraction` is the share of a GPU that an awake engine takes (vLLM's `gpu_memory_utilization`).
+    `stays` says that a colocated engine keeps its weights on the GPU while the trainer works, as it does
+    where sleep mode is off. `executor` is vLLM's: `mp` keeps an engine inside a node.
+    """
+
+    engines: int | None = None
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    colocated: bool = True
+    nodes: int = 0
+    memory_fraction: float | None = None
+    stays: bool = False
+    executor: Literal["", "mp", "ray"] = ""
+    precision: Literal["bf16", "fp8", "fp4"] = "bf16"
+
+    @property
+    def gpus_per_engine(self) -> int:
+        return self.tp * self.pp * self.dp
+
+
+@dataclass(frozen=True)
+class OptimizerShape:
+    """Adam with fp32 master weights, as Megatron-Core keeps it.
+
+    `distributed` shards its state over data-parallel ranks. `precision_aware` is Transformer Engine's fused
+    Adam; the widths are those of its state in bytes. `offload` is the share of the state in host memory.
+    """
+
+    distributed: bool = True
+    precision_aware: bool = False
+    master_bytes: int = 4
+    moment_bytes: int = 4
+    offload: float = 0.0
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Activation recomputation. `layers` is Megatron's `recompute_num_layers` of `full`, per chunk (uniform)
+    or per pipeline stage (block); `modules` are those of `selective`."""
+
+    granularity: Literal["none", "selective", "full"] = "none"
+    method: Literal["", "uniform", "block"] = ""
+    layers: int | None = None
+    modules: tuple[str, ...] = ("core_attn",)
+
+
+@dataclass(frozen=True)
+class TrainShape:
+    """Sizes of a Megatron run. All but the first two may be left out.
+
+    `nodes` are the trainer's: separate generation nodes (`rollout.nodes`) are not among them. `etp` None
+    means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
+    `micro_batch` counts sequences of a data-parallel rank; `tokens_per_microbatch` is the cap where the
+    framework packs or fills micro-batches by tokens instead, also per data-parallel rank.
+    `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
+    samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
+    `fp32_grads`: gradients accumulate and reduce in fp32 (Megatron's default).
+    `grad_offload` and `param_offload`: those buffers leave the GPU while engines generate.
+    `logits_chunk`: tokens whose logits exist at one time (None: all of a micro-batch);
+    `fused_logprobs`: the loss never makes the whole logits.
+    `reference`: a second copy of the weights is kept for the KL term; `critic`: a second model is trained.
+    `keys` maps a field's name (`tp`, `rollout.tp`, `global_batch`) to the key of the spec that sets it.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    framework: str = ""
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    vpp: int | None = None
+    sequence_parallel: bool | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    embedding_in_split: bool = False
+    loss_in_split: bool = False
+    pipeline_layout: str = ""
+    seq_length: int | None = None
+    micro_batch: int | None = None
+    tokens_per_microbatch: int | None = None
+    packed: bool | None = None
+    train_batch: int | None = None
+    samples_per_prompt: int = 1
+    global_batch: int | None = None
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    fp8: bool = False
+    fp32_grads: bool = True
+    optimizer: OptimizerShape = OptimizerShape()
+    grad_offload: bool = False
+    param_offload: bool = False
+    recompute: Recompute = Recompute()
+    attention: Literal["fused", "unfused"] = "fused"
+    logits_chunk: int | None = None
+    fused_logprobs: bool = False
+    lora_rank: int = 0
+    mtp_layers: int | None = None
+    reference: bool = False
+    critic: bool = False
+    rollout: RolloutShape | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def world(self) -> int:
+        """GPUs of the trainer."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def expert_tp(self) -> int:
+        return self.tp if self.etp is None else self.etp
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel size, rounded down where the sizes do not fit; 0 when there are too few GPUs."""
+        return self.world // (self.tp * self.pp * self.cp)
+
+    @property
+    def expert_dp(self) -> int:
+        """Data-parallel size of the experts: context parallelism is no factor of their grid."""
+        return self.world // (self.expert_tp * self.ep * self.pp)
+
+    @property
+    def sp(self) -> bool:
+        """Whether sequence parallelism is on."""
+        return self.tp > 1 if self.sequence_parallel is None else self.sequence_parallel
+
+    def key(self, name: str) -> str:
+        """The spec's key of a field, for a finding's position."""
+        return self.keys.get(name) or SPEC_KEYS.get(name, "train.overrides")
