@@ -66,12 +66,25 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
     `framework` is looked up by the plan's name when not given. The last attempt decides; earlier ones are
     recorded. Never raises for missing evidence.
     """
+    problems: tuple[Finding, ...] = ()
+    if framework is None and evidence.plan_read:
+        framework, problems = _find_framework(evidence.plan.framework)
+    return with_level(_judge(evidence, framework, problems), framework)
+
+
+def with_level(verdict: Verdict, framework: Framework | None) -> Verdict:
+    """The verdict with what its framework says about the level, for the guides' short form."""
+    level = _find_level(framework, verdict.level)
+    guide = tuple(getattr(framework, "guide", ()))
+    if level is None:
+        return replace(verdict, guide=guide)
+    return replace(verdict, number=level.number, proves=level.proves, guide=guide)
+
+
+def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Finding, ...]) -> Verdict:
     attempt = evidence.last
     if not evidence.plan_read or attempt is None or not (attempt.events or attempt.results):
         return _nothing_ran(evidence)
-    problems: tuple[Finding, ...] = ()
-    if framework is None:
-        framework, problems = _find_framework(evidence.plan.framework)
     deliverables, cause = _judge_attempt(evidence, attempt, framework)
     void = any(other_checkouts(evidence.plan, attempt))
     result = Result.BLOCKED if void else _result(deliverables, cause)

@@ -53,6 +53,7 @@ __all__ = [
 
 MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300
 CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter[-_]|epoch[-_]?)0*(\d+)$")
+PATCHED_FILE = re.compile(r"^diff --git a/(?:.+) b/(.+)$", re.MULTILINE)
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
 
 
@@ -78,6 +79,7 @@ def read_evidence(run_dir: Path) -> Evidence:
         scheduler=_read_scheduler(paths.root / "scheduler.json", problems),
         expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
         problems=tuple(problems),
+        dirty_files={repo.name: _patched(paths, repo.name) for repo in known.repos if repo.dirty},
     )
 
 
@@ -111,6 +113,15 @@ def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
     except (ValueError, TypeError, AttributeError, RecursionError) as why:
         problems.append(_unreadable("evidence.plan", path, str(why)))
         return None
+
+
+def _patched(paths: RunPaths, repo: str) -> tuple[str, ...]:
+    """Files that the repository's patch changes; `()` when it is not there."""
+    try:
+        text = (paths.root / "patches" / f"{repo}.diff").read_text("utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(dict.fromkeys(PATCHED_FILE.findall(text)))
 
 
 def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Attempt:

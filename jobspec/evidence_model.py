@@ -188,6 +188,7 @@ class Evidence:
     `expected_files` maps each pattern of `plan.expect.files` to the files that match it.
     `foreign` marks files of a run that jobspec did not launch: no command has a name, any log may hold
     anything, and what was planned is only known as far as the user said.
+    `dirty_files` names what was not committed in each repository, as its patch holds it.
     """
 
     root: Path
@@ -201,6 +202,7 @@ class Evidence:
     expected_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
     foreign: bool = False
+    dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:

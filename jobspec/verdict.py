@@ -114,7 +114,10 @@ class AttemptVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The conclusion about one run: derived from evidence files, never from exit codes alone."""
+    """The conclusion about one run: derived from evidence files, never from exit codes alone.
+
+    `number` and `proves` are the level's own, `guide` names the deliverables of the framework's guide.
+    """
 
     result: Result
     level: str
@@ -125,6 +128,9 @@ class Verdict:
     figures: tuple[Figure, ...] = ()
     attempts: tuple[AttemptVerdict, ...] = ()
     reason: str = ""
+    number: int | None = None
+    proves: str = ""
+    guide: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -10,7 +10,7 @@ import argparse
 from jobspec.cli import observe, parser, pipeline, verdicts
 from jobspec.runs import RunPaths, read_launch
 
-FORMATS = ("text", "md", "json", "html", "junit")
+FORMATS = ("text", "summary", "md", "json", "html", "junit")
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:

@@ -15,11 +15,11 @@ from jobspec.verdict import Verdict
 
 __all__ = ["FORMATS", "Report", "build_report", "render_report", "write_reports"]
 
-FORMATS = tuple(REPORT_FILES)
+FORMATS = tuple(REPORT_FILES)  # those that are written; `summary` is only printed
 
 
 def render_report(verdict: Verdict, evidence: Evidence, fmt: str) -> str:
-    """The report in the form `fmt`, one of `FORMATS`. Raises: KeyError for another one."""
+    """The report in the form `fmt`: one of `FORMATS`, or `summary`. Raises: KeyError for another one."""
     return _renderer(fmt)(build_report(verdict, evidence))
 
 
@@ -50,6 +50,10 @@ def _renderer(fmt: str) -> Callable[[Report], str]:
         from jobspec.report.text import render_text
 
         return render_text
+    if fmt == "summary":
+        from jobspec.report.summary import render_summary
+
+        return render_summary
     if fmt == "md":
         from jobspec.report.markdown import render_markdown
 

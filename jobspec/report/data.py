@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jobspec.report.model import Report
+from jobspec.report.summary import render_summary
 from jobspec.verdict import Cause, EvidenceItem
 
 REPORT_VERSION = 1
@@ -26,6 +27,9 @@ def report_data(report: Report) -> dict[str, Any]:
         "result": str(verdict.result),
         "exit_code": verdict.exit_code,
         "level": verdict.level,
+        "number": verdict.number,
+        "variants": list(report.variants),
+        "summary": render_summary(report),
         "reason": verdict.reason,
         "run": _run(report),
         "deliverables": {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.report import pictures
 from jobspec.report.model import Report
-from jobspec.report.text import attempt_text, evidence_text, number, where
+from jobspec.report.text import attempt_text, evidence_text, guide_form, number, where
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -23,6 +23,7 @@ def render_html(report: Report) -> str:
         report=report,
         verdict=report.verdict,
         where=where(report),
+        guide_form=guide_form(report, after=""),
         curves=[pictures.draw_curve(curve) for curve in report.curves],
         time_line=pictures.draw_time_line(report),
         size=pictures,

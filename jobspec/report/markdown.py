@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.report.model import Report
-from jobspec.report.text import MAX_LINE, attempt_text, evidence_text, figure_text, where
+from jobspec.report.text import MAX_LINE, attempt_text, evidence_text, figure_text, guide_form, where
 from jobspec.verdict import Cause
 
 SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"\n": " ", "\r": " "})
@@ -28,7 +28,8 @@ def render_markdown(report: Report) -> str:
         "Findings", [f"{f.severity} {f.rule}: {f.what}. {f.why}".rstrip() for f in verdict.findings]
     )
     lines += _list("Provenance", list(_provenance(report)))
-    return "\n".join(lines).rstrip() + "\n"
+    # A fence that no line of a log can close: it would have to stand alone at the start of a line.
+    return guide_form(report, "```text\n", "```\n\n") + "\n".join(lines).rstrip() + "\n"
 
 
 def escape(text: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobspec.checkruns import bridge_repo
 from jobspec.evidence import Attempt, Event, Evidence, NodeFacts
 from jobspec.metrics.require import parse_requirement
-from jobspec.plan import RepoPlan, StagePlan, to_json
+from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict
 
 MAX_CURVES = 8
@@ -86,6 +87,14 @@ class Report:
     artifacts: int = 0
     artifact_bytes: int = 0
     checkpoints: tuple[str, ...] = ()
+    guide: tuple[str, ...] = ()  # deliverables of the framework's guide, in its order
+    variants: tuple[str, ...] = ()
+    model: str = ""
+    bridge: str = ""  # name of the repository that is Megatron-Bridge
+    dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by repository
+    planned: tuple[CommandPlan, ...] = ()
+    driver_started: bool = False
+    foreign: bool = False
 
     @property
     def seconds(self) -> float:
@@ -127,7 +136,24 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         artifacts=len(evidence.artifacts),
         artifact_bytes=sum(item.bytes for item in evidence.artifacts),
         checkpoints=tuple(item.path for item in evidence.checkpoints),
+        guide=verdict.guide,
+        variants=plan.expect.variants,
+        model=_model(plan),
+        bridge=bridge_repo(plan),
+        dirty_files=evidence.dirty_files,
+        planned=(*plan.checks, *plan.commands),
+        driver_started=evidence.foreign or (last is not None and last.started("driver")),
+        foreign=evidence.foreign,
     )
+
+
+def _model(plan: Plan) -> str:
+    """Id and revision of the staged model, else what the adapter calls `model` among its options."""
+    staged = next((item for item in plan.stage if item.kind == "model"), None)
+    if staged is not None:
+        name = staged.repo_id or staged.source
+        return f"{name} at {staged.revision}" if staged.revision else name
+    return str(plan.expect.options.get("model") or "")
 
 
 def _bars(attempt: Attempt) -> Iterator[Bar]:

@@ -13,7 +13,8 @@ MAX_LINE = 200  # characters of a log line shown; the report names its file and 
 def render_text(report: Report) -> str:
     """Result, level, deliverables, figures, first cause and what was not proved.
 
-    Where the written report lies is for the caller to say: this text is also one of its files.
+    The short form of a framework's guide, where it has one, comes first. Where the written report lies is
+    for the caller to say: this text is also one of its files.
     """
     verdict = report.verdict
     lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {report.run_id}".rstrip()]
@@ -26,7 +27,16 @@ def render_text(report: Report) -> str:
     lines.extend(_section("not proved", (f"- {item}" for item in verdict.limitations)))
     findings = (line for finding in verdict.findings for line in finding.text().splitlines())
     lines.extend(_section("findings", findings))
-    return "\n".join(lines) + "\n"
+    return guide_form(report) + "\n".join(lines) + "\n"
+
+
+def guide_form(report: Report, before: str = "", after: str = "\n") -> str:
+    """The short form between `before` and `after`; nothing for a framework without a guide."""
+    if not report.guide:
+        return ""
+    from jobspec.report.summary import render_summary  # it builds on this module
+
+    return f"{before}{render_summary(report)}{after}"
 
 
 def where(report: Report) -> str:

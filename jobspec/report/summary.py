@@ -1,0 +1,237 @@
+"""The short form that the guides of Megatron-Bridge ask for at the end of a validation: text to paste.
+
+The fields and their order are the guides' own. What a status leaves open is said, never left to be guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from jobspec.checkruns import BRIDGE, BRIDGE_CHECKS
+from jobspec.plan import CommandPlan, RepoPlan
+from jobspec.report.model import Report
+from jobspec.report.text import MAX_LINE, place
+from jobspec.verdict import Deliverable, EvidenceItem, Result, Status
+
+MAX_KEY_LINES = 6
+MAX_COMMAND = 300
+MAX_DIRTY = 20  # files named; the patch in the run directory has all
+UNKNOWN = "not known: no file of the run says so"
+NOT_EVIDENCE = "this is not evidence against {}"
+# Deliverables of every run: in the short form only worth a line when they are what went wrong.
+GENERAL = frozenset(
+    {"Preflight", "Staging", "Dataset helpers", "Import proof", "Ray cluster", "Run", "Artifacts",
+     "Required metrics"}
+)  # fmt: skip
+
+
+def render_summary(report: Report) -> str:
+    """`Result` to `Follow-ups`, for every framework; with a guide, its deliverables come first."""
+    verdict = report.verdict
+    lines = [
+        f"Result: {_overall(verdict.result)} - {_one_line(_sentence(report))}",
+        f"Requested coverage: {_coverage(report)}",
+        f"Model: {report.model or UNKNOWN}",
+        "Deliverables:",
+        *_items(_deliverables(report)),
+        "Evidence:",
+        *_items(_evidence(report)),
+        "Limitations:",
+        *_items(_limitations(report)),
+        "Follow-ups:",
+        *_items(_follow_ups(report)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _items(lines: Iterator[str]) -> list[str]:
+    return [f"- {_one_line(line)}" for line in lines] or ["- none"]
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _overall(result: Result) -> str:
+    """The guides know three results; a run of which nothing ran was blocked."""
+    return str(Result.BLOCKED if result is Result.NOTHING_RAN else result)
+
+
+def _tested(report: Report) -> str:
+    return "the Bridge provider" if report.guide else "what is tested"
+
+
+def _sentence(report: Report) -> str:
+    verdict = report.verdict
+    if verdict.result is Result.PASS:
+        return verdict.proves or verdict.reason
+    if verdict.result is Result.FAIL:
+        return verdict.reason
+    reason = verdict.reason.rstrip(".")
+    if _void(report):
+        return f"{reason}; neither a pass nor a failure of it is evidence about the local Bridge"
+    return f"{reason}; {_how_far(report)}{NOT_EVIDENCE.format(_tested(report))}"
+
+
+def _void(report: Report) -> bool:
+    return any("the run is void" in item.reason for item in report.verdict.deliverables)
+
+
+def _how_far(report: Report) -> str:
+    """Where the run was stopped, as far as files say so."""
+    steps = [attempt.steps for attempt in report.verdict.attempts if attempt.steps is not None]
+    if steps:
+        return f"it was stopped after train step {max(last for _, last in steps)}, and "
+    if not report.driver_started:
+        return "it was stopped before any model was built, and "
+    return ""
+
+
+def _coverage(report: Report) -> str:
+    verdict = report.verdict
+    level = (
+        f"Level {verdict.number} ({verdict.level})"
+        if verdict.number is not None
+        else f"Level {verdict.level}"
+    )
+    variants = f"variants {', '.join(report.variants)}" if report.variants else "no variants"
+    return f"{level}, {variants}"
+
+
+def _deliverables(report: Report) -> Iterator[str]:
+    """The guide's in its order, whatever became of them; then the others that say more."""
+    found = report.verdict.deliverables
+    by_name = {item.name: item for item in found}
+    for name in report.guide:
+        item = by_name.get(name) or Deliverable(name, Status.SKIPPED, reason=report.verdict.reason)
+        yield _deliverable(item)
+    for item in found:
+        quiet = item.name in GENERAL and item.status in (Status.PASS, Status.NOT_REQUESTED, Status.SKIPPED)
+        if item.name not in report.guide and not quiet:
+            yield _deliverable(item)
+
+
+def _deliverable(item: Deliverable) -> str:
+    shown = next((place(part) for part in item.evidence if part.file), "")
+    reason = item.reason or ("proved" if item.status is Status.PASS else "no reason was recorded")
+    where = f" [{shown}]" if shown and shown not in reason else ""
+    return f"{item.name}: {item.status} - {reason}{where}"
+
+
+# -- evidence ----------------------------------------------------------------------------------------
+
+
+def _evidence(report: Report) -> Iterator[str]:
+    yield from _repos(report)
+    yield f"Command: {_commands(report)}"
+    lines = [_key_line(item) for item in _key_lines(report)]
+    yield f"Key lines: {'; '.join(lines) if lines else 'none was found'}"
+
+
+def _repos(report: Report) -> Iterator[str]:
+    """Each repository with its commit and what was not committed; the guide's two even when not named."""
+    named: set[str] = set()
+    for label, repo in _labelled(report):
+        named.add(repo.name if repo is not None else "")
+        yield f"{label} repo: {_state(report, repo)}"
+    for repo in report.repos:
+        if repo.name not in named:
+            yield f"{repo.name} repo: {_state(report, repo)}"
+
+
+def _labelled(report: Report) -> Iterator[tuple[str, RepoPlan | None]]:
+    if not report.guide:
+        return
+    bridge = next((repo for repo in report.repos if repo.name == report.bridge), None)
+    yield "Bridge", bridge
+    wanted = _letters(report.framework)
+    others = [repo for repo in report.repos if repo is not bridge]
+    own = next((repo for repo in others if _letters(repo.name).startswith(wanted)), None)
+    # The guide's second deliverable ends with the framework's name as its people write it.
+    yield report.guide[1].rpartition(" in ")[2], own
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _state(report: Report, repo: RepoPlan | None) -> str:
+    if repo is None:
+        return UNKNOWN if report.foreign else "no repository of the spec: the one of the image was used"
+    commit = repo.commit or "no commit recorded"
+    if not repo.dirty:
+        return f"{commit}, no uncommitted files"
+    files = report.dirty_files.get(repo.name, ())
+    more = f" and {len(files) - MAX_DIRTY} more" if len(files) > MAX_DIRTY else ""
+    return f"{commit} plus uncommitted {', '.join(files[:MAX_DIRTY]) or 'files'}{more}"
+
+
+def _commands(report: Report) -> str:
+    if report.foreign or not report.planned:
+        return UNKNOWN
+    shown = [shown_command(command) for command in report.planned]
+    return "; then ".join(shown) + " (in full in driver.sh)"
+
+
+def shown_command(command: CommandPlan) -> str:
+    """The command in one line, cut where a whole script stands in it."""
+    text = _one_line(command.argv[0] if command.shell else shlex.join(command.argv))
+    return text if len(text) <= MAX_COMMAND else f"{text[:MAX_COMMAND]} …"
+
+
+def _key_lines(report: Report) -> Iterator[EvidenceItem]:
+    """The first cause; else lines behind the guide's deliverables, the first of each in turn."""
+    cause = report.verdict.first_cause
+    if cause is not None:
+        yield EvidenceItem(cause.file, cause.line, cause.text)
+        return
+    items = [item for item in report.verdict.deliverables if item.name not in GENERAL]
+    parts = [[part for part in item.evidence if part.text and part.line] for item in items]
+    found = (row[at] for at in range(MAX_KEY_LINES) for row in parts if at < len(row))
+    yield from list(dict.fromkeys(found))[:MAX_KEY_LINES]
+
+
+def _key_line(item: EvidenceItem) -> str:
+    value = f"{item.metric} = {item.value:.6g} " if item.metric and item.value is not None else ""
+    return f"{value}{item.text[:MAX_LINE]} ({place(item)})" if item.file else item.text[:MAX_LINE]
+
+
+# -- what is open ------------------------------------------------------------------------------------
+
+
+def _limitations(report: Report) -> Iterator[str]:
+    yield from report.verdict.limitations
+    for finding in report.verdict.findings:
+        if finding.rule == "verdict.suspicious-line":
+            yield f"{finding.what} ({finding.file}:{finding.line})"
+
+
+def _follow_ups(report: Report) -> Iterator[str]:
+    verdict, cause = report.verdict, report.verdict.first_cause
+    if verdict.result is Result.PASS:
+        return
+    if _void(report):
+        yield f"needed rerun: with the spec's checkout in front of every other `{BRIDGE}`"
+        return
+    blocked = verdict.result is not Result.FAIL
+    if cause is not None and cause.fix:
+        yield f"{'environment fix' if blocked else 'fix'}: {cause.fix}"
+    elif cause is not None:
+        yield f"{'environment fix' if blocked else 'fix'}: what {place_of(cause.file, cause.line)} shows"
+    else:
+        yield from _from_deliverables(verdict.deliverables)
+    yield f"needed rerun: the same {'spec' if not report.foreign else 'command'} after that"
+
+
+def place_of(file: str, line: int) -> str:
+    """`file:line`, or what there is of it."""
+    return f"{file}:{line}" if line else file or "the first cause"
+
+
+def _from_deliverables(items: Sequence[Deliverable]) -> Iterator[str]:
+    for item in items:
+        if item.required and item.status in (Status.FAIL, Status.BLOCKED, Status.SKIPPED):
+            word = "provider fix" if item.status is Status.FAIL and item.name == BRIDGE_CHECKS else "open"
+            yield f"{word}: {item.name}: {item.reason}"

@@ -1,0 +1,212 @@
+"""The guides' short form: its fields, their order, and that nothing in it claims or hides too much."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
+
+from jobspec.checkruns import bridge_checks
+from jobspec.coverage import judge
+from jobspec.evidence import Evidence, read_evidence
+from jobspec.plan import CommandPlan, RepoPlan
+from jobspec.report import render_report
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+GUIDE = (
+    "Bridge-side checks",
+    "Local Bridge import in Stand-In",
+    "Stand-In Megatron policy run",
+    "Requested variants",
+    "Metrics/log capture",
+)
+FIELDS = (
+    "Result: ",
+    "Requested coverage: ",
+    "Model: ",
+    "Deliverables:",
+    "Evidence:",
+    "Limitations:",
+    "Follow-ups:",
+)
+
+
+class GuideFramework(StandInFramework):
+    """A stand-in with a guide; its deliverables come in another order, and one more."""
+
+    guide = GUIDE
+
+    def judge(self, evidence: Evidence) -> list[Deliverable]:
+        metrics, text = "attempts/1/metrics/metrics.jsonl", "step 60"
+        last = EvidenceItem(metrics, 60, text, "reward", 0.84)
+        return [
+            Deliverable("Learning", Status.PASS, reason="rose beyond its noise"),
+            Deliverable(GUIDE[4], Status.PASS, (EvidenceItem(metrics),), "all finite"),
+            Deliverable(GUIDE[3], Status.NOT_REQUESTED, reason="the level asks for none", required=False),
+            Deliverable(GUIDE[2], Status.PASS, (last,), "60 of 60 planned train steps ran"),
+            Deliverable(GUIDE[1], Status.PASS, reason="from /src/Megatron-Bridge/src", settled=True),
+            bridge_checks(evidence),
+        ]
+
+
+def form(run: RunFolder, fmt: str = "summary") -> str:
+    evidence = read_evidence(run.root)
+    return render_report(judge(evidence, GuideFramework()), evidence, fmt)
+
+
+def parts(text: str) -> dict[str, list[str]]:
+    """The form by field; fails when a field is missing or out of order."""
+    lines = text.splitlines()
+    starts = [next(i for i, line in enumerate(lines) if line.startswith(field)) for field in FIELDS]
+    assert starts == sorted(starts)
+    ends = [*starts[1:], len(lines)]
+    return {
+        field.strip(" :"): [lines[a].removeprefix(field), *lines[a + 1 : b]]
+        for field, a, b in zip(FIELDS, starts, ends, strict=True)
+    }
+
+
+def statuses(text: str) -> list[tuple[str, str]]:
+    rows = [line.removeprefix("- ") for line in parts(text)["Deliverables"][1:]]
+    return [(name, rest.split(" - ")[0]) for name, _, rest in (row.partition(": ") for row in rows)]
+
+
+def test_pass_has_every_field_and_the_guides_order(tmp_path: Path) -> None:
+    run = passing_run(
+        tmp_path, replace(PLAN, repos=(*PLAN.repos, RepoPlan("stand-in", "/src/s", commit="ffee")))
+    )
+    (run.root / "patches").mkdir()
+    (run.root / "patches" / "bridge.diff").write_text(
+        "diff --git a/src/a.py b/src/a.py\n--- a/src/a.py\n+++ b/src/a.py\ndiff --git a/n w.py b/n w.py\n"
+    )
+    text = form(run)
+    found = parts(text)
+    assert found["Result"] == ["Pass - it learns"]
+    assert found["Requested coverage"] == ["Level 1 (learning), no variants"]
+    assert found["Model"] == ["tiny/model at abc123"]
+    assert statuses(text) == [
+        ("Bridge-side checks", "Not requested"),
+        ("Local Bridge import in Stand-In", "Pass"),
+        ("Stand-In Megatron policy run", "Pass"),
+        ("Requested variants", "Not requested"),
+        ("Metrics/log capture", "Pass"),
+        ("Learning", "Pass"),
+    ]
+    assert found["Evidence"][1:] == [
+        "- Bridge repo: 1a2b3c4d5e plus uncommitted src/a.py, n w.py",
+        "- Stand-In repo: ffee, no uncommitted files",
+        "- Command: python3 -m train (in full in driver.sh)",
+        "- Key lines: reward = 0.84 step 60 (attempts/1/metrics/metrics.jsonl:60)",
+    ]
+    assert "- a smoke run proves no learning" not in found["Limitations"]
+    assert any("no convergence" in line for line in found["Limitations"])
+    assert found["Follow-ups"][1:] == ["- none"]
+
+
+def test_every_deliverable_says_why(tmp_path: Path) -> None:
+    for line in parts(form(passing_run(tmp_path)))["Deliverables"][1:]:
+        assert line.partition(" - ")[2].strip()
+
+
+def test_failed_run_shows_the_first_cause_and_what_to_do(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for phase in PHASES:
+        run.phase(phase, outcome="failed" if phase == "driver" else "ok")
+    run.log("start\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    run.metrics(learning_rows(20))
+    run.write()
+    run.results("failed", 1)
+    found = parts(form(run))
+    assert found["Result"][0].startswith("Fail - ")
+    assert "not evidence" not in found["Result"][0]
+    assert "(attempts/1/logs/n1/train.log:2)" in found["Evidence"][-1]
+    assert found["Follow-ups"][1].startswith("- fix: ")
+    assert ("Stand-In Megatron policy run", "Skipped") in statuses(form(run))
+    assert ("Local Bridge import in Stand-In", "Pass") in statuses(form(run))
+
+
+def test_blocked_before_the_driver_is_no_evidence_against_the_provider(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.event("preflight", "start")
+    run.finding("preflight", "preflight.disk", "no space on /scratch", fix="free it")
+    run.event("preflight", "end", outcome="blocked", seconds=1.0)
+    run.write()
+    run.results("blocked", 3, commands=[])
+    found = parts(form(run))
+    assert found["Result"] == [
+        "Blocked - no space on /scratch; it was stopped before any model was built, and this is not evidence "
+        "against the Bridge provider"
+    ]
+    assert found["Follow-ups"][1:] == [
+        "- environment fix: free it",
+        "- needed rerun: the same spec after that",
+    ]
+    assert any(line.startswith("- Preflight: Blocked") for line in found["Deliverables"])
+
+
+def test_blocked_later_says_how_far_it_came(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for phase in PHASES[:5]:
+        run.phase(phase)
+    run.event("driver", "start")
+    run.metrics(learning_rows(20))
+    run.write()
+    run.scheduler("TIMEOUT")
+    assert "it was stopped after train step 20" in parts(form(run))["Result"][0]
+
+
+def test_another_checkout_is_evidence_of_nothing(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    run.results(imports={"megatron.bridge": {"n1": "/opt/site-packages/megatron/bridge/__init__.py"}})
+    found = parts(form(run))
+    assert found["Result"][0].startswith("Blocked - ")
+    assert "neither a pass nor a failure of it is evidence" in found["Result"][0]
+    assert "in front of every other" in found["Follow-ups"][1]
+
+
+def test_run_of_which_nothing_ran_still_answers_for_every_deliverable(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.write()
+    (run.folder / "events.jsonl").unlink()
+    text = form(run)
+    assert parts(text)["Result"][0].startswith("Blocked - no attempt left any evidence")
+    assert [name for name, status in statuses(text) if status == "Skipped"] == list(GUIDE)
+
+
+def test_text_and_markdown_start_with_the_form_and_go_on(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    text, markdown = form(run, "text"), form(run, "md")
+    assert text.startswith("Result: Pass") and "\nPASS  learning" in text
+    assert markdown.startswith("```text\nResult: Pass") and "\n```\n\n# Pass: quickstart" in markdown
+    assert "<pre>Result: Pass" in form(run, "html")
+    assert json.loads(form(run, "json"))["summary"] == form(run)
+
+
+def test_framework_without_a_guide_has_the_form_only_when_asked_for(tmp_path: Path) -> None:
+    evidence = read_evidence(passing_run(tmp_path).root)
+    verdict = judge(evidence, StandInFramework())
+    assert render_report(verdict, evidence, "text").startswith("PASS")
+    text = render_report(verdict, evidence, "summary")
+    assert statuses(text) == [("Training steps", "Pass")]
+    assert "- bridge repo: 1a2b3c4d5e plus uncommitted files" in text
+
+
+@pytest.mark.parametrize("text", ["a\n```\nResult: Pass", "x\r\n- Follow-ups:", "é\u2028y"])
+def test_log_line_cannot_break_out_of_its_field(tmp_path: Path, text: str) -> None:
+    run = RunFolder(tmp_path)
+    run.finding("preflight", "preflight.x", text, fix=text)
+    run.write()
+    run.results("blocked", 3, commands=[])
+    shown = form(run)
+    assert shown.count("\nResult:") == 0 and shown.splitlines()[0].startswith("Result: Blocked")
+    assert len(parts(shown)) == len(FIELDS)
+    assert "\n```" not in shown
+
+
+def test_long_script_is_cut_and_named(tmp_path: Path) -> None:
+    command = CommandPlan("train", ("echo\n" * 200,), shell=True)  # noqa: S604 - a field of the plan
+    line = parts(form(passing_run(tmp_path, replace(PLAN, commands=(command,)))))["Evidence"]
+    assert any("…" in item and "driver.sh" in item and len(item) < 400 for item in line)
