@@ -276,7 +276,7 @@ def _pending(listing: Listing, blobs: str, parts: str, journal: Journal, rehash:
         key = _key(listing, entry)
         if not rehash and journal.holds(key, entry):
             continue
-        part = os.path.join(parts, hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest())
+        part = os.path.join(parts, _part_name(key, entry))
         # Group and others never write; the owner and the group always read: save_pretrained leaves 0600.
         mode = (entry.mode & 0o755) | 0o640
         if listing.repo_folder:
@@ -288,6 +288,15 @@ def _pending(listing: Listing, blobs: str, parts: str, journal: Journal, rehash:
             _make_room(blobs, target)
             works[key] = Work(entry, target, part, mode, key=key)
     return list(works.values())
+
+
+def _part_name(key: str, entry: FileEntry) -> str:
+    """A file without a known hash goes on from a part only while its size and time are the same.
+
+    Nothing else would tell the beginning of an older content from the file's own.
+    """
+    version = "" if entry.digest else f"\0{entry.size}\0{entry.mtime_ns}"
+    return hashlib.sha256((key + version).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _make_room(root: str, target: str) -> None:
