@@ -54,6 +54,8 @@ def mounts_for(plan: Plan) -> tuple[Mount, ...]:
         container = with_mount(container, path)
     for repo in plan.repos:  # Python writes __pycache__, drivers their outputs
         container = with_mount(container, repo.path)
+    if plan.upstream is not None:
+        container = with_mount(container, plan.upstream.root)
     for item in plan.stage:
         container = with_mount(container, item.source, read_only=True)
     return container.mounts

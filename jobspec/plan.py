@@ -118,6 +118,19 @@ class RayPlan:
 
 
 @dataclass(frozen=True)
+class UpstreamPlan:
+    """The framework's own batch script, run in place of jobspec's step in mode `upstream`.
+
+    `script` lies below `root`, the checkout, and runs from there. `env` is what the script itself reads
+    beside what jobspec sets (`jobspec.upstream.OURS`), such as `DEDICATED_RAY_HEAD`.
+    """
+
+    root: str
+    script: str = "ray.sub"
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class CommandPlan:
     """One command of the framework, run in order after the phases before `driver` are done.
 
@@ -206,6 +219,7 @@ class Plan:
     stage: Tuple[StagePlan, ...] = ()
     helpers: Optional[HelpersPlan] = None
     ray: Optional[RayPlan] = None
+    upstream: Optional[UpstreamPlan] = None  # with mode `upstream`; `ray` is None then
     checks: Tuple[CommandPlan, ...] = ()  # tests of the checkouts, phase `checks`, before `driver`
     commands: Tuple[CommandPlan, ...] = ()
     collect: CollectPlan = CollectPlan()

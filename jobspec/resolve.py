@@ -220,7 +220,7 @@ def _mode_is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
     if spec.launch.mode not in modes:
         yield error(
-            "launch.mode",
+            "launch.upstream-unsupported" if spec.launch.mode == "upstream" else "launch.mode",
             f"`{framework.name}` has no mode `{spec.launch.mode}`",
             fix=f"use {one_of(modes)}",
             path="launch.mode",
@@ -285,6 +285,7 @@ def _assemble(
         stage=(*stage, *chosen.stage),
         helpers=_helpers(work, repos),
         ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
+        upstream=chosen.upstream if spec.launch.mode == "upstream" else None,
         checks=chosen.checks,
         commands=chosen.commands,
         collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),

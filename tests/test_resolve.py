@@ -155,7 +155,7 @@ def test_ray_comes_up_only_in_mode_ray() -> None:
 
 
 def test_a_mode_that_the_framework_does_not_have_is_an_error() -> None:
-    assert rules(resolved(SLURM, launch={"mode": "upstream"})) == ["launch.mode"]
+    assert rules(resolved(SLURM, launch={"mode": "upstream"})) == ["launch.upstream-unsupported"]
 
 
 def test_environment_of_site_and_spec_with_the_specs_on_top() -> None:

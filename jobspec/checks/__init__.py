@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from jobspec.checks import containers, environment, launch, network, resources, staging
+from jobspec.checks import containers, environment, launch, network, resources, staging, upstream
 from jobspec.finding import ERROR, Finding, warning
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
@@ -24,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     *environment.RULES,
     *network.RULES,
     *staging.RULES,
+    *upstream.RULES,
 )
 
 # Harmless while a spec is written, a wasted allocation once it is submitted.

@@ -69,7 +69,7 @@ def checkpoint_is_shared(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> 
 
 
 def has_commands(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    if not plan.commands and not plan.hold and plan.mode != "upstream":
+    if not plan.commands and not plan.hold:
         yield error(
             "launch.no-command",
             f"`{plan.framework}` gives nothing to run for this spec",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobspec.finding import Finding
 from jobspec.megatron.shape import TrainShape
-from jobspec.plan import CommandPlan, ExpectPlan, StagePlan
+from jobspec.plan import CommandPlan, ExpectPlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.coverage import Deliverable
@@ -49,6 +49,7 @@ class FrameworkPlan:
     """An adapter's answer; `resolve` merges it into the Plan.
 
     `ray_mode`: `external` (jobspec brings Ray up), `self` (the command does), `none`.
+    `upstream`: the framework's own batch script, for `launch.mode: upstream`; only then is it looked at.
     `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
     `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
     `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
@@ -58,6 +59,7 @@ class FrameworkPlan:
     commands: tuple[CommandPlan, ...]
     checks: tuple[CommandPlan, ...] = ()
     ray_mode: Literal["external", "self", "none"] = "external"
+    upstream: UpstreamPlan | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     stage: tuple[StagePlan, ...] = ()
     expect: ExpectPlan = field(default_factory=ExpectPlan)

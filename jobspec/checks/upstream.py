@@ -1,0 +1,75 @@
+"""Mode `upstream`: what the framework's own batch script asks of a plan.
+
+Source: ray.sub of NVIDIA-NeMo/RL, main of 2026-08: it hands `CONTAINER`, `MOUNTS`, its own folder and the
+log folder to srun and to `bash -c` without quotes, starts containers by pyxis alone, and needs Slurm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from jobspec.finding import Finding, error
+from jobspec.plan import Plan
+from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.model import JobSpec
+
+# `%` starts a pattern in srun's file names, `:` and `,` part mounts; the rest would be split or executed.
+PLAIN_PATH = re.compile(r"[\w./+@=~-]+", re.ASCII)
+PLAIN_IMAGE = re.compile(r"[\w./+@=~:#-]+", re.ASCII)
+MODE = "launch.mode"
+
+
+def script_is_known(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.mode == "upstream" and plan.upstream is None:
+        yield error(
+            "launch.upstream-unsupported",
+            f"`{plan.framework}` names no batch script of its own for this spec",
+            fix="use `launch: {mode: ray}`",
+            path=MODE,
+        )
+
+
+def slurm_runs_it(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.upstream is None:
+        return
+    if plan.scheduler != "slurm":
+        yield error(
+            "launch.upstream-slurm",
+            f"`{plan.upstream.script}` is a Slurm batch script, and `{plan.cluster}` has no Slurm",
+            fix="use a site profile with `scheduler: slurm`, or `launch: {mode: ray}`",
+            path=MODE,
+        )
+    elif plan.container.runtime != "pyxis":
+        yield error(
+            "launch.upstream-container",
+            f"`{plan.upstream.script}` starts its containers by pyxis, and `{plan.cluster}` uses "
+            f"`{plan.container.runtime}`",
+            fix="use `launch: {mode: ray}`, or a site profile with `container: {runtime: pyxis}`",
+            path=MODE,
+        )
+
+
+def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """The script does not quote: what holds a blank or a sign of the shell would become something else."""
+    if plan.upstream is None:
+        return
+    texts = [
+        ("container.image", plan.container.image, PLAIN_IMAGE),
+        ("repos", plan.upstream.root, PLAIN_PATH),
+    ]
+    texts += [("paths.runs", plan.runs, PLAIN_PATH)]
+    for mount in plan.container.mounts:
+        texts += [("container.mounts", path, PLAIN_PATH) for path in (mount.source, mount.target)]
+    for where, text, plain in texts:
+        if text and not plain.fullmatch(text):
+            yield error(
+                "launch.upstream-characters",
+                f"`{plan.upstream.script}` cannot take {text!r}",
+                why="it does not quote: only letters, digits and `._/+@=~-` arrive as they are",
+                fix="choose another name, or `launch: {mode: ray}`",
+                path="" if where == "paths.runs" else where,
+            )
+
+
+RULES = (script_is_known, slurm_runs_it, words_survive)
