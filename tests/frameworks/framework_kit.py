@@ -56,20 +56,28 @@ def fake_nemo_rl() -> str:
 
 
 def make_fake_nemo_rl(root: Path) -> None:
-    for folder in ("nemo_rl", "tests/functional", "examples/configs", f"{BRIDGE}/src"):
+    for folder in ("nemo_rl", f"{BRIDGE}/src"):
         (root / folder).mkdir(parents=True)
     for item in VARIANTS:
-        (root / item.path).write_text('set -eou pipefail\necho "$@"\n')
-    keys = {text.partition("=")[0] for item in VARIANTS for text in item.overrides}
-    recipe: dict[str, Any] = {"defaults": "base.yaml"}
-    for key in keys:
+        (root / item.script).parent.mkdir(parents=True, exist_ok=True)
+        (root / item.script).write_text('set -eou pipefail\necho "$@"\n')
+        (root / item.config).parent.mkdir(parents=True, exist_ok=True)
+        (root / item.config).write_text(json.dumps(_recipe()))
+    (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
+    recipe = json.loads((root / MEGATRON_CONFIG).read_text())
+    (root / MEGATRON_CONFIG).write_text(json.dumps({"defaults": "base.yaml", **recipe}))
+
+
+def _recipe() -> dict[str, Any]:
+    """A recipe with every key that a variant sets."""
+    recipe: dict[str, Any] = {}
+    for key in {text.partition("=")[0] for item in VARIANTS for text in item.overrides}:
         at = recipe
         *parents, last = key.split(".")
         for parent in parents:
             at = at.setdefault(parent, {})
         at[last] = None
-    (root / MEGATRON_CONFIG).write_text(json.dumps(recipe))
-    (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
+    return recipe
 
 
 GPUS = {"nemo_rl": 2, "verl": 8}

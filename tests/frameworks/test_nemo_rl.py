@@ -100,5 +100,5 @@ def test_every_script_is_valid_bash_and_isolated(variant) -> None:  # type: igno
     asked = context("nemo_rl", variant.level, coverage={"variants": [variant.name]})
     text = plan_of(asked).commands[-1].argv[0]
     subprocess.run(["bash", "-n", "-c", text], check=True)
-    assert variant.path in text
+    assert variant.script in text
     assert ("checkpointing.checkpoint_dir=" in text) is not variant.own_checkpoint_dir

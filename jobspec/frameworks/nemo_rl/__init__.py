@@ -43,7 +43,7 @@ touch "$kept/started"
 export NRL_MEGATRON_CHECKPOINT_DIR="$kept/hf-import" RAY_DEDUP_LOGS=0 PYTHONIOENCODING=utf-8
 keep() {{
   set +e
-  local from=tests/functional/{script}
+  local from={outputs}
   find "$from" -newer "$kept/started" \\( -name '*.json' -o -name 'run*.log*' \\) -exec cp {{}} "$kept" \\;
   for file in {metrics}; do
     [ -f "$kept/$file" ] && cp "$kept/$file" "$JOBSPEC_METRICS_DIR/{name}/"
@@ -130,10 +130,10 @@ def _command(context: Context, root: str, variant: Variant) -> CommandPlan:
     text = SCRIPT.format(
         name=variant.name,
         root=shlex.quote(root),
-        script=variant.script,
-        path=variant.path,
+        outputs=variant.outputs or "/nonexistent",
+        path=variant.script,
         exports=_exports({**context.cluster.env, **context.spec.container.env}),
-        leftovers=shlex.quote(variant.leftovers or "/nonexistent/*"),
+        leftovers=shlex.quote(next(iter(variant.leftovers), "/nonexistent/*")),
         metrics=" ".join(variant.metrics),
         arguments=" ".join(arguments),
     )

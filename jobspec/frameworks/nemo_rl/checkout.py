@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,20 @@ def find_bridge(paths: Mapping[str, str]) -> str:
 
 def probe(root: str, variant: Variant, overrides: Iterable[str]) -> Iterator[Finding]:
     """What the checkout lacks for `variant`; nothing else is ever run in its place."""
-    script = Path(root, variant.path)
+    script = Path(root, variant.script)
     path = "coverage.variants"
     if not script.is_file():
-        what = f"the checkout has no `{variant.path}`, which variant `{variant.name}` runs"
+        what = f"the checkout has no `{variant.script}`, which variant `{variant.name}` runs"
         yield error("nemo_rl.script", what, f"looked in `{root}`", "use a revision that has it", path=path)
         return
     if not FORWARDS.search(script.read_text("utf-8", errors="replace")):
-        what = f"`{variant.path}` does not pass its arguments on, so overrides would be ignored"
+        what = f"`{variant.script}` does not pass its arguments on, so overrides would be ignored"
         yield error("nemo_rl.script", what, fix="use a revision whose script ends with `$@`", path=path)
-    if variant.leftovers and next(Path(root).glob(variant.leftovers), None) is not None:
+    found = (name for name in variant.leftovers if glob(str(Path(root, name))))
+    for leftover in found:
         yield error(
             "nemo_rl.leftover",
-            f"`{root}/{variant.leftovers}` exists: the baseline run would resume from it",
+            f"`{leftover}` exists: the baseline run would resume from it",
             "NeMo-RL always resumes from the newest `step_N` of its default folder",
             "move the folder away",
             path=path,

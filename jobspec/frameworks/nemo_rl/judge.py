@@ -91,8 +91,9 @@ def judge_bridge(evidence: Evidence) -> Deliverable:
 def policy_problem(evidence: Evidence, variant: Variant, lines: Lines) -> Problem:
     """Right trainer, right backend, every planned step, and the script's own check."""
     trainers = [item.text for item in lines.get("trainer", ())]
-    if variant.trainer and not any(f"Running {variant.trainer} GRPO" in text for text in trainers):
-        return f"`{variant.name}`: the log has no start of the {variant.trainer} GRPO trainer", ()
+    kind = {"sync": "synchronous", "async": "async"}.get(variant.trainer, "")
+    if kind and not any(f"Running {kind} GRPO" in text for text in trainers):
+        return f"`{variant.name}`: the log has no start of the {kind} GRPO trainer", ()
     if not lines.get("megatron"):
         return f"`{variant.name}`: no Megatron worker reported a model: nothing shows the backend", ()
     planned = int(evidence.plan.expect.options.get("steps") or 0) if variant.steps_key else 0
@@ -102,7 +103,7 @@ def policy_problem(evidence: Evidence, variant: Variant, lines: Lines) -> Proble
         return f"`{variant.name}`: train step {min(missing)} logged no `train/loss`", lines["megatron"][:1]
     checks = lines.get("check", ())
     bad = tuple(item for item in checks if re.search(r"│\s*FAIL\s*│", item.text))
-    if variant.table and (bad or not checks):
+    if variant.checks and (bad or not checks):
         return f"`{variant.name}`: the script's metric checks {'failed' if bad else 'did not run'}", bad
     ends = (row_item(rows[0]), row_item(rows[-1]))
     return "", (*lines.get("trainer", ())[:1], *lines["megatron"][:1], *ends, *checks)
@@ -110,7 +111,7 @@ def policy_problem(evidence: Evidence, variant: Variant, lines: Lines) -> Proble
 
 def variant_problem(variant: Variant, lines: Lines) -> Problem:
     """Every line that the variant must leave, and trained parameters of a LoRA adapter."""
-    wanted = [*(label for label, _ in variant.lines), *(["adapter"] if variant.lora else [])]
+    wanted = [*(["adapter"] if variant.lora else [])]
     wanted = wanted or ["megatron"]
     for label in wanted:
         if not lines.get(label):
@@ -166,7 +167,7 @@ def read_lines(evidence: Evidence, command: str, variant: Variant | None = None)
     log = evidence.last.log(command) if evidence.last else None
     if log is None:
         return {}
-    wanted = {**PATTERNS, **dict(variant.lines if variant else ())}
+    wanted = PATTERNS
     patterns = {name: re.compile(pattern) for name, pattern in wanted.items()}
     found: dict[str, list[EvidenceItem]] = {}
     try:
