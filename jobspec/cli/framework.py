@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from jobspec.cli import output, parser
@@ -37,10 +38,18 @@ def run(args: argparse.Namespace) -> int:
     print(f"{item.name}: {item.summary}")
     for level in item.levels:
         print(f"\nlevel {level.number} `{level.name}`\n  proves: {level.proves}")
+        if level.needs:
+            print(f"  needs: {level.needs}")
         for text in level.not_proved:
             print(f"  does not prove: {text}")
         if level.variants:
             print(f"  variants: {', '.join(level.variants)}")
+        for note in level.notes:
+            print(f"    {note.name}: {note.about}")
+            if note.needs:
+                print(f"      needs: {note.needs}")
+            if note.proof:
+                print(f"      proof: {note.proof}")
     return 0
 
 
@@ -52,6 +61,8 @@ def _as_json(item: Any) -> dict[str, Any]:
             "proves": level.proves,
             "not_proved": list(level.not_proved),
             "variants": list(level.variants),
+            "needs": level.needs,
+            "notes": [asdict(note) for note in level.notes],
         }
         for level in item.levels
     ]

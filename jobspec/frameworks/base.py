@@ -23,14 +23,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class VariantNote:
+    """A variant in words: what it runs, what it needs beyond its level, and what must show that it ran."""
+
+    name: str
+    about: str
+    needs: str = ""
+    proof: str = ""
+
+
+@dataclass(frozen=True)
 class Level:
-    """A coverage level. `proves` is what a pass means, `not_proved` what it never means."""
+    """A coverage level. `proves` is what a pass means, `not_proved` what it never means.
+
+    `needs` are resources and inputs. `notes` explain the variants to people, as far as they need it.
+    """
 
     name: str
     number: int
     proves: str
     not_proved: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    needs: str = ""
+    notes: tuple[VariantNote, ...] = ()
 
 
 @dataclass(frozen=True)
