@@ -79,7 +79,7 @@ def _candidates(
     yield from (_from_match(match) for match in matches if match.generic)
     yield from late
     yield from (
-        _from_deliverable(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
+        cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
     )
 
 
@@ -172,7 +172,8 @@ def _from_match(match: Match) -> Cause:
     )
 
 
-def _from_deliverable(item: Deliverable) -> Cause:
+def cause_from(item: Deliverable) -> Cause:
+    """A deliverable that did not pass, as the cause where nothing more specific is known."""
     place = item.evidence[0] if item.evidence else None
     return Cause(
         text=item.reason,

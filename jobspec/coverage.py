@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobspec.causes import SCHEDULER_ENDS, first_cause
+from jobspec.causes import SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.checkruns import other_checks
 from jobspec.deliverables import (
     all_pass,
@@ -87,14 +87,14 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         return _nothing_ran(evidence)
     deliverables, cause = _judge_attempt(evidence, attempt, framework)
     void = any(other_checkouts(evidence.plan, attempt))
-    result = Result.BLOCKED if void else _result(deliverables, cause)
+    result = Result.BLOCKED if void else decide(deliverables, cause)
     return Verdict(
         result=result,
         level=evidence.plan.expect.level,
         deliverables=deliverables,
-        first_cause=None if result is Result.PASS else cause,
+        first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
         limitations=limitations(evidence, _find_level(framework, evidence.plan.expect.level)),
-        findings=(*problems, *_findings(evidence, attempt, result)),
+        findings=(*problems, *line_findings(evidence, attempt, result)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
         reason=_reason(deliverables, cause, result),
@@ -146,7 +146,8 @@ def _held_back(item: Deliverable) -> Deliverable:
     return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({seen})")
 
 
-def _result(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result:
+def decide(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result:
+    """`Pass` when everything required passed; else what the cause says, else the worst status."""
     required = [item for item in deliverables if item.required]
     if all_pass(required):
         return Result.PASS
@@ -156,6 +157,15 @@ def _result(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Resul
         return Result.FAIL
     # Something required was skipped though the run ended well: not proved, and nothing outside is to blame.
     return Result.BLOCKED if any(item.status is Status.BLOCKED for item in required) else Result.FAIL
+
+
+def cause_of(deliverables: tuple[Deliverable, ...]) -> Cause | None:
+    """The first required deliverable that is proved wrong, else the first that was stopped, as a cause."""
+    for status in (Status.FAIL, Status.BLOCKED):
+        found = next((item for item in deliverables if item.required and item.status is status), None)
+        if found is not None:
+            return cause_from(found)
+    return None
 
 
 def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: Result) -> str:
@@ -199,7 +209,8 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
     )
 
 
-def _findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
+def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
+    """What reading and the runtime found, a line of a passed run that looks bad, and secrets in logs."""
     found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     suspicious = next((m for m in lines if not m.generic and m.verdict != "Note"), None)

@@ -1,34 +1,38 @@
 """The verdict over files of a run that jobspec did not launch: logs, metrics and checkpoints, as found.
 
-There are no events and no exit codes, so whatever only they could prove is `Skipped` with that reason, and
-a run is `Pass` only where the framework's own criteria, the requirements and the import paths all hold.
+There are no events, and an exit code only where a log states it: what is not shown is not claimed. A run is
+`Pass` only where the framework's own criteria, the requirements and the import paths all hold.
 """
 
 from __future__ import annotations
 
-import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobspec.causes import first_cause
-from jobspec.coverage import figures
+from jobspec.coverage import cause_of, decide, figures, line_findings, with_level
 from jobspec.deliverables import metrics_deliverable
-from jobspec.evidence import LOG_SUFFIXES, read_checkpoints
+from jobspec.evidence import read_checkpoints
 from jobspec.evidence_model import Attempt, Evidence, LogFile
-from jobspec.finding import fail
+from jobspec.finding import Finding, fail, warning
+from jobspec.foreign_files import FoundLog, find_logs
+from jobspec.foreign_scan import Facts, last_step_line, scan_facts
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.limits import limitations
-from jobspec.metrics import read_metrics
+from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
 from jobspec.plan import ImportProof, LearningPlan, Plan
 from jobspec.spec.text import did_you_mean, one_of
-from jobspec.triage import scan_files
-from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, Verdict, worst
+from jobspec.triage import Match, rank, scan_files
+from jobspec.triage.signatures import NOTE
+from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 
 IMPORTS, RUN = "Import proof", "Run"
-# A log of more lines is looked through for import paths up to here; they are printed at the start.
-MAX_IMPORT_LINES = 200_000
+MAX_OUTLIVED = 3  # told of; a fourth says nothing new
+ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def expected(
                 f"`--expect-import {text}` is not MODULE=PATH",
                 fix="write it like `megatron.bridge=/src/Megatron-Bridge`",
             )
-        pairs[module] = folder
+        pairs[module] = str(Path(folder).expanduser().absolute())
     asked = find_level(framework, level)
     for name in variants:
         if name not in asked.variants:
@@ -73,75 +77,200 @@ def expected(
     return Expected(framework, asked, tuple(variants), steps, tuple(requirements), learning, pairs)
 
 
-def read_foreign(folder: Path, wanted: Expected) -> Evidence:
-    """Evidence out of a folder of any shape. Raises: JobspecError when there is no such folder."""
-    if not folder.is_dir():
-        raise fail(
-            "judge.no-folder", f"there is no folder `{folder}`", fix="name the folder with the run's files"
+@dataclass(frozen=True)
+class Foreign:
+    """The evidence of a foreign run, and what its logs state.
+
+    `outlived` are lines that look like a cause and were followed by further train steps. `names` maps
+    unpacked logs to what they were.
+    """
+
+    evidence: Evidence
+    facts: Facts
+    outlived: tuple[Match, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge_files(place: Path, wanted: Expected) -> tuple[Evidence, Verdict]:
+    """Read the files at or below `place` and judge them. Raises: JobspecError when they cannot be judged."""
+    with read_foreign(place, wanted) as found:
+        verdict = judge_foreign(found, wanted)
+        return _named(found.evidence, found.names), _renamed(verdict, found.names)
+
+
+@contextmanager
+def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
+    """Evidence out of one file, or a folder of any shape; compressed logs are unpacked meanwhile.
+
+    Raises: JobspecError when there is nothing at `place`, or when it is a run directory of ours.
+    """
+    _check_place(place)
+    root = (place if place.is_dir() else place.parent).absolute()
+    with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
+        logs, problems = find_logs(place.absolute(), Path(unpacked))
+        names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
+        metrics = _read_metrics(place, root)
+        facts = scan_facts([(log.path, _shown(log, names)) for log in logs], wanted.imports)
+        attempt = Attempt(
+            number=1,
+            folder="",
+            logs=tuple(LogFile(_shown(log, names), "", log.path.stat().st_size) for log in logs),
+            metrics=metrics,
+            matches=tuple(scan_files([(log.path, _shown(log, names), "") for log in logs])),
         )
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in LOG_SUFFIXES)
-    logs = tuple(LogFile(_below(path, folder), "", path.stat().st_size) for path in files)
-    metrics = read_metrics(folder, relative_to=folder)
-    attempt = Attempt(
-        number=1,
-        folder="",
-        logs=logs,
-        metrics=metrics,
-        matches=tuple(scan_files([(path, _below(path, folder), "") for path in files])),
-    )
-    plan = _plan(folder, wanted, metrics.last_step() or 0)
-    checkpoints = [item for place in (folder, *_folders(folder)) for item in read_checkpoints(place)]
-    return Evidence(folder, plan, attempts=(attempt,), checkpoints=tuple(checkpoints), foreign=True)
+        attempt, outlived = _without_outlived(attempt, root)
+        checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
+        yield Foreign(
+            Evidence(
+                root,
+                _plan(root, wanted, metrics.last_step() or 0, facts),
+                attempts=(attempt,),
+                checkpoints=tuple(checkpoints),
+                problems=tuple(problems),
+                foreign=True,
+            ),
+            facts,
+            outlived,
+            names,
+        )
 
 
-def _plan(folder: Path, wanted: Expected, last_step: int) -> Plan:
+def _check_place(place: Path) -> None:
+    if not place.exists():
+        what, fix = f"there is no file and no folder `{place}`", "name the folder with the run's files"
+        raise fail("judge.no-folder", what, fix=fix)
+    if (place / "plan.json").is_file() and (place / "attempts").is_dir():
+        what = f"`{place}` is a run directory of jobspec"
+        why = "its plan, events and exit codes say more than its logs alone"
+        raise fail("judge.run-directory", what, why, f"use `jobspec report {place}`")
+
+
+def _shown(log: FoundLog, names: Mapping[str, str]) -> str:
+    """A log by its path below the root; an unpacked one by where it is, for its readers to find."""
+    return str(log.path) if str(log.path) in names else log.name
+
+
+def _read_metrics(place: Path, root: Path) -> Table:
+    if place.is_dir():
+        return read_metrics(root, relative_to=root)
+    if "tfevents" in place.name:
+        from jobspec.metrics.tensorboard import read_events
+
+        return read_events(place, place.name)
+    readers = {".json": read_json, ".jsonl": read_jsonl}
+    return readers[place.suffix](place, place.name) if place.suffix in readers else Table()
+
+
+def _without_outlived(attempt: Attempt, root: Path) -> tuple[Attempt, tuple[Match, ...]]:
+    """The causes that the run outlived, which a later train step in the same log shows, made mere effects."""
+    last = {name: last_step_line(root / name) for name in {match.file for match in attempt.matches}}
+    told = [match for match in attempt.matches if match.verdict != NOTE and not match.generic]
+    outlived = tuple(match for match in told if match.line < last[match.file])
+    matches = (replace(match, generic=True) if match in outlived else match for match in attempt.matches)
+    return replace(attempt, matches=tuple(rank(matches))), outlived
+
+
+def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
     expect = wanted.framework.expect(wanted.level, wanted.variants, wanted.steps or last_step)
-    expect = replace(expect, metrics_require=(*expect.metrics_require, *wanted.requirements))
+    expect = replace(
+        expect,
+        metrics_require=(*expect.metrics_require, *wanted.requirements),
+        options={**{k: v for k, v in facts.sizes.items() if k not in ("nodes", "gpus")}, **expect.options},
+    )
     if wanted.learning:
         expect = replace(expect, learning=LearningPlan(wanted.learning))
-    proofs = tuple(ImportProof(module, root) for module, root in wanted.imports.items())
-    return Plan(folder.name, wanted.framework.name, "", "", "", expect=expect, proofs=proofs)
+    proofs = tuple(ImportProof(module, path) for module, path in wanted.imports.items())
+    # 0 is "not known" here: no limitation about the size may be made up.
+    nodes, gpus = facts.sizes.get("nodes", 0), facts.sizes.get("gpus", 0)
+    name = wanted.framework.name
+    return Plan(root.name, name, "", "", "", nodes, gpus, expect=expect, proofs=proofs)
 
 
-def judge_foreign(evidence: Evidence, wanted: Expected) -> Verdict:
+def judge_foreign(found: Foreign, wanted: Expected) -> Verdict:
     """The verdict that the files support."""
+    return with_level(_judge(found, wanted), wanted.framework)
+
+
+def _judge(found: Foreign, wanted: Expected) -> Verdict:
+    evidence = found.evidence
     attempt = evidence.attempts[0]
     if not attempt.logs and not len(attempt.metrics):
-        return Verdict(Result.NOTHING_RAN, wanted.level.name, reason="no log and no metric was found there")
+        reason = "no log and no metric was found there"
+        return Verdict(Result.NOTHING_RAN, wanted.level.name, findings=evidence.problems, reason=reason)
     own = tuple(wanted.framework.judge(evidence))
-    deliverables = (
-        _imports(evidence, wanted.imports),
-        _run(attempt, own),
-        *own,
-        metrics_deliverable(evidence, finished=True),
-    )
-    found = worst(deliverables)
-    if found is None:
+    imports, metrics = _imports(found.facts, wanted.imports), metrics_deliverable(evidence, finished=True)
+    run = _run(found.facts, attempt, (imports, *own, metrics))
+    deliverables = (imports, run, *own, metrics)
+    if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = "nothing was asked that files can prove: give `--require`, `--learning` or `--expect-import`"
         return Verdict(Result.NOTHING_RAN, wanted.level.name, deliverables, reason=reason)
-    cause = None if found is Status.PASS else first_cause(evidence, attempt, deliverables)
-    result = {Status.PASS: Result.PASS, Status.BLOCKED: Result.BLOCKED}.get(found, Result.FAIL)
-    if cause is not None and deliverables[0].status is not Status.BLOCKED:
-        result = cause.verdict
-    bad = next((d for d in deliverables if d.required and d.status in (Status.FAIL, Status.BLOCKED)), None)
+    cause = None
+    if decide(deliverables, None) is not Result.PASS:
+        cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, wanted, run))
+    result = Result.BLOCKED if "the run is void" in imports.reason else decide(deliverables, cause)
     return Verdict(
         result=result,
         level=wanted.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=(*limitations(evidence, wanted.level), "exit codes and phases were not among the files"),
+        limitations=tuple(_limitations(found, wanted.level)),
+        findings=(*line_findings(evidence, attempt, result), *map(_outlived, found.outlived[:MAX_OUTLIVED])),
         figures=figures(evidence),
-        reason=f"{bad.name}: {bad.reason}" if bad else "every criterion that files can prove holds",
+        reason=_reason(deliverables, result),
     )
 
 
-def _run(attempt: Attempt, own: Sequence[Deliverable]) -> Deliverable:
-    """Nothing says how the run ended; a line that shows a failure counts when the criteria do not hold."""
-    serious = next(
-        (match for match in attempt.matches if not match.generic and match.verdict != "Note"), None
-    )
-    holds = all(item.status is Status.PASS for item in own if item.required)
-    if serious is None or (own and holds):
+def _outlived(match: Match) -> Finding:
+    what = f"a line looks like a failure, and the run went on: {match.text[:200]}"
+    fix = "look at it once; it did not stop the run"
+    return warning("verdict.suspicious-line", what, match.title, fix).at(match.file, match.line)
+
+
+def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
+    if result is Result.PASS:
+        return "every criterion that files can prove holds"
+    order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
+    order = order if result is Result.BLOCKED else (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
+    bad = [item for status in order for item in deliverables if item.required and item.status is status]
+    return f"{bad[0].name}: {bad[0].reason}"
+
+
+def _complete(evidence: Evidence, wanted: Expected, run: Deliverable) -> bool:
+    """Every step that was asked for is there, or the run's own exit code is 0."""
+    asked = wanted.steps and (evidence.metrics.last_step() or 0) >= wanted.steps
+    return bool(asked) or run.status is Status.PASS
+
+
+def _cause(
+    evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...], complete: bool
+) -> Cause | None:
+    """Of a run that did all its steps, lines that only say that something failed are its shutdown's noise."""
+    if complete:
+        attempt = replace(attempt, matches=tuple(match for match in attempt.matches if not match.generic))
+    return first_cause(evidence, attempt, ()) or cause_of(deliverables)
+
+
+def _limitations(found: Foreign, level: Level) -> Iterator[str]:
+    yield from limitations(found.evidence, level)
+    if not found.facts.ended:
+        yield "no exit code of the run is among the files"
+    yield "jobspec did not launch the run: what was planned is only known as far as the command line says"
+
+
+def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliverable:
+    """How the run ended, where a log states it; else a line that shows a failure when nothing is proved."""
+    stated = facts.ended or [one for one in facts.tasks if one[0]]
+    bad = next((one for one in stated if one[0]), None)
+    if bad is not None and (facts.ended or not _proved(others)):
+        status = Status.BLOCKED if bad[0] in ENDED_FROM_OUTSIDE else Status.FAIL
+        return Deliverable(RUN, status, (bad[1],), f"the run ended with exit code {bad[0]}")
+    if facts.ended:
+        # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
+        item, reason = facts.ended[-1][1], "exit code 0, which alone proves nothing"
+        return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
+    lines = [match for match in attempt.matches if match.verdict != NOTE]
+    serious = next((match for match in lines if not match.generic), None)
+    if serious is None or _proved(others):
         reason = "no exit code is among the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)
@@ -149,42 +278,61 @@ def _run(attempt: Attempt, own: Sequence[Deliverable]) -> Deliverable:
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
 
 
-def _imports(evidence: Evidence, wanted: Mapping[str, str]) -> Deliverable:
+def _proved(others: Sequence[Deliverable]) -> bool:
+    asked = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
+    return bool(asked) and all(status is Status.PASS for status in asked)
+
+
+def _imports(facts: Facts, wanted: Mapping[str, str]) -> Deliverable:
     """Where the logs say that modules came from; another place voids the run."""
     if not wanted:
-        return Deliverable(IMPORTS, Status.NOT_REQUESTED, required=False)
+        reason = "no `--expect-import` was given: which checkout was imported is not judged"
+        return Deliverable(IMPORTS, Status.NOT_REQUESTED, reason=reason, required=False)
     items: list[EvidenceItem] = []
     for module, root in wanted.items():
-        lines = list(_import_lines(evidence, module))
-        wrong = next((item for item, file in lines if not Path(file).is_relative_to(root)), None)
+        lines = facts.imports.get(module, [])
+        wrong = next(((file, item) for file, item in lines if not Path(file).is_relative_to(root)), None)
         if wrong is not None:
-            reason = f"`{module}` comes from elsewhere than {root}: the run is void"
-            return Deliverable(IMPORTS, Status.BLOCKED, (wrong,), reason)
+            reason = f"`{module}` comes from {wrong[0]}, not from {root}: the run is void"
+            return Deliverable(IMPORTS, Status.BLOCKED, (wrong[1],), reason)
         if not lines:
-            return Deliverable(
-                IMPORTS, Status.BLOCKED, reason=f"no log says where `{module}` was imported from"
-            )
-        items.append(lines[0][0])
+            reason = f"no log says where `{module}` was imported from"
+            return Deliverable(IMPORTS, Status.BLOCKED, reason=reason)
+        items.append(lines[0][1])
     return Deliverable(IMPORTS, Status.PASS, tuple(items), "every module comes from where it must")
 
 
-def _import_lines(evidence: Evidence, module: str) -> Iterator[tuple[EvidenceItem, str]]:
-    """Log lines that name a module and the file it was imported from: `MODULE … /path/file.py`."""
-    pattern = re.compile(rf"(?<![\w.]){re.escape(module)}(?![\w.]).*?(/[^\s'\"<>:,]+\.(?:py|so))")
-    for log in evidence.attempts[0].logs:
-        with (evidence.root / log.path).open(encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                found = pattern.search(line) if module in line else None
-                if found:
-                    yield EvidenceItem(log.path, number, line.strip()[:300]), found.group(1)
-                if number >= MAX_IMPORT_LINES:
-                    break
+def _folders(place: Path) -> list[Path]:
+    """Folders that may hold checkpoints: three levels deep, as in `checkpoints/<project>/<name>/`."""
+    if not place.is_dir():
+        return []
+    patterns = ("*", "*/*", "*/*/*")
+    found = (path for pattern in patterns for path in sorted(place.absolute().glob(pattern)))
+    return [path for path in found if path.is_dir() and not path.is_symlink()]
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Folders that may hold checkpoints: two levels deep, as frameworks nest `checkpoints/<name>/`."""
-    return [path for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)) if path.is_dir()]
+# -- unpacked logs are called by their own names ------------------------------------------------------
 
 
-def _below(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()
+def _named(evidence: Evidence, names: Mapping[str, str]) -> Evidence:
+    attempt = evidence.attempts[0]
+    logs = tuple(replace(log, path=names.get(log.path, log.path)) for log in attempt.logs)
+    return replace(evidence, attempts=(replace(attempt, logs=logs),))
+
+
+def _renamed(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
+    if not names:
+        return verdict
+    cause = verdict.first_cause
+    return replace(
+        verdict,
+        deliverables=tuple(
+            replace(
+                item,
+                evidence=tuple(replace(part, file=names.get(part.file, part.file)) for part in item.evidence),
+            )
+            for item in verdict.deliverables
+        ),
+        first_cause=None if cause is None else replace(cause, file=names.get(cause.file, cause.file)),
+        findings=tuple(replace(one, file=names.get(one.file, one.file)) for one in verdict.findings),
+    )

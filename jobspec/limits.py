@@ -32,7 +32,9 @@ def limitations(evidence: Evidence, level: Level | None) -> tuple[str, ...]:
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
-    if plan.gpus_per_node == 0:
+    if evidence.foreign and not (plan.nodes and plan.gpus_per_node):
+        yield "how many nodes and GPUs took part is not among the files: nothing is claimed about either"
+    elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
     if plan.nodes == 1:
         yield "one node took part: nothing is proved about the network between nodes"

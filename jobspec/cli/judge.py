@@ -1,4 +1,4 @@
-"""Judge the files of a run that jobspec did not launch: logs, metrics and checkpoints below PATH, as found.
+"""Judge the files of a run that jobspec did not launch: logs, metrics and checkpoints at PATH, as found.
 
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """
@@ -13,7 +13,7 @@ from jobspec.cli.report import FORMATS
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("path", metavar="PATH", help="folder with the run's files")
+    into.add_argument("path", metavar="PATH", help="folder with the run's files, or one file")
     into.add_argument("--framework", metavar="NAME", required=True, help="what ran; see `framework list`")
     into.add_argument("--level", metavar="LEVEL", help="coverage level (default: the framework's first)")
     into.add_argument(
@@ -49,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     wanted = foreign.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
-    evidence = foreign.read_foreign(Path(args.path), wanted)
-    verdict = foreign.judge_foreign(evidence, wanted)
+    evidence, verdict = foreign.judge_files(Path(args.path), wanted)
     verdicts.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

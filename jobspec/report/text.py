@@ -17,7 +17,8 @@ def render_text(report: Report) -> str:
     for the caller to say: this text is also one of its files.
     """
     verdict = report.verdict
-    lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {report.run_id}".rstrip()]
+    run = report.run_id if report.run_id != report.name else ""  # of a foreign run both are its folder's
+    lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {run}".rstrip()]
     lines.extend([f"  {verdict.reason}"] if verdict.reason else [])
     lines.append(f"  {where(report)}")
     lines.extend(_section("deliverables", _deliverables(verdict.deliverables)))
@@ -46,7 +47,7 @@ def where(report: Report) -> str:
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
-        nodes,
+        nodes if report.nodes_planned else "size not known",  # of a run that jobspec did not launch
         duration(report.seconds),
     ]
     return ", ".join(part for part in parts if part)

@@ -1,0 +1,126 @@
+"""Which files below a path are logs, and logs that were compressed: for runs that jobspec did not launch.
+
+Folders of any shape: names without a suffix, rotated and compressed logs, links in circles, binary junk,
+files that cannot be read. What is left out for a reason that matters is a finding.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobspec.evidence import CHECKPOINT_NAME
+from jobspec.finding import Finding, warning
+
+# `x.log`, `x.log.1`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`; others are data.
+LOG_NAME = re.compile(
+    r"(?:\.(?:log|out|err|txt|stdout|stderr|[oe]\d+)(?:[.-]\d+)*|(?:^|/)[^.]+(?:\.\d+)?)(?:\.gz)?$",
+    re.IGNORECASE,
+)
+OTHER_NAMES = re.compile(
+    r"^(?:licen[cs]e|readme|makefile|dockerfile|requirements.*|events\.out\.tfevents.*)$", re.I
+)
+SNIFF_BYTES = 8192
+MAX_CONTROL_SHARE = 0.05  # of the first bytes; progress bars and colours use a few
+TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b\x00")  # NUL: a log that was truncated while open starts with them
+MAX_NUL_SHARE = 0.3
+MAX_UNPACKED_BYTES = 8 * 1024**3
+CHUNK = 1024**2
+
+
+@dataclass(frozen=True)
+class FoundLog:
+    """A log: where its text is, and what people call it (they differ for a compressed one)."""
+
+    path: Path
+    name: str
+
+
+def find_logs(place: Path, unpack_to: Path) -> tuple[list[FoundLog], list[Finding]]:
+    """Logs at or below `place`, by name; compressed ones are unpacked below `unpack_to`. Never raises."""
+    problems: list[Finding] = []
+    root = place if place.is_dir() else place.parent
+    candidates = _walk(place, problems) if place.is_dir() else iter((place,))
+    found: dict[tuple[int, int], FoundLog] = {}
+    for path in candidates:
+        name = path.relative_to(root).as_posix()
+        log = _as_log(path, name, unpack_to, problems, asked=path == place)
+        if log is not None:
+            stat = path.stat()
+            found.setdefault((stat.st_dev, stat.st_ino), log)  # once, however many links lead to it
+    return sorted(found.values(), key=lambda item: item.name), problems
+
+
+def _walk(folder: Path, problems: list[Finding]) -> Iterator[Path]:
+    """Files by name, outside hidden folders and checkpoints; links to folders are not followed."""
+
+    def unreadable(why: OSError) -> None:
+        problems.append(_not_read(Path(why.filename or folder), folder, why))
+
+    for base, folders, names in os.walk(folder, onerror=unreadable):
+        for name in sorted(folders):
+            if Path(base, name).is_symlink():
+                problems.append(_link(Path(base, name), folder))
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and not CHECKPOINT_NAME.match(n))
+        yield from (Path(base, name) for name in sorted(names) if LOG_NAME.search(name))
+
+
+def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], asked: bool) -> FoundLog | None:
+    if not path.is_file() or (not asked and OTHER_NAMES.match(path.name)):
+        return None
+    try:
+        if path.suffix.lower() == ".gz":
+            return _unpacked(path, name, unpack_to, problems)
+        with path.open("rb") as stream:
+            head = stream.read(SNIFF_BYTES)
+    except OSError as why:
+        problems.append(_not_read(path, path.parents[name.count("/")], why))
+        return None
+    return FoundLog(path, name) if is_text(head) else None
+
+
+def _unpacked(path: Path, name: str, unpack_to: Path, problems: list[Finding]) -> FoundLog | None:
+    """The text of a compressed log; as much of a torn one as is whole."""
+    target = unpack_to / name.removesuffix(path.suffix)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    size = 0
+    with target.open("wb") as text:
+        try:
+            with gzip.GzipFile(path) as stream:  # `read1`: what comes before a tear must not be lost
+                while size < MAX_UNPACKED_BYTES and (chunk := stream.read1(CHUNK)):
+                    text.write(chunk)
+                    size += len(chunk)
+        except (OSError, EOFError, zlib.error) as why:
+            problems.append(_not_read(path, path.parents[name.count("/")], why))
+    with target.open("rb") as stream:
+        head = stream.read(SNIFF_BYTES)
+    return FoundLog(target, name) if head and is_text(head) else None
+
+
+def is_text(head: bytes) -> bool:
+    """Whether a file that starts with `head` is a log that people could read; an empty one is."""
+    if not head:
+        return True
+    controls = sum(byte < 32 and byte not in TEXT_CONTROLS for byte in head)
+    undecodable = head.decode("utf-8", "replace").count("\ufffd")
+    few_nul = head.count(0) <= MAX_NUL_SHARE * len(head) or not head.strip(b"\0")
+    return few_nul and controls + undecodable <= MAX_CONTROL_SHARE * len(head) + 1
+
+
+def _not_read(path: Path, root: Path, why: Exception) -> Finding:
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+    reason = getattr(why, "strerror", None) or str(why) or type(why).__name__
+    fix = "what it would prove counts as not proved"
+    return warning("judge.unreadable", f"`{name}` cannot be read in full", reason, fix, file=name)
+
+
+def _link(path: Path, root: Path) -> Finding:
+    name = path.relative_to(root).as_posix()
+    fix = "judge the folder that it leads to, if the run's files are there"
+    why = "a link may lead in a circle or to another run"
+    return warning("judge.link", f"`{name}` is a link to a folder and was not followed", why, fix, file=name)

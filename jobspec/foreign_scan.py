@@ -1,0 +1,129 @@
+"""Facts that logs of a run of unknown making state: exit codes, import paths, sizes. One pass per log.
+
+A log is read in blocks and searched as bytes, so that a gigabyte takes seconds; only lines found are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from jobspec.metrics.console import NEMO_STEP, parse_console
+from jobspec.metrics.text import clean
+from jobspec.verdict import EvidenceItem
+
+BLOCK_BYTES = 4 * 1024**2
+MAX_LINE_BYTES = 64 * 1024
+MAX_SHOWN = 300
+MAX_HITS = 10_000  # per log and kind: every worker may print the same path
+# The last line of NeMo-RL's ray.sub at 7ea279ab; Slurm's srun 22.05 to 24.11; jobspec's own agent.
+ENDED = re.compile(r"\[NRL_PHASE\].* exiting \(exit_code=(\d+)\)")
+SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
+SETTING = re.compile(
+    r"(?<![\w.])(?:\w+\.)*(num_nodes|nnodes|n_gpus_per_node|gpus_per_node|expert_model_parallel_size|"
+    r"pipeline_model_parallel_size|context_parallel_size|expert_tensor_parallel_size)['\"]?\s*[:=]\s*(\d+)\b"
+)
+NAMES = {
+    "num_nodes": "nodes",
+    "nnodes": "nodes",
+    "n_gpus_per_node": "gpus",
+    "gpus_per_node": "gpus",
+    "expert_model_parallel_size": "ep",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_tensor_parallel_size": "etp",
+}
+# What the formats of `jobspec.metrics.console` have in a line of a step.
+STEP_WORDS = re.compile(rb"step:\d+ - |= Step \d+/|['\"](?:step|global_step|train_step)['\"]: ")
+WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpus_per_node", b"parallel_size")
+
+
+@dataclass
+class Facts:
+    """What the logs state. `sizes` holds the largest value of each: a part of a job may use fewer."""
+
+    ended: list[tuple[int, EvidenceItem]] = field(default_factory=list)
+    tasks: list[tuple[int, EvidenceItem]] = field(default_factory=list)
+    imports: dict[str, list[tuple[str, EvidenceItem]]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def scan_facts(logs: Iterable[tuple[Path, str]], modules: Iterable[str] = ()) -> Facts:
+    """Facts of all logs, each given by path and name. A log that cannot be read states nothing."""
+    facts = Facts()
+    patterns = {module: import_pattern(module) for module in modules}
+    paths = [module.replace(".", "/").encode() for module in patterns]
+    words = re.compile(b"|".join(re.escape(word) for word in (*WORDS, *paths)))
+    for path, name in logs:
+        try:
+            with path.open("rb") as stream:
+                for number, line in find_lines(stream, words):
+                    _note(facts, patterns, line, EvidenceItem(name, number, line[:MAX_SHOWN].strip()))
+        except OSError:
+            continue
+    return facts
+
+
+def last_step_line(path: Path) -> int:
+    """The last line of a log that shows a train step, 0 when none does or the log cannot be read."""
+    last = 0
+    try:
+        with path.open("rb") as stream:
+            for number, line in find_lines(stream, STEP_WORDS):
+                if NEMO_STEP.match(line) or any(row.step for row in parse_console([line])):
+                    last = number
+    except OSError:
+        return 0
+    return last
+
+
+def import_pattern(module: str) -> re.Pattern[str]:
+    """A line that says which file `module` is: named with it, alone on the line, or a traceback's frame."""
+    path = rf"(/[^\s'\"<>:,]*/?{re.escape(module.replace('.', '/'))}(?:/[^\s'\"<>:,]+)?\.(?:py|so))"
+    named = rf"(?<![\w.]){re.escape(module)}(?![\w.]).*?{path}"
+    return re.compile(rf"{named}|^\s*{path}\s*$|\bFile \"{path}\"")
+
+
+def find_lines(stream: BinaryIO, words: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
+    """Number and text of every line with one of `words`, each once; long lines are cut."""
+    number, rest = 1, b""
+    while data := stream.read(BLOCK_BYTES):
+        data = rest + data
+        cut = data.rfind(b"\n") + 1 or (len(data) if len(data) > BLOCK_BYTES else 0)
+        block, rest = data[:cut], data[cut:]
+        yield from _hits(block, number, words)
+        number += block.count(b"\n")
+    yield from _hits(rest, number, words)
+
+
+def _hits(block: bytes, number: int, words: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
+    counted = at = 0
+    while (hit := words.search(block, at)) is not None:
+        start = block.rfind(b"\n", 0, hit.start()) + 1
+        end = block.find(b"\n", hit.end())
+        end = len(block) if end < 0 else end
+        number += block.count(b"\n", counted, start)
+        counted = start
+        # Around the hit: a printed configuration may be one line of any length.
+        first = max(start, hit.start() - MAX_LINE_BYTES // 2)
+        yield number, clean(block[first : min(end, first + MAX_LINE_BYTES)].decode("utf-8", "replace"))
+        at = end
+        if at >= len(block):
+            return
+
+
+def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: EvidenceItem) -> None:
+    if found := ENDED.search(line):
+        facts.ended.append((int(found[1]), item))
+    elif (found := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
+        facts.tasks.append((int(found[1]), item))
+    for setting in SETTING.finditer(line):
+        name = NAMES[setting[1]]
+        facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))
+    for module, pattern in patterns.items():
+        lines = facts.imports.setdefault(module, [])
+        if (found := pattern.search(line)) and len(lines) < MAX_HITS:
+            lines.append((next(group for group in found.groups() if group), item))
