@@ -39,6 +39,11 @@ class ProbeResult:
     findings: tuple[Finding, ...] = ()
 
 
+def count_gpus() -> int:
+    """NVIDIA GPUs of this machine."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
 def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
     """What one node sees. Touches a folder of its own below `node_local` and removes it again."""
     local = Path(node_local)
@@ -54,7 +59,7 @@ def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
         "host": socket.gethostname(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "cpus": len(os.sched_getaffinity(0)),
-        "gpus": len(list(Path("/dev").glob("nvidia[0-9]*"))),
+        "gpus": count_gpus(),
         "canary": Path(canary).is_file(),
         "node_local_problem": writable,
         "node_local_free": shutil.disk_usage(place).free,
@@ -137,6 +142,9 @@ def _run(
     executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name="jobspec-check")
     if slurm:
         executor.update_parameters(nodes=nodes, tasks_per_node=1, **_slurm_parameters(profile))
+    else:
+        # submitit hides the GPUs of this machine from a local job that asks for none.
+        executor.update_parameters(gpus_per_node=count_gpus())
     try:
         job = executor.submit(probe_node, *arguments)
     except (submitit.core.utils.FailedJobError, OSError) as problem:
@@ -164,9 +172,21 @@ def _run(
         raise fail(
             "check.failed",
             f"the check's job {job.job_id} failed",
-            why=str(problem).strip().splitlines()[-1],
+            why=last_words(job.stderr() or "", str(problem)),
             fix="the runs folder must be shared with the nodes, and this Python must exist there",
         ) from problem
+
+
+def last_words(stderr: str, message: str) -> str:
+    """The line that says most of a failed job: the last of its errors, else of submitit's message.
+
+    submitit ends its message with the paths of the logs, which the check removes.
+    """
+    said = [line.strip() for line in stderr.splitlines() if line.strip()]
+    told = [
+        line.strip() for line in message.splitlines() if line.strip() and not line.lstrip().startswith("-")
+    ]
+    return next((lines[-1] for lines in (said, told) if lines), "it left no words")
 
 
 def _slurm_parameters(profile: ClusterProfile) -> dict[str, Any]:

@@ -57,7 +57,9 @@ def cases(gpus: int) -> Iterator[Case]:
     lora = ("train.overrides.peft.r=16", "train.overrides.learning_rate=0.001", "train.steps=40")
     yield Case("learning", gpus, "Pass", size)
     yield Case("LoRA", gpus, "Pass", (*size, *lora))
-    yield Case("resume", gpus, "Pass", (*size, "coverage.level=checkpoint", "train.steps=8"))
+    yield Case(
+        "resume", gpus, "Pass", (*size, "coverage.level=checkpoint", "train.steps=8", "metrics.learning=null")
+    )
     control = ("train.reward=tiny_rewards.py:constant", "train.steps=30")
     yield Case("constant reward", gpus, "Fail", (*size, *control))
     yield Case("killed worker", gpus, "Fail", (*size, "train.steps=500"), kill=True)

@@ -73,3 +73,11 @@ def test_judging(reduced: dict[str, Any], env: dict[str, str], rules: list[str])
     assert [finding.rule for finding in found] == rules
     if reduced.get("problem") == probe.NO_TORCH:
         assert not found[0].is_error
+
+
+def test_failed_job_is_told_by_its_last_error() -> None:
+    message = "Job failed\nYou can check full logs at paths:\n  - /x/0_log.err\n  - /x/0_log.out\n"
+    stderr = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n\n"
+    assert probe.last_words(stderr, message) == "ModuleNotFoundError: No module named 'x'"
+    assert probe.last_words("", message) == "You can check full logs at paths:"
+    assert probe.last_words("", "") == "it left no words"
