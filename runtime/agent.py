@@ -18,13 +18,15 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
-from jobspec.runtime import collect, driver, gpus, network, preflight, raycluster
+from jobspec.runtime import collect, driver, gpus, network, preflight, raycluster, swarm
+from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.identity import (
     Identity,
     NodePaths,
     node_paths,
     program_environment,
     ray_token,
+    stage_token,
     stage_variable,
 )
 from jobspec.runtime.preflight import Facts
@@ -44,11 +46,14 @@ class Node:
         self.plan = plan
         self.who = who
         self.paths: NodePaths = node_paths(plan, who)
-        secrets = {**env, "RAY_AUTH_TOKEN": ray_token(who.token)}
+        secrets = dict(env)
+        if plan.upstream is None:  # else the script's Ray has the token that the environment holds
+            secrets["RAY_AUTH_TOKEN"] = ray_token(who.token)
         self.redactor = Redactor.from_environment(plan.secrets, secrets)
         self.env: Dict[str, str] = {}
         self._base = dict(env)
         self._gpus = 0
+        self._swarm: Optional[swarm.Swarm] = None
         self._emit = emit
         self._ray: Optional[raycluster.RayNode] = None
         self._command: Optional[driver.CommandRun] = None
@@ -56,6 +61,7 @@ class Node:
         self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "preflight": self.preflight,
             "stage": self.stage,
+            "stage_end": self.end_stage,
             "helpers": self.helpers,
             "imports": self.imports,
             "ray": self.start_ray,
@@ -116,6 +122,7 @@ class Node:
             "gpus": facts.gpus,
             "cpus": facts.cpus,
             "ports": list(facts.ports),
+            "stage_port": self._swarm.port if self._swarm is not None else 0,
             "facts": facts.to_json(),
             "findings": _json(found),
         }
@@ -143,6 +150,11 @@ class Node:
             env, found = raycluster.authentication(env)
         self.env = env
         self._write_pid_file()
+        if self.plan.nodes > 1 and any(item.node_local for item in self.plan.stage):
+            token = stage_token(self.who.token)
+            self._swarm = swarm.Swarm(self.who.index, token, self._reporter("stage"))
+            # Without a free candidate any port will do: the head tells the others.
+            self._swarm.listen([*candidate_ports(f"{self.who.key}|stage"), 0])
         return found
 
     def _write_pid_file(self) -> None:
@@ -164,7 +176,15 @@ class Node:
         from jobspec.runtime import stage
 
         limit = self.plan.time_limit_s or STAGE_DEADLINE_S
-        result = stage.run(self.plan.stage, self.plan.node_local, self._reporter("stage"), float(limit))
+        if self._swarm is not None:
+            self._swarm.meet([swarm.Peer(*peer) for peer in arguments["peers"]])
+        result = stage.run(
+            self.plan.stage,
+            self.plan.node_local,
+            self._reporter("stage"),
+            float(limit),
+            swarm=self._swarm,
+        )
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:
@@ -172,8 +192,15 @@ class Node:
         variables = {
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }
-        outcome = {"bytes": result.bytes, "cached": result.cached, "ready": variables}
+        moved = {"bytes": result.bytes, "received": result.received}
+        outcome = {**moved, "cached": result.cached, "ready": variables}
         return {**outcome, "findings": _json(result.findings)}
+
+    def end_stage(self, arguments: Mapping[str, Any]) -> Reply:
+        """All nodes have all files: nobody is served any more. Idempotent."""
+        if self._swarm is not None:
+            self._swarm.close()
+        return {}
 
     def helpers(self, arguments: Mapping[str, Any]) -> Reply:
         from jobspec.runtime import mcore
@@ -274,13 +301,16 @@ class Node:
     def stop(self, arguments: Mapping[str, Any]) -> Reply:
         """End the command and Ray, and see that nothing else is left. Idempotent."""
         self._stopping.set()
+        self.end_stage({})
         self.stop_command({"grace_s": 1.0})
         if self._ray is not None:
             if arguments.get("keep_ray_logs"):
                 collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
             self._ray.stop()
-            for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
-                collect.redact_in_place(self.paths.logs / name, self.redactor)
+        elif self.plan.upstream is not None and arguments.get("keep_ray_logs"):
+            collect.copy_ray_logs(raycluster.DEFAULT_TEMP_DIR, self.paths.logs / "ray", self.redactor)
+        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
+            collect.redact_in_place(self.paths.logs / name, self.redactor)
         left = leftovers()
         stubborn = end_all(left, 0.5)
         return {"ended": len(left), "left": sorted(stubborn)}

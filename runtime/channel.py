@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 8.0  # no line for this long: the other side is dead
@@ -93,6 +93,41 @@ class Link:
         if not isinstance(message, dict):
             raise ChannelError("a line that is not an object")
         return message
+
+    def patience(self, seconds: Optional[float]) -> None:
+        """How long a receive or send may stand still; None for ever."""
+        self._socket.settimeout(seconds)
+
+    def send_file(self, message: Mapping[str, Any], file: IO[bytes], offset: int, count: int) -> None:
+        """Send one message and, behind it, bytes of a file, by sendfile(2). They carry no code of their own.
+
+        Raises: ChannelError when the connection is gone, or the file ends early.
+        """
+        self.send(message)
+        try:
+            with self._lock:
+                sent = self._socket.sendfile(file, offset, count) if count else 0
+        except OSError as error:
+            raise ChannelError(f"sending failed: {error}") from error
+        if sent != count:
+            raise ChannelError(f"the file ended after {sent} of {count} bytes")
+
+    def receive_into(self, view: memoryview) -> int:
+        """Bytes that follow a message, at least one. Raises: ChannelError at the end or after silence."""
+        if self._rest:
+            count = min(len(view), len(self._rest))
+            view[:count] = self._rest[:count]
+            self._rest = self._rest[count:]
+            return count
+        try:
+            count = self._socket.recv_into(view)
+        except socket.timeout as error:
+            raise ChannelError(f"silent for {self._socket.gettimeout():.0f} s") from error
+        except OSError as error:
+            raise ChannelError(f"connection lost: {error}") from error
+        if not count:
+            raise ChannelError("connection closed")
+        return count
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

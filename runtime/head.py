@@ -18,9 +18,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime import finish, preflight
+from jobspec.runtime import finish, preflight, upstream
 from jobspec.runtime.agent import Node, Reply
-from jobspec.runtime.bringup import RayBringUp
+from jobspec.runtime.bringup import AdoptedRay, RayBringUp
 from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.events import EventLog
 from jobspec.runtime.identity import Identity
@@ -41,6 +41,7 @@ PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
+TOLD = ("bytes", "received", "ready", "files", "library")  # of a node's reply, in the event of its end
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
@@ -68,6 +69,7 @@ class Head:
         self._proofs: List[Mapping[str, str]] = []
         self.ray: Optional[RayBringUp] = None
         self._master_port = 0
+        self._stage_peers: List[List[Any]] = []
 
     def run(self) -> int:
         received: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -75,6 +77,8 @@ class Head:
             signal.signal(number, lambda got, _frame: received.put(got))
         threading.Thread(target=self._follow_signals, args=(received,), daemon=True, name="signals").start()
         self._watch_time_limit(received)
+        if self.plan.upstream is not None:
+            upstream.follow_signals(self.node.paths.attempt, received.put)
         try:
             self._preflight()
             self._bring_up()
@@ -176,6 +180,8 @@ class Head:
         """Wait for the workers; without any nothing listens. Raises: RunStoppedError."""
         if len(self.who.hosts) == 1:
             return
+        if self.plan.upstream is not None:
+            self._need_setups()
         ports = candidate_ports(self.who.key)
         try:
             self.nodes.listen(ports)
@@ -201,7 +207,14 @@ class Head:
                 self.record.find("preflight", _not_there(self.who.hosts[index]))
             raise
 
+    def _need_setups(self) -> None:
+        failed = upstream.failed_setups(self.node.paths.attempt / "logs", self.who.hosts)
+        if failed:
+            self.fail("preflight", *failed)
+
     def _never_came(self, index: int, deadline_s: float) -> Finding:
+        if self.plan.upstream is not None:
+            return upstream.never_came(self.node.paths.attempt / "logs", self.who.hosts[index])
         refused = f"; {self.nodes.refused} connections had no valid token" if self.nodes.refused else ""
         return error(
             "node.absent",
@@ -217,13 +230,14 @@ class Head:
             reply = replies[index]
             row = {key: reply.get(key) for key in ("ip", "gpus", "cpus", "ports", "facts")}
             self.record.nodes.append({"name": self.who.hosts[index], "index": index, **row})
+            self._stage_peers.append([self.who.hosts[index], str(reply["ip"]), int(reply["stage_port"])])
         self._master_port = int(self.record.nodes[0]["ports"][-1])
 
     def _bring_up(self) -> None:
         """Everything between preflight and driver, side by side. Raises: RunStoppedError."""
         jobs: List[Callable[[], None]] = [self._stage, self._helpers_and_imports]
-        if self.plan.ray is not None:
-            self.ray = RayBringUp(self)
+        if self.plan.ray is not None or self.plan.upstream is not None:
+            self.ray = RayBringUp(self) if self.plan.upstream is None else AdoptedRay(self)
             jobs.append(self.ray.run)
         ended: List[BaseException] = []
         threads = [threading.Thread(target=_run_phase, args=(job, ended), name="phase") for job in jobs]
@@ -240,7 +254,8 @@ class Head:
             self.ray.prove(proofs)
 
     def _stage(self) -> None:
-        self._simple("stage", bool(self.plan.stage), None)
+        self._simple("stage", bool(self.plan.stage), {"peers": self._stage_peers})
+        self.nodes.call_all("stage_end")
 
     def _helpers_and_imports(self) -> None:
         replies = self._simple("helpers", self.plan.helpers is not None, None)
@@ -281,7 +296,7 @@ class Head:
         for index, reply in replies.items():
             found = self.note(phase, index, reply)
             outcome = "blocked" if found else ("cached" if reply.get("cached") else "ok")
-            data = {key: reply[key] for key in ("bytes", "ready", "files", "library") if reply.get(key)}
+            data = {key: reply[key] for key in TOLD if reply.get(key)}
             name = self.who.hosts[index]
             if phase != "ray" or found:  # there the reply only says that it was started
                 seconds = time.time() - start

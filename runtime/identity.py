@@ -151,6 +151,11 @@ def ray_token(token: str) -> str:
     return hmac.new(token.encode(), b"jobspec/1|ray", hashlib.sha256).hexdigest()
 
 
+def stage_token(token: str) -> str:
+    """The token of the connections that carry files: a proof for one kind is none for the other."""
+    return hmac.new(token.encode(), b"jobspec/1|stage", hashlib.sha256).hexdigest()
+
+
 def stage_variable(item: StagePlan) -> str:
     """The variable that carries a staged path into the driver."""
     if item.env:

@@ -19,18 +19,20 @@ import os
 import queue
 import re
 import shutil
+import stat
 import tempfile
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.plan import StagePlan
 from jobspec.runtime import nodelock
 from jobspec.runtime.hfcache import FileEntry, Listing, check_listing, list_hf, list_plain
 from jobspec.runtime.journal import Journal
+from jobspec.runtime.swarm import Swarm
 from jobspec.runtime.transfer import (
     Done,
     Limits,
@@ -47,19 +49,22 @@ T = TypeVar("T")
 
 # No byte for this long means a dead mount, not a slow one: NFS retries every 60 s (nfs(5), timeo=600).
 STALL_S = 180.0
+LOCK_PATIENCE_S = 1.0  # then other nodes need not wait for what this one would read
 
 
 @dataclass(frozen=True)
 class StageResult:
     """`ready` maps each item's `env`, or its `name` where that is empty, to a path; complete items only.
 
-    `bytes` left shared storage in this call. `hf_home` is what HF_HOME must be for the job; `env` also
-    holds HF_HUB_CACHE. Whether the hub may be asked at all (HF_HUB_OFFLINE) is the plan's choice.
+    `bytes` left shared storage in this call, `received` came from other nodes. `hf_home` is what HF_HOME must
+    be for the job; `env` also holds HF_HUB_CACHE. Whether the hub may be asked at all (HF_HUB_OFFLINE) is
+    the plan's choice.
     """
 
     ready: Mapping[str, str] = field(default_factory=dict)
     hf_home: str = ""
     bytes: int = 0
+    received: int = 0
     findings: Tuple[Finding, ...] = ()
     seconds: float = 0.0
     cached: bool = False
@@ -82,6 +87,7 @@ class _Job:
     limits: Limits
     open_source: OpenSource
     rehash: bool
+    swarm: Optional[Swarm] = None
 
 
 def run(
@@ -93,12 +99,14 @@ def run(
     lanes: int = 0,
     rehash: bool = False,
     open_source: OpenSource = open_local,
+    swarm: Optional[Swarm] = None,
 ) -> StageResult:
     """Make every item readable on this node; faults come back as findings, never as exceptions.
 
     All sources are listed and checked before the first byte is copied. `deadline_s` and `stall_s` are
     seconds from now and seconds without a byte. `lanes` 0 means by the number of cores. `rehash` reads
     every staged byte again instead of trusting size, mtime and inode of what was verified before.
+    `swarm` is this node's part in a staging by several, which has met the others already.
     `report(event, data)`: `waiting` {name, holder, seconds}, `ready` {name, path, bytes, seconds, cached},
     `progress` {name, bytes, total, rate, eta_s, file}; rates in bytes a second.
     """
@@ -107,12 +115,14 @@ def run(
     findings: List[Finding] = []
     listings = [(item, _listed(item, limits, findings)) for item in items]
     if any(finding.is_error for finding in findings):
-        return StageResult({}, "", 0, tuple(findings), time.monotonic() - start)
+        if swarm is not None:
+            swarm.settle()
+        return StageResult({}, "", 0, 0, tuple(findings), time.monotonic() - start)
     ready: Dict[str, str] = {}
     moved, home = 0, ""
     try:
         home = make_home(node_local)
-        job = _Job(home, report, limits, open_source, rehash)
+        job = _Job(home, report, limits, open_source, rehash, swarm)
         for item, listing in listings:
             path, count = _settle(job, item, listing)
             ready[item.env or item.name] = path
@@ -121,9 +131,15 @@ def run(
         findings.extend(problem.findings)
     except OSError as problem:
         findings.append(os_finding(problem, None, "preparing", str(problem.filename or home or node_local)))
-    return StageResult(
-        ready, home, moved, tuple(findings), time.monotonic() - start, moved == 0 and len(ready) == len(items)
-    )
+    received = 0
+    if swarm is not None:
+        findings.extend(swarm.findings)
+        received = swarm.counts()["peers"]
+        swarm.settle()
+        if any(finding.is_error for finding in findings):
+            swarm.halt()
+    cached = not moved and not received and len(ready) == len(items)
+    return StageResult(ready, home, moved, received, tuple(findings), time.monotonic() - start, cached)
 
 
 def _listed(item: StagePlan, limits: Limits, findings: List[Finding]) -> Listing:
@@ -196,8 +212,12 @@ def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
 
     def waiting(holder: str, seconds: float) -> None:
         job.report("waiting", {"name": item.name, "holder": holder, "seconds": round(seconds, 1)})
+        if job.swarm is not None and seconds > LOCK_PATIENCE_S:
+            job.swarm.busy("another job stages the same on this node")
 
     with nodelock.hold(state + ".lock", job.limits.deadline, waiting) as exclusive:
+        if job.swarm is not None:
+            job.swarm.busy("")
         path, moved = _stage(job, item, listing, folder, exclusive)
     job.report(
         "ready",
@@ -250,7 +270,7 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
     done = False
     try:
         with Journal.open(state + ".journal") as journal:
-            works = _pending(listing, blobs, parts, journal, job.rehash)
+            works = _pending(item, listing, blobs, parts, journal, job)
             _check_space(blobs, works, item.name)
             moved = _transfer(job, item, works, journal)
             journal.flush()
@@ -269,25 +289,42 @@ def _key(listing: Listing, entry: FileEntry) -> str:
     return entry.digest if listing.repo_folder and entry.digest else entry.name
 
 
-def _pending(listing: Listing, blobs: str, parts: str, journal: Journal, rehash: bool) -> List[Work]:
-    """The files that are not on record as verified, each blob once."""
+def _pending(
+    item: StagePlan, listing: Listing, blobs: str, parts: str, journal: Journal, job: _Job
+) -> List[Work]:
+    """The files that are not on record as verified, each blob once. The others are offered to other nodes."""
     works: Dict[str, Work] = {}
     for entry in listing.files:
         key = _key(listing, entry)
-        if not rehash and journal.holds(key, entry):
+        file_id = _file_id(item, key, entry)
+        if not job.rehash and journal.holds(key, entry):
+            if job.swarm is not None:
+                job.swarm.offer(file_id, entry, journal.path(key))
             continue
         part = os.path.join(parts, _part_name(key, entry))
         # Group and others never write; the owner and the group always read: save_pretrained leaves 0600.
         mode = (entry.mode & 0o755) | 0o640
         if listing.repo_folder:
             works[key] = Work(
-                entry, os.path.join(blobs, entry.digest or "unnamed"), part, mode, not entry.digest, key
+                entry,
+                os.path.join(blobs, entry.digest or "unnamed"),
+                part,
+                mode,
+                not entry.digest,
+                key,
+                file_id,
             )
         else:
             target = os.path.join(blobs, *entry.name.split("/"))
             _make_room(blobs, target)
-            works[key] = Work(entry, target, part, mode, key=key)
+            works[key] = Work(entry, target, part, mode, key=key, id=file_id)
     return list(works.values())
+
+
+def _file_id(item: StagePlan, key: str, entry: FileEntry) -> str:
+    """A name for a file that nodes agree on exactly when they see the same bytes at the same place."""
+    facts = [item.source, key, str(entry.size), entry.digest or str(entry.mtime_ns)]
+    return hashlib.sha256("\0".join(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def _part_name(key: str, entry: FileEntry) -> str:
@@ -316,9 +353,7 @@ def _check_space(folder: str, works: Sequence[Work], name: str) -> None:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     needed = sum(-(-work.entry.size // disk.f_frsize) * disk.f_frsize for work in works)
-    needed -= sum(
-        os.path.getsize(path) for work in works for path in (work.part, work.target) if os.path.isfile(path)
-    )
+    needed -= sum(_occupied(path) for work in works for path in (work.part, work.target))
     if needed > free:
         raise fail(
             "stage.space",
@@ -332,6 +367,19 @@ def _check_space(folder: str, works: Sequence[Work], name: str) -> None:
         raise fail(
             "stage.space", what, "", "remove small files there, or set node_local elsewhere", file=folder
         )
+
+
+def _occupied(path: str) -> int:
+    """Bytes of the disk that a file takes: a part that nodes fill together has gaps."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return 0
+    return min(info.st_blocks * 512, info.st_size) if stat.S_ISREG(info.st_mode) else 0
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.isfile(path) else -1
 
 
 def _gib(count: float) -> str:
@@ -351,10 +399,17 @@ def _transfer(job: _Job, item: StagePlan, works: Sequence[Work], journal: Journa
     def on_progress(count: int, total: int, path: str) -> None:
         rate = count / max(time.monotonic() - start, 1e-6)
         data = {"name": item.name, "bytes": count, "total": total, "rate": round(rate), "file": path}
+        if job.swarm is not None:
+            data.update(job.swarm.counts())
         job.report("progress", {**data, "eta_s": round((total - count) / rate, 1) if rate else None})
 
     if works:
-        findings = Transfer(works, job.limits, job.open_source).run(on_done, on_progress)
+        swarm = job.swarm
+        if swarm is not None:
+            for work in sorted(works, key=lambda work: (-work.entry.size, work.id)):
+                if work.by_digest or _size(work.target) != work.entry.size:
+                    swarm.add(work)
+        findings = Transfer(works, job.limits, job.open_source, swarm).run(on_done, on_progress)
         if findings:
             raise JobspecError(*findings)
     return copied

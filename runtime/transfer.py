@@ -1,7 +1,8 @@
 """Copies files with their hash computed on the way, in parallel lanes, resumable and watched.
 
-Knows nothing of models or cache layouts. The bytes come from an `OpenSource`, today a local open of the
-shared file system; a reader that asks other nodes has the same shape. Standard library only, Python 3.9.
+Knows nothing of models or cache layouts. The bytes come from an `OpenSource`, a local open of the shared
+file system; or, on several nodes, `Shares` fill the part, and what it holds is followed as it grows.
+Standard library only, Python 3.9.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from jobspec.finding import Finding, JobspecError, error
+from jobspec.runtime.chunks import to_prefix
 from jobspec.runtime.hfcache import FileEntry, corrupt, new_hash
 
 # A ring of these stays in a core's L2 cache: with 4 MiB the copy took five times the system time.
@@ -51,6 +53,7 @@ class Work:
     mode: int = 0o640
     by_digest: bool = False
     key: str = ""
+    id: str = ""  # the same on every node that stages this file
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,25 @@ class Lane:
         self.since = time.monotonic()
 
 
+class Filled(Stream, Protocol):
+    """A file's bytes, which are in its part already. `from_source` of them this node read itself."""
+
+    @property
+    def from_source(self) -> int: ...
+    @property
+    def fd(self) -> int: ...
+
+
+class Shares(Protocol):
+    """Brings files together with other nodes: `swarm.Swarm`."""
+
+    def add(self, work: Work) -> None: ...
+    def follow(self, work: Work, lane: Lane, stopped: Callable[[], bool]) -> Filled: ...
+    def withdraw(self, work: Work) -> None: ...
+    def complete(self, work: Work, path: str) -> None: ...
+    def watch(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Limits:
     """When to give up: `stall_s` without a byte in a lane, or `deadline` on `time.monotonic`."""
@@ -103,10 +125,17 @@ class Transfer:
     write or rename, so an abandoned one changes nothing any more.
     """
 
-    def __init__(self, works: Sequence[Work], limits: Limits, open_source: OpenSource = open_local) -> None:
+    def __init__(
+        self,
+        works: Sequence[Work],
+        limits: Limits,
+        open_source: OpenSource = open_local,
+        shares: Optional[Shares] = None,
+    ) -> None:
         self.limits = limits
         self.total = sum(work.entry.size for work in works)
         self._open = open_source
+        self._shares = shares
         self._todo: "queue.SimpleQueue[Work]" = queue.SimpleQueue()
         # Large first: the last lane to end then ends soon after the others.
         for work in sorted(works, key=lambda w: (-w.entry.size, w.target)):
@@ -148,6 +177,8 @@ class Transfer:
             if now - told >= 1.0:
                 told = now
                 on_progress(self.moved, self.total, self._busy().path)
+            if self._shares is not None:
+                self._shares.watch()
             if outcome is None:
                 given_up = self._overdue(now)
                 if given_up:
@@ -225,6 +256,8 @@ class Transfer:
             copied += count
             if not work.entry.digest or found == work.entry.digest:
                 return self._publish(work, lane, found, copied)
+            if self._shares is not None:
+                self._shares.withdraw(work)
             os.unlink(work.part)
             lane.tick(-work.entry.size)
             mismatch = found
@@ -251,6 +284,9 @@ class Transfer:
 
     def _fill(self, work: Work, lane: Lane, fresh: bool) -> Tuple[str, int, int]:
         """(digest, bytes read from the source, bytes that were there already) with `part` complete."""
+        if self._shares is not None and not fresh:
+            return self._follow(work, lane, self._shares)
+        to_prefix(work.part)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(work.part, flags, 0o600)
         try:
@@ -262,21 +298,38 @@ class Transfer:
                 with open(fd, "rb", buffering=0, closefd=False) as part:
                     _feed(part, have, state, lane)
                 lane.path = work.entry.path
-            copied = self._pump(work, lane, fd, have, state)
-            os.fchmod(fd, work.mode)
-            if size >= SYNC_BYTES:
-                lane.doing = "flushing the copy of"
-                os.fsync(fd)
-                lane.tick(0)
+            lane.doing = "opening"
+            stream = _source(lambda: self._open(work.entry, have))
+            copied = self._pump(work, lane, stream, fd, have, state)
+            self._finish(work, lane, fd)
         finally:
             os.close(fd)
         return str(state.hexdigest()), copied, have
 
-    def _pump(self, work: Work, lane: Lane, fd: int, offset: int, state: Any) -> int:
-        """Read the source from `offset` to its end into `fd`, hashing. Returns the bytes read."""
+    def _follow(self, work: Work, lane: Lane, shares: Shares) -> Tuple[str, int, int]:
+        """The same, where other nodes take part: what arrives in `part` is hashed, in order."""
+        state = new_hash(work.entry.algorithm, work.entry.size)
+        stream = shares.follow(work, lane, self.stop.is_set)
+        fd = os.dup(stream.fd)
+        try:
+            self._pump(work, lane, stream, None, 0, state)
+            self._finish(work, lane, fd)
+        finally:
+            os.close(fd)
+        return str(state.hexdigest()), stream.from_source, 0
+
+    def _finish(self, work: Work, lane: Lane, fd: int) -> None:
+        os.fchmod(fd, work.mode)
+        if work.entry.size >= SYNC_BYTES:
+            lane.doing = "flushing the copy of"
+            os.fsync(fd)
+            lane.tick(0)
+
+    def _pump(
+        self, work: Work, lane: Lane, stream: Stream, fd: Optional[int], offset: int, state: Any
+    ) -> int:
+        """Hash what is left from `offset` on, and write it to `fd` unless it is there. Returns the bytes."""
         size = work.entry.size
-        lane.doing = "opening"
-        stream = _source(lambda: self._open(work.entry, offset))
         hasher = _Hasher(
             state, size - offset >= OVERLAP_BYTES
         )  # after the open: nothing to end if that fails
@@ -290,10 +343,11 @@ class Transfer:
                 if self.stop.is_set():
                     raise InterruptedError(errno.EINTR, "staging was ended", work.entry.path)
                 if count == 0:
-                    raise JobspecError(_short(work.entry, position))
+                    raise JobspecError(cut_off(work.entry, position))
                 hasher.put(buffer[:count])
-                lane.doing = "writing the copy of"
-                _write(fd, buffer[:count], position)
+                if fd is not None:
+                    lane.doing = "writing the copy of"
+                    write_at(fd, buffer[:count], position)
                 position, turn = position + count, turn + 1
                 lane.tick(count)
         finally:
@@ -308,6 +362,8 @@ class Transfer:
         if self.stop.is_set():
             raise InterruptedError(errno.EINTR, "staging was ended", work.entry.path)
         os.replace(work.part, target)
+        if self._shares is not None:
+            self._shares.complete(work, target)
         lane.tick(0)
         return Done(work, target, work.entry.algorithm or "sha256", digest, copied)
 
@@ -370,7 +426,7 @@ def _feed(stream: Any, count: int, state: Any, lane: Lane) -> None:
         count -= got
 
 
-def _write(fd: int, data: memoryview, position: int) -> None:
+def write_at(fd: int, data: memoryview, position: int) -> None:
     while data:
         count = os.pwrite(fd, data, position)
         data, position = data[count:], position + count
@@ -391,7 +447,7 @@ def _unchanged(entry: FileEntry) -> None:
         )
 
 
-def _short(entry: FileEntry, position: int) -> Finding:
+def cut_off(entry: FileEntry, position: int) -> Finding:
     return error(
         "stage.corrupt",
         f"`{entry.name}` ends after {position} of {entry.size} bytes",

@@ -1,6 +1,7 @@
 """Several agents on loopback addresses stand for the nodes of a job. Ray across nodes: test_ray.py."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -312,3 +313,43 @@ def test_first_fault_stops_the_others_work(tmp_path: Path) -> None:
         run.finish(run.agents[1])
         assert run.leftovers() == []
     assert [(one["rule"], one["node"]) for one in found] == [("imports.failed", "127.0.0.3")]
+
+
+@ROOT
+def test_nodes_stage_from_shared_storage_once(tmp_path: Path) -> None:
+    """Real agents; each keeps node-local files in a mount of its own at the same path, as real nodes do."""
+    source = tmp_path / "data"
+    source.mkdir()
+    files = {f"{number}.bin": os.urandom(5 << 20) for number in range(3)}
+    for name, data in files.items():
+        (source / name).write_bytes(data)
+    stage = (StagePlan("d", "dataset", str(source), layout="plain"),)
+    text = 'cat "$JOBSPEC_DATA_D"/* | sha256sum > $JOBSPEC_ATTEMPT_DIR/sum-$RANK'
+    with running(tmp_path, shell(text, on="all"), nodes=3, stage=stage) as run:
+        (tmp_path / "l").mkdir()
+        script = f'mount -t tmpfs none "{tmp_path}/l" && exec "$@"'
+        for index in range(3):
+            run.agent(index, prefix=["unshare", "--mount", "sh", "-c", script, "sh"])
+        code, output = run.finish(timeout=60)
+        ends = [row for row in run.events() if row["phase"] == "stage" and row["event"] == "end"]
+        sums = {path.read_text() for path in run.attempt.glob("sum-*")}
+    assert code == 0, output
+    expected = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()
+    assert sums == {f"{expected}  -\n"}
+    total = sum(map(len, files.values()))
+    moved = [row["data"] for row in ends if row["node"]]
+    assert sum(data.get("bytes", 0) for data in moved) == total
+    assert sum(data["received"] for data in moved) == 2 * total
+
+
+def test_agents_with_one_folder_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """`node_local` on shared storage, by mistake: one agent copies, the others tell that they will not."""
+    source = tmp_path / "data.bin"
+    source.write_bytes(os.urandom(9 << 20))
+    stage = (StagePlan("d", "dataset", str(source), layout="plain"),)
+    with running(tmp_path, shell('test -s "$JOBSPEC_DATA_D"', on="all"), nodes=3, stage=stage) as run:
+        for index in range(3):
+            run.agent(index)
+        assert run.finish(timeout=60)[0] == 0
+        states = [row["data"].get("state") for row in run.events() if row["event"] == "progress"]
+    assert "excluded" not in states
