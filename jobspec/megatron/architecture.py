@@ -86,7 +86,10 @@ class Architecture:
 
 
 def parse_config(config: Mapping[str, Any], name: str = "", source: str = "config.json") -> Architecture:
-    """The architecture of a config.json. Raises: KeyError, ValueError, TypeError when a size is missing or odd."""
+    """The architecture of a config.json.
+
+    Raises: KeyError, ValueError or TypeError when a size is missing or no size.
+    """
     text, nested = _text_part(config)
     hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
     experts = _first(text, "n_routed_experts", "num_experts", "num_local_experts")

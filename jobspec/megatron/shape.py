@@ -75,8 +75,8 @@ class Recompute:
 class TrainShape:
     """Sizes of a Megatron run. All but the first two may be left out.
 
-    `nodes` are the trainer's: separate generation nodes (`rollout.nodes`) are not among them. `etp` None
-    means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
+    `nodes` are the trainer's: nodes that only generate (`rollout.nodes`), judge or teach are not among
+    them. `etp` None means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
     `micro_batch` counts sequences of a data-parallel rank; `tokens_per_microbatch` is the cap where the
     framework packs or fills micro-batches by tokens instead, also per data-parallel rank.
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`

@@ -165,6 +165,6 @@ def padded_vocab(arch: Architecture, tp: int) -> int:
 
 
 def gpu_weights(arch: Architecture, shape: TrainShape, stage: Stage) -> tuple[int, int]:
-    """Parameters of one GPU of a stage: those that all of a tensor-parallel rank's copies share, and experts."""
+    """Parameters of one GPU of a stage: outside the routed experts, and in them."""
     whole = stage_weights(arch, shape, stage)
     return whole.sharded // shape.tp + whole.whole, whole.expert // (shape.expert_tp * shape.ep)
