@@ -18,7 +18,10 @@ from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_rl.arguments import ENGINE, SIZES
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE
+from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, DUMP_EVENTS, ENTRY
+from jobspec.frameworks.nemo_rl.common import GRPO_STEPS
 from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
@@ -56,12 +59,18 @@ def fake_nemo_rl() -> str:
 
 
 def make_fake_nemo_rl(root: Path) -> None:
-    for folder in ("nemo_rl", f"{BRIDGE}/src"):
+    for folder in ("nemo_rl", "tests", f"{BRIDGE}/src"):
         (root / folder).mkdir(parents=True)
+    for name in (CHECK_METRICS, DUMP_EVENTS):
+        (root / name).touch()
     for item in VARIANTS:
-        (root / item.script).parent.mkdir(parents=True, exist_ok=True)
-        (root / item.script).write_text('set -eou pipefail\necho "$@"\n')
-        (root / item.config).parent.mkdir(parents=True, exist_ok=True)
+        for name in (item.script, item.config):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if not item.is_entry:
+            script = f"uv run run.py --config $PROJECT_ROOT/{item.config} \\\n  $@\n"
+            (root / item.script).write_text(script)
+        else:
+            (root / item.script).write_text("")
         (root / item.config).write_text(json.dumps(_recipe()))
     (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
     recipe = json.loads((root / MEGATRON_CONFIG).read_text())
@@ -69,14 +78,18 @@ def make_fake_nemo_rl(root: Path) -> None:
 
 
 def _recipe() -> dict[str, Any]:
-    """A recipe with every key that a variant sets."""
+    """A recipe for Megatron with every key that a variant sets."""
+    keys = {text.partition("=")[0] for item in VARIANTS for text in (*item.overrides, *ENTRY)}
     recipe: dict[str, Any] = {}
-    for key in {text.partition("=")[0] for item in VARIANTS for text in item.overrides}:
+    for key in (*keys, *SIZES.values(), *ENGINE.values(), GRPO_STEPS):
         at = recipe
         *parents, last = key.split(".")
         for parent in parents:
             at = at.setdefault(parent, {})
         at[last] = None
+    recipe["policy"]["megatron_cfg"]["enabled"] = True
+    recipe["policy"]["dtensor_cfg"] = {"enabled": False}
+    recipe["policy"]["generation"]["backend"] = "vllm"
     return recipe
 
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from glob import glob
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
-
-from jobspec.finding import Finding, error, warning
-from jobspec.frameworks.nemo_rl.levels import Variant
 
 BRIDGE = "3rdparty/Megatron-Bridge-workspace/Megatron-Bridge"
 FORWARDS = re.compile(r"\$@|\$\{@\}|\$\*")
+CONFIG = re.compile(r"(?:--config[ =]|CONFIG\w*=)[\"']?\$\{?PROJECT_ROOT\}?/([\w./-]+\.yaml)")
+ENTRY_POINT = re.compile(r"examples/(run_\w+\.py)")
+ARGUMENT = re.compile(r"(?:^|\s)(\+{0,2}[a-z_]+(?:\.\w+)+)=(\"[^\"]*\"|'[^']*'|\S+)")
+DEFAULT_CONFIG = re.compile(r"[\"'](\w+\.yaml)[\"']")
+TRANSFER_QUEUE = re.compile(r"TransferQueue\s*@\s*git\+(https://[^@\"'\s]+)")
+INSTALLS = "_patch_tq_actor_runtime_env()"
+ADAPTER = "nemo_rl/data_plane/adapters/transfer_queue.py"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A maintained script's text: `arguments` are literal `key=value` of it, in order."""
+
+    config: str
+    arguments: tuple[str, ...]
+    forwards: bool
 
 
 def find_checkout(paths: Mapping[str, str]) -> str:
@@ -28,78 +38,40 @@ def find_bridge(paths: Mapping[str, str]) -> str:
     return next((path for path in paths.values() if Path(path, "src/megatron/bridge").is_dir()), "")
 
 
-def probe(root: str, variant: Variant, overrides: Iterable[str]) -> Iterator[Finding]:
-    """What the checkout lacks for `variant`; nothing else is ever run in its place."""
-    script = Path(root, variant.script)
-    path = "coverage.variants"
-    if not script.is_file():
-        what = f"the checkout has no `{variant.script}`, which variant `{variant.name}` runs"
-        yield error("nemo_rl.script", what, f"looked in `{root}`", "use a revision that has it", path=path)
-        return
-    if not FORWARDS.search(script.read_text("utf-8", errors="replace")):
-        what = f"`{variant.script}` does not pass its arguments on, so overrides would be ignored"
-        yield error("nemo_rl.script", what, fix="use a revision whose script ends with `$@`", path=path)
-    found = (name for name in variant.leftovers if glob(str(Path(root, name))))
-    for leftover in found:
-        yield error(
-            "nemo_rl.leftover",
-            f"`{leftover}` exists: the baseline run would resume from it",
-            "NeMo-RL always resumes from the newest `step_N` of its default folder",
-            "move the folder away",
-            path=path,
-        )
-    if not any(Path(root, BRIDGE).glob("*")):
-        what = f"submodule `{BRIDGE}` is empty"
-        why = "`uv` resolves path sources in it unless the image's environments are used as they are"
-        yield warning("nemo_rl.submodules", what, why, "`git submodule update --init --recursive`")
-    yield from _check_keys(root, variant, overrides)
-
-
-def _check_keys(root: str, variant: Variant, overrides: Iterable[str]) -> Iterator[Finding]:
-    if not variant.config:
-        return
+def read_text(root: str, name: str) -> str | None:
+    """A file of the checkout; None when it is not there or cannot be read."""
     try:
-        keys = config_keys(Path(root, variant.config))
-    except (OSError, ValueError, yaml.YAMLError) as why:
-        what = f"`{variant.config}` of the checkout cannot be read"
-        yield error("nemo_rl.config", what, str(why), "use a complete checkout", path="repos")
-        return
-    for text in overrides:
-        key = text.partition("=")[0]
-        if not key.startswith("+") and key not in keys:
-            yield error(
-                "nemo_rl.key",
-                f"`{variant.config}` has no key `{key}`",
-                "Hydra refuses a plain override of an absent key",
-                "correct the key, or use a revision that has it",
-                path="train.overrides",
-            )
+        return Path(root, name).read_text("utf-8", errors="replace")
+    except OSError:
+        return None
 
 
-def config_keys(path: Path) -> frozenset[str]:
-    """Dotted keys of a recipe with its `defaults` merged in.
+def read_script(root: str, name: str) -> Script | None:
+    """What a script says about its run; None when there is no such file.
 
-    Raises: OSError, ValueError or yaml.YAMLError when one of the files cannot be read.
+    A config that a script does not name is its entry point's default.
     """
-    return _keys(path, ())
+    text = read_text(root, name)
+    if text is None:
+        return None
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    named = CONFIG.search(code)
+    config = named[1] if named else _default_config(root, code)
+    literal = (f"{key}={value.strip(chr(34) + chr(39))}" for key, value in ARGUMENT.findall(code))
+    arguments = tuple(item for item in literal if "$" not in item)
+    return Script(config, arguments, FORWARDS.search(code) is not None)
 
 
-def _keys(path: Path, above: tuple[Path, ...]) -> frozenset[str]:
-    if path in above:
-        raise ValueError(f"`{path}` inherits from itself")
-    data = yaml.safe_load(path.read_text("utf-8")) or {}
-    if not isinstance(data, dict):
-        raise ValueError(f"`{path}` is no mapping")
-    parents = data.pop("defaults", [])
-    parents = [parents] if isinstance(parents, str) else parents
-    found = set(_dotted(data))
-    for parent in parents:
-        found |= _keys(path.parent / str(parent), (*above, path))
-    return frozenset(found)
+def _default_config(root: str, code: str) -> str:
+    entry = ENTRY_POINT.search(code)
+    text = read_text(root, f"examples/{entry[1]}") if entry else None
+    found = DEFAULT_CONFIG.search(text or "")
+    return f"examples/configs/{found[1]}" if found else ""
 
 
-def _dotted(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in data.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
+def transfer_queue_source(root: str) -> str:
+    """The git URL that the data plane's actors install from at their first start; empty where they do not."""
+    if INSTALLS not in (read_text(root, ADAPTER) or ""):
+        return ""
+    found = TRANSFER_QUEUE.search(read_text(root, "pyproject.toml") or "")
+    return found[1] if found else ""

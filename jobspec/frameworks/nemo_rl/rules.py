@@ -2,77 +2,106 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl import checkout
-from jobspec.frameworks.nemo_rl.levels import Variant, variants_of
+from jobspec.frameworks.nemo_rl.arguments import SIZES, gives_sizes, value_text
+from jobspec.frameworks.nemo_rl.checks import check_tests
+from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
+from jobspec.frameworks.nemo_rl.levels import variants_of
+from jobspec.frameworks.nemo_rl.probe import probe
+from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import did_you_mean, one_of
 
-TP_GUARD = "NRL_IGNORE_TP_ACCURACY_CHECK"
-OWNED = ("checkpointing.checkpoint_dir", "logger.log_dir", "grpo.max_num_steps", "cluster.gpus_per_node")
+WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)
+KEY = re.compile(r"\+{0,2}[A-Za-z_]\w*(\.\w+)+", re.ASCII)
+OWNED = (
+    "checkpointing.checkpoint_dir",
+    "logger.log_dir",
+    "grpo.max_num_steps",
+    "cluster.gpus_per_node",
+    "cluster.num_nodes",
+)
 STALE = {
     "policy.megatron_cfg.converter_type": "nothing reads it: the provider comes from the model's own config",
     "policy.generation.delta_compression": "it was replaced by `policy.generation.refit_cfg.sparse`",
 }
-UNUSED = ("workers", "reward", "seed", "command", "algorithm")
+UNUSED = {
+    "train": ("workers", "reward", "seed", "command", "algorithm"),
+    "checkpoint": ("every", "keep"),
+}
+# Scripts that look like evidence for the Bridge, and why they are not offered.
+REFUSED = {
+    "nixl": "`grpo_nixl_non_colocated.sh` trains on DTensor: it proves no export by the Bridge",
+    "vlm-dtensor": "`vlm_grpo.sh` trains on DTensor; variant `vlm` has the Megatron recipe",
+    "generation-multiturn": "the maintainers disabled it: its log-probabilities differ by a factor of 2",
+    "generation-gym": "it needs NeMo-Gym's environments, which jobspec does not make",
+    "fsdp2": "it trains on DTensor: it proves nothing about Megatron",
+}
 
 
 def variants(context: Context) -> tuple[Variant, ...]:
     return variants_of(context.level.number, context.spec.coverage.variants)
 
 
-def overrides(context: Context, variant: Variant) -> tuple[str, ...]:
-    """Literal `key=value` arguments: the variant's, then steps and the spec's own, which win."""
-    steps = context.spec.train.steps
-    asked = (f"{variant.steps_key}={steps}",) if steps and variant.steps_key else ()
-    own = tuple(f"{key}={_text(value)}" for key, value in context.spec.train.overrides.items())
-    return (*variant.overrides, *asked, *own)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def check(context: Context) -> Iterator[Finding]:
     yield from _check_variants(context)
+    yield from _check_mode(context)
     yield from _check_size(context)
     yield from _check_overrides(context)
     yield from _check_train(context)
+    yield from _check_parallel(context)
+    yield from _check_unused(context)
     yield from _check_environment(context)
     root = checkout.find_checkout(context.repo_paths)
     if not root:
         what = "not exactly one repository of the spec is a NeMo-RL checkout"
-        why = "its functional tests are what the levels run"
+        why = "its maintained scripts and recipes are what the levels run"
         yield error("nemo_rl.checkout", what, why, "name its checkout in `repos`", path="repos")
         return
-    found = (f for v in variants(context) for f in checkout.probe(root, v, overrides(context, v)))
+    yield from check_tests(context, variants(context))
+    found = (finding for variant in variants(context) for finding in probe(context, root, variant))
     yield from dict.fromkeys(found)
 
 
 def _check_variants(context: Context) -> Iterator[Finding]:
     for name in context.spec.coverage.variants:
         if name not in context.level.variants:
-            yield error(
-                "nemo_rl.variant",
-                f"level `{context.level.name}` has no variant `{name}`",
-                fix=did_you_mean(name, context.level.variants) or f"use {one_of(context.level.variants)}",
-                path="coverage.variants",
-            )
+            what = f"level `{context.level.name}` has no variant `{name}`"
+            fix = did_you_mean(name, context.level.variants) or f"use {one_of(context.level.variants)}"
+            yield error("nemo_rl.variant", what, REFUSED.get(name, ""), fix, path="coverage.variants")
+
+
+def _check_mode(context: Context) -> Iterator[Finding]:
+    mode, nodes = context.spec.launch.mode, context.spec.resources.nodes
+    if mode == "srun" and nodes > 1:
+        what = f"mode `srun` leaves Ray to the script, which starts it on one node, not on {nodes}"
+        yield error("nemo_rl.mode", what, fix="use `launch: {mode: ray}`", path="launch.mode")
+    for variant in variants(context):
+        if variant.owns_ray and mode != "srun":
+            what = f"variant `{variant.name}` stops every Ray process of the node, mode `{mode}`'s among them"
+            fix = "use `launch: {mode: srun}` with a whole node"
+            yield error("nemo_rl.mode", what, fix=fix, path="launch.mode")
+        if variant.owns_ray and not context.spec.resources.exclusive:
+            what = f"variant `{variant.name}` stops every Ray process that its user has on the node"
+            fix = "set `resources.exclusive: true`"
+            yield warning("nemo_rl.exclusive", what, fix=fix, path="resources.exclusive")
 
 
 def _check_size(context: Context) -> Iterator[Finding]:
     nodes, gpus = context.spec.resources.nodes, context.gpus_per_node
-    if nodes != 1:
-        what = f"the scripts of level `{context.level.name}` use one node, {nodes} are asked for"
-        yield error("nemo_rl.nodes", what, fix="use `resources.nodes: 1`", path="resources.nodes")
+    for item in variants(context):
+        if item.nodes not in (0, nodes):
+            what = f"variant `{item.name}` runs on {item.nodes} node(s), {nodes} are asked for"
+            fix = f"use `resources.nodes: {item.nodes}`, or one run for each number of nodes"
+            yield error("nemo_rl.nodes", what, fix=fix, path="resources.nodes")
     need = max((item.gpus for item in variants(context)), default=1)
     if gpus < need:
-        what = f"{need} GPUs are needed on the node, it has {gpus}"
+        what = f"{need} GPUs are needed on each node, there are {gpus}"
         yield error("nemo_rl.gpus", what, fix=f"ask for {need}", path="resources.gpus_per_node")
 
 
@@ -81,18 +110,20 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
         path, bare = f"train.overrides.{key}", key.lstrip("+")
         stale = next((why for old, why in STALE.items() if bare == old or bare.startswith(f"{old}.")), "")
         if stale:
-            yield error(
-                "nemo_rl.stale-key", f"`{bare}` has no effect in NeMo-RL", stale, "remove it", path=path
-            )
+            what = f"`{bare}` has no effect in NeMo-RL"
+            yield error("nemo_rl.stale-key", what, stale, "remove it", path=path)
         elif bare in OWNED:
             what = f"`{bare}` is set by jobspec or the script, whose evidence depends on it"
-            yield error("nemo_rl.owned", what, fix="remove it; steps are `train.steps`", path=path)
-        elif isinstance(value, (list, dict)) or any(char.isspace() for char in f"{key}{_text(value)}"):
-            what = f"`{bare}` must be one word: the scripts pass arguments on unquoted"
-            yield error("nemo_rl.override", what, fix="give a number, a flag or one word", path=path)
-        elif any(char in f"{key}{_text(value)}" for char in "*?["):
-            what = f"`{bare}` holds a pattern character, which the scripts would expand"
-            yield error("nemo_rl.override", what, fix="give a number, a flag or one word", path=path)
+            fix = "remove it; steps are `train.steps`, sizes `resources`"
+            yield error("nemo_rl.owned", what, fix=fix, path=path)
+        elif not KEY.fullmatch(key):
+            what = f"`{key}` is no dotted key of a recipe, with `+` or `++` before it where it is new"
+            yield error("nemo_rl.override", what, fix="correct the key", path=path)
+        elif isinstance(value, (list, dict)) or not WORD.fullmatch(value_text(value)):
+            what = f"the value of `{bare}` is more than one plain word"
+            why = "the scripts pass arguments on unquoted, and Hydra reads signs such as `,` and `=`"
+            fix = "give a number, a flag or a word of letters, digits and `._/:@%+-`"
+            yield error("nemo_rl.override", what, why, fix, path=path)
 
 
 def _check_train(context: Context) -> Iterator[Finding]:
@@ -102,24 +133,64 @@ def _check_train(context: Context) -> Iterator[Finding]:
         if steps and not item.steps_key and steps != item.steps:
             what = f"variant `{item.name}` always runs {item.steps} steps"
             yield error("nemo_rl.steps", what, fix="remove `train.steps`", path="train.steps")
+        if spec.model is not None and not item.model_keys:
+            what = f"variant `{item.name}` only works with its own model `{item.model}`"
+            yield error("nemo_rl.model", what, fix="remove `model`", path="model")
     if steps and context.level.name == "learning" and steps < MIN_POINTS:
         what = f"{steps} train steps cannot tell a trend from noise"
         yield error("nemo_rl.steps", what, fix=f"use {MIN_POINTS} or more", path="train.steps")
-    parallel = spec.train.parallel
-    if any(getattr(parallel, key) != 1 for key in ("tp", "pp", "ep", "etp", "cp")):
-        what = "`train.parallel` does nothing here: the degree is a variant of level `parallel`"
-        yield error("nemo_rl.parallel", what, fix="use `coverage.variants`", path="train.parallel")
     if spec.checkpoint.resume == "must":
         what = "every level starts anew; `checkpoint.resume` says `must`"
         yield error("nemo_rl.resume", what, fix="use variant `resume` of level 1", path="checkpoint.resume")
-    for key in UNUSED:
-        if getattr(spec.train, key):
-            what = f"`train.{key}` does nothing: the maintained script decides it"
-            yield warning("nemo_rl.unused-key", what, fix="remove it", path=f"train.{key}")
+
+
+def _check_parallel(context: Context) -> Iterator[Finding]:
+    parallel, rollout = context.spec.train.parallel, context.spec.train.rollout
+    fixed = [item.name for item in variants(context) if not item.sizes]
+    if gives_sizes(context) and fixed:
+        what = f"`train.parallel` does nothing for variant `{fixed[0]}`, whose script or recipe has the sizes"
+        fix = "use variant `sizes` of level `parallel`, or `tp2`, `pp2` and the like without it"
+        yield error("nemo_rl.parallel", what, fix=fix, path="train.parallel")
+    if fixed and any(getattr(rollout, name) is not None for name in ("tp", "pp", "ep")):
+        what = f"`train.rollout` does nothing for variant `{fixed[0]}`"
+        yield error("nemo_rl.parallel", what, fix="remove it", path="train.rollout")
+    if not gives_sizes(context) and "sizes" in {item.name for item in variants(context)}:
+        what = f"variant `sizes` has no size: {', '.join(f'`{name}`' for name in SIZES)} are all 1"
+        yield error("nemo_rl.parallel", what, fix="set one in `train.parallel`", path="train.parallel")
+    if parallel.vpp not in (None, 1):
+        what = "`train.parallel.vpp` has no key in NeMo-RL's recipes"
+        yield error("nemo_rl.parallel", what, fix="remove it", path="train.parallel.vpp")
+
+
+def _check_unused(context: Context) -> Iterator[Finding]:
+    found = [f"{part}.{key}" for part, keys in UNUSED.items() for key in keys if _given(context, part, key)]
+    found += ["train.rollout.engines"] if context.spec.train.rollout.engines is not None else []
+    for path in found:
+        what = f"`{path}` does nothing: the maintained script or recipe decides it"
+        yield warning("nemo_rl.unused-key", what, fix="remove it", path=path)
+
+
+def _given(context: Context, part: str, key: str) -> bool:
+    return getattr(getattr(context.spec, part), key) not in (None, ())
 
 
 def _check_environment(context: Context) -> Iterator[Finding]:
-    if TP_GUARD in {**context.cluster.env, **context.spec.container.env}:
+    env = {**context.cluster.env, **context.spec.container.env}
+    if TP_GUARD in env:
         what = f"`{TP_GUARD}` switches off a check that evidence needs"
         why = "any value does, `0` included; log-probabilities may then differ silently"
         yield error("nemo_rl.tp-guard", what, why, "remove it", path="container.env")
+    if "MC_TCP_BIND_ADDRESS" in env:
+        what = "`MC_TCP_BIND_ADDRESS` is the same on every node, but each must announce its own address"
+        why = "NeMo-RL sets it in each process from the name of its node, over any other value"
+        yield error("nemo_rl.announce", what, why, "remove it", path="container.env")
+    proves = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
+    wanted = proves or context.spec.mcore_helpers is not None
+    if wanted and context.cluster.container.runtime != "none" and context.spec.container.python is None:
+        yield warning(
+            "nemo_rl.python",
+            "the default `python3` of NeMo-RL's images has no Megatron",
+            "it imports the proved package and builds the dataset helpers; the Megatron worker has another",
+            f"set `container.python` to `/opt/ray_venvs/{WORKER}/bin/python`",
+            path="container.python",
+        )

@@ -9,6 +9,7 @@ Trainer = Literal["sync", "async", "transfer_queue", "single_controller", "sft",
 """Which of NeMo-RL's training loops must have run; each starts with a line of its own, or with none."""
 
 Reduce = Literal["max", "min", "mean", "median", "at", "has", "ratio_above"]
+ACTOR_INSTALL = "the data plane's actors may install `TransferQueue` from GitHub at their first start"
 MODEL_KEYS = ("policy.model_name", "policy.tokenizer.name")
 
 
@@ -49,7 +50,7 @@ class Variant:
       `config` with the common arguments of `commands.ENTRY`, and then the checkout's own metric tools.
     - `config`: the recipe that the script composes, in which override keys are looked up.
     - `steps_key`: what sets the number of steps; empty where the script decides it alone.
-    - `nodes` and `gpus` (per node) are exact for nodes and a minimum for GPUs.
+    - `nodes` is exact, 0 stands for as many as the spec asks for. `gpus` (per node) is a minimum.
     - `proofs` name lines of `proofs.py` that the log must hold; `checks` are the script's own conditions.
     - `metrics`: files below the script's output folder, by their names there.
     - `own_checkpoint_dir`: the script gives each of its runs a folder; one value for all would mix them.
@@ -58,6 +59,7 @@ class Variant:
     - `network`: what is fetched while it runs, beside the model and data that the cache may hold.
     - `max_capability`: the maintainers skip it on GPUs of this compute capability and newer.
     - `owns_ray`: it stops every Ray process of the node and starts its own.
+    - `sizes`: the spec's `train.parallel` and `train.rollout` replace the recipe's.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Variant:
     leftovers: tuple[str, ...] = ()
     max_capability: str = ""
     owns_ray: bool = False
+    sizes: bool = False
     limitation: str = ""
 
     @property
@@ -94,6 +97,11 @@ class Variant:
         return self.script.endswith(".py")
 
     @property
+    def network_actors(self) -> bool:
+        """Whether the data plane's actors start, which may install a package by themselves."""
+        return self.network == ACTOR_INSTALL
+
+    @property
     def outputs(self) -> str:
-        """The folder below the checkout that a script writes to and removes at its start; empty for others."""
+        """The folder that a script writes to, and removes at its start, below the checkout."""
         return "" if self.is_entry else self.script.removesuffix(".sh")

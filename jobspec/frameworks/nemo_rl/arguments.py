@@ -1,0 +1,61 @@
+"""A spec's settings as NeMo-RL's own `key=value` arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_rl.variant import Variant
+
+MEGATRON = "policy.megatron_cfg"
+SIZES = {
+    "tp": f"{MEGATRON}.tensor_model_parallel_size",
+    "pp": f"{MEGATRON}.pipeline_model_parallel_size",
+    "cp": f"{MEGATRON}.context_parallel_size",
+    "ep": f"{MEGATRON}.expert_model_parallel_size",
+    "etp": f"{MEGATRON}.expert_tensor_parallel_size",
+}
+ENGINE = {
+    "tp": "policy.generation.vllm_cfg.tensor_parallel_size",
+    "pp": "policy.generation.vllm_cfg.pipeline_parallel_size",
+    "ep": "policy.generation.vllm_cfg.expert_parallel_size",
+}
+DIVISOR = "policy.make_sequence_length_divisible_by"
+PACKING = "policy.sequence_packing.enabled"
+SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"
+
+
+def overrides(context: Context, variant: Variant) -> tuple[str, ...]:
+    """Literal arguments in the order in which they win: the variant's, steps, sizes, the spec's own."""
+    steps = context.spec.train.steps or (variant.steps if variant.is_entry else None)
+    asked = (f"{variant.steps_key}={steps}",) if steps and variant.steps_key else ()
+    sizes = tuple(_sizes(context)) if variant.sizes else ()
+    own = tuple(f"{key}={value_text(value)}" for key, value in context.spec.train.overrides.items())
+    return (*variant.overrides, *asked, *sizes, *own)
+
+
+def _sizes(context: Context) -> Iterator[str]:
+    """All sizes once one is given, so that none of the recipe's is left; with what they ask for besides."""
+    parallel, rollout = context.spec.train.parallel, context.spec.train.rollout
+    if gives_sizes(context):
+        yield from (f"{key}={getattr(parallel, name)}" for name, key in SIZES.items())
+        # Megatron-Core refuses a mixture of experts with tensor but without sequence parallelism.
+        sequence = parallel.tp > 1 and parallel.ep > 1
+        yield f"{SEQUENCE_PARALLEL}={value_text(sequence)}"
+        if parallel.cp > 1:
+            yield f"{PACKING}=true"
+        # Each packed sequence is split over cp twice, and over tp with sequence parallelism.
+        yield f"{DIVISOR}={parallel.tp * (2 * parallel.cp if parallel.cp > 1 else 1)}"
+    for name, key in ENGINE.items():
+        if (size := getattr(rollout, name)) is not None:
+            yield f"{key}={size}"
+
+
+def gives_sizes(context: Context) -> bool:
+    return any(getattr(context.spec.train.parallel, name) != 1 for name in SIZES)
+
+
+def value_text(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,156 @@
+"""What runs for a variant: short bash around `jobspec.runtime.checkout_run`, every outside value quoted.
+
+The agent exports the spec's environment inside the container, so an image's own variables do not win over it.
+What is only known in the run (its folders) is a variable of the shell.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.plan import CommandPlan
+
+PROBE, ANNOUNCE = "bridge-import", "announce-address"
+TP_GUARD = "NRL_IGNORE_TP_ACCURACY_CHECK"
+WORKER = "nemo_rl.models.policy.workers.megatron_policy_worker.MegatronPolicyWorker"
+RUNNER, ADDRESS = "jobspec.runtime.checkout_run", "jobspec.runtime.announce"
+CHECK_METRICS, DUMP_EVENTS = "tests/check_metrics.py", "tests/json_dump_tb_logs.py"
+# What every maintained script sets too; recipes turn on W&B, which needs a network and an account.
+ENTRY = (
+    "logger.tensorboard_enabled=true",
+    "logger.wandb_enabled=false",
+    "logger.monitor_gpus=true",
+    "checkpointing.enabled=false",
+)
+LOOK_UP = """\
+import importlib.util as u, sys
+s = u.find_spec('megatron') and u.find_spec('megatron.bridge')
+sys.exit('jobspec: blocked: %s finds no megatron.bridge' % sys.executable) if s is None else print(
+    'jobspec: megatron.bridge from', s.origin)"""
+# NeMo-RL's images have a wrapper, and a folder of environments; elsewhere it makes them in `venvs`.
+WORKER_PYTHONS = (
+    "python-MegatronPolicyWorker",
+    f'"${{NEMO_RL_VENV_DIR:-/opt/ray_venvs}}/{WORKER}/bin/python"',
+    f"venvs/{WORKER}/bin/python",
+)
+FOLDERS = """\
+unset {guard}  # any value, even 0, switches off a check that evidence needs
+kept=$JOBSPEC_ATTEMPT_DIR/nemo_rl/{name}
+checkpoints=$JOBSPEC_CHECKPOINT_DIR/${{JOBSPEC_RUN_DIR##*/}}/attempt-$JOBSPEC_ATTEMPT/{name}
+# A conversion that exists makes NeMo-RL skip the import from Hugging Face weights: each attempt has its own.
+export NRL_MEGATRON_CHECKPOINT_DIR="$kept/hf-import" RAY_DEDUP_LOGS=0 PYTHONIOENCODING=utf-8
+export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-9.0 10.0}}"  # the image's; Megatron workers want one
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a spec adds to a variant. `overrides` are `key=value`, in the order in which they win."""
+
+    root: str
+    python: str = "python3"
+    nodes: int = 1
+    gpus: int = 0
+    overrides: tuple[str, ...] = ()
+    model: bool = False
+    own_ray: bool = False
+
+
+def bridge_command(setting: Setting) -> CommandPlan:
+    """Print where the Megatron worker's interpreter finds the Bridge; the driver's has no Megatron."""
+    code = shlex.quote(LOOK_UP)
+    text = (
+        f"for python in {' '.join(WORKER_PYTHONS)}; do\n"
+        f'  if command -v "$python" >/dev/null; then exec "$python" -c {code}; fi\n'
+        f"done\nexec uv run --no-sync --extra mcore python -c {code}\n"
+    )
+    return _bash(PROBE, text, setting)
+
+
+def announce_command(setting: Setting, nodes: int) -> CommandPlan:
+    """Each node's announced address; every client of Mooncake finds it by itself in the same way."""
+    return CommandPlan(ANNOUNCE, (setting.python, "-m", ADDRESS, str(nodes)), on="all")
+
+
+def variant_command(setting: Setting, variant: Variant, fetches: str = "") -> CommandPlan:
+    """The variant's script or recipe. `fetches`: a git URL that its actors install from while it runs."""
+    lines = [FOLDERS.format(guard=TP_GUARD, name=variant.name)]
+    lines += ["unset RAY_ADDRESS\n"] if setting.own_ray else []
+    lines += [f"export {name}={shlex.quote(value)}\n" for name, value in variant.env]
+    lines += _early(variant, fetches)
+    lines.append(_words([*_runner(setting, variant), "--", *_training(setting, variant)]))
+    lines += _metrics(variant) if variant.is_entry else ()
+    return _bash(variant.name, "".join(lines), setting)
+
+
+def _bash(name: str, text: str, setting: Setting) -> CommandPlan:
+    return CommandPlan(name, (text,), shell=True, cwd=setting.root)  # noqa: S604 - plain data, starts nothing
+
+
+def _words(words: Sequence[str]) -> str:
+    return " \\\n  ".join(words) + "\n"
+
+
+def _early(variant: Variant, fetches: str) -> Iterator[str]:
+    """What would fail only after the training, or minutes into it, is tried before it."""
+    if not variant.is_entry and variant.checks:
+        # uv makes an environment for this script's own requirement, from its cache or the network.
+        what = f"{CHECK_METRICS} needs package rich from uv's cache or a network"
+        yield f"uv run --no-sync {CHECK_METRICS} --help >/dev/null || {_blocked(what)}\n"
+    if fetches:
+        what = f"actors of the data plane install TransferQueue from {fetches}, which is not reachable"
+        yield f"timeout 60 git ls-remote {shlex.quote(fetches)} HEAD >/dev/null || {_blocked(what)}\n"
+
+
+def _blocked(what: str) -> str:
+    return f"{{ echo {shlex.quote(f'jobspec: blocked: {what}')} >&2; exit 3; }}"
+
+
+def _runner(setting: Setting, variant: Variant) -> Iterator[str]:
+    yield f"{shlex.quote(setting.python)} -m {RUNNER}"
+    yield f'--kept "$kept" --metrics "$JOBSPEC_METRICS_DIR/{variant.name}"'
+    if variant.is_entry:
+        yield '--outputs "$kept"'
+    else:
+        yield f"--outputs {shlex.quote(variant.outputs)} --hold {shlex.quote(variant.script)}"
+        yield from (f"--file {shlex.quote(name)}" for name in variant.metrics)
+    if not variant.own_checkpoint_dir:
+        yield '--checkpoints "$checkpoints"'
+    for pattern in variant.leftovers:
+        yield f"--leftover {shlex.quote(pattern)}"
+    if variant.max_capability:
+        yield f"--below-capability {shlex.quote(variant.max_capability)}"
+    if setting.own_ray:
+        yield "--own-ray"
+
+
+def _training(setting: Setting, variant: Variant) -> Iterator[str]:
+    if variant.is_entry:
+        yield f"uv run --no-sync python {shlex.quote(variant.script)} --config {shlex.quote(variant.config)}"
+        yield from (shlex.quote(text) for text in (*ENTRY, *_size(setting, variant)))
+        yield 'logger.log_dir="$kept/logs"'
+    else:
+        yield f"uv run --no-sync bash {shlex.quote(variant.script)}"
+    yield from (shlex.quote(text) for text in setting.overrides)
+    if not variant.own_checkpoint_dir:
+        yield 'checkpointing.checkpoint_dir="$checkpoints"'
+    if setting.model:
+        yield from (f'{key}="$JOBSPEC_MODEL_PATH"' for key in variant.model_keys)
+    elif variant.is_entry and not variant.config.startswith("examples/configs/recipes"):
+        yield from (shlex.quote(f"{key}={variant.model}") for key in variant.model_keys)
+
+
+def _size(setting: Setting, variant: Variant) -> Iterator[str]:
+    yield f"cluster.num_nodes={variant.nodes or setting.nodes}"
+    yield f"cluster.gpus_per_node={variant.gpus if variant.nodes else setting.gpus}"
+
+
+def _metrics(variant: Variant) -> Iterator[str]:
+    """The checkout's own tools, as its scripts use them, without the environment that uv would make."""
+    file = f'"$JOBSPEC_METRICS_DIR/{variant.name}/{variant.metrics[0]}"'
+    yield f'uv run --no-sync python {DUMP_EVENTS} "$kept/logs" --output_path {file}\n'
+    checks = [shlex.quote(check.text) for check in variant.checks]
+    yield _words([f"uv run --no-sync python {CHECK_METRICS} {file}", *checks])

@@ -1,0 +1,116 @@
+"""NeMo-RL's recipes as NeMo-RL composes them, as far as their text says: no resolver runs.
+
+Source: `nemo_rl/utils/config.py` at 7ea279ab: own `defaults:` (a name or a list, relative to the file),
+`_override_: true` replaces a section, then Hydra overrides on a structure without new keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+MAX_REFERENCES = 8  # of references that lead to references; the recipes use two
+MISSING = object()
+
+Config = Mapping[str, Any]
+
+
+def load(path: Path) -> Config:
+    """A recipe with its `defaults` merged in.
+
+    Raises: OSError, ValueError or yaml.YAMLError when one of the files cannot be read.
+    """
+    return _load(path, ())
+
+
+def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    if path in above:
+        raise ValueError(f"`{path}` inherits from itself")
+    data = yaml.safe_load(path.read_text("utf-8")) or {}
+    if not isinstance(data, dict):
+        raise ValueError(f"`{path}` is no mapping")
+    parents = data.pop("defaults", [])
+    base: dict[str, Any] = {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        found = (path.parent / str(parent)).resolve()
+        base = _merge(base, _load(found, (*above, path)))
+    return _merge(base, data)
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if not isinstance(value, Mapping):
+            merged[key] = value
+            continue
+        fresh = {name: item for name, item in value.items() if name != "_override_"}
+        keeps = isinstance(old, Mapping) and not value.get("_override_")
+        merged[key] = _merge(old if keeps and isinstance(old, Mapping) else {}, fresh)
+    return merged
+
+
+def keys(config: Config, prefix: str = "") -> frozenset[str]:
+    """All dotted keys, sections included."""
+    found = set()
+    for key, value in config.items():
+        found.add(f"{prefix}{key}")
+        if isinstance(value, Mapping):
+            found |= keys(value, f"{prefix}{key}.")
+    return frozenset(found)
+
+
+def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
+    """Keys of plain overrides that Hydra would refuse, since neither recipe nor an earlier `+` has them."""
+    known, absent = set(keys(config)), []
+    for text in overrides:
+        key = text.partition("=")[0]
+        bare = key.lstrip("+")
+        if key == bare and bare not in known:
+            absent.append(bare)
+        parts = bare.split(".")
+        known |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
+    return tuple(absent)
+
+
+def apply(config: Config, overrides: Iterable[str]) -> Config:
+    """The recipe with `key=value` set, values read as YAML. Raises: ValueError, yaml.YAMLError."""
+    changed: dict[str, Any] = _merge(config, {})
+    for text in overrides:
+        key, _, value = text.lstrip("+").partition("=")
+        *parents, last = key.split(".")
+        at = changed
+        for parent in parents:
+            inner = at.get(parent)
+            at[parent] = dict(inner) if isinstance(inner, Mapping) else {}
+            at = at[parent]
+        at[last] = yaml.safe_load(value)
+    return changed
+
+
+def get(config: Config, key: str, depth: int = MAX_REFERENCES) -> Any:
+    """The value of a dotted key with plain references followed; None when it is absent or not known."""
+    at: Any = config
+    for part in key.split("."):
+        if not isinstance(at, Mapping) or part not in at:
+            return None
+        at = at[part]
+    if not isinstance(at, str) or "${" not in at:
+        return at
+    found = REFERENCE.fullmatch(at.strip())
+    if found is None or depth == 0:
+        return None
+    dots, name = found.groups()
+    scope = key.split(".")[: -len(dots)] if dots else []
+    return get(config, ".".join([*scope, name]), depth - 1)
+
+
+def number(config: Config, key: str) -> int | None:
+    """A whole number, or None when the recipe gives none or one that only a resolver knows."""
+    value = get(config, key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,196 @@
+"""What a checkout lacks for a variant. Nothing else is ever run in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from glob import glob
+from pathlib import Path
+
+import yaml
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_rl import config
+from jobspec.frameworks.nemo_rl.arguments import DIVISOR, PACKING, SEQUENCE_PARALLEL, SIZES, overrides
+from jobspec.frameworks.nemo_rl.checkout import (
+    BRIDGE,
+    read_script,
+    transfer_queue_source,
+)
+from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, DUMP_EVENTS, ENTRY
+from jobspec.frameworks.nemo_rl.config import Config, get, number
+from jobspec.frameworks.nemo_rl.variant import Variant
+
+DATA_PLANE = (
+    "enabled",
+    "impl",
+    "backend",
+    "storage_capacity",
+    "num_storage_units",
+    "claim_meta_poll_interval_s",
+    "global_segment_size",
+    "local_buffer_size",
+)
+BACKENDS = ("simple", "mooncake_cpu")
+TP_GUARDED = ("train_micro_batch_size", "logprob_batch_size")
+
+
+def probe(context: Context, root: str, variant: Variant) -> Iterator[Finding]:
+    """Scripts, keys and values, as the checkout's own files have them."""
+    yield from _check_files(root, variant)
+    script = read_script(root, variant.script)
+    if script is None:
+        return
+    if not variant.is_entry and not script.forwards:
+        what = f"`{variant.script}` does not pass its arguments on, so overrides would be ignored"
+        fix = "use a revision whose script ends with `$@`"
+        yield error("nemo_rl.script", what, fix=fix, path="coverage.variants")
+    composed = compose(context, root, variant)
+    if isinstance(composed, Finding):
+        yield composed
+        return
+    recipe, changed, arguments = composed
+    yield from _check_keys(variant, recipe, arguments, context)
+    yield from _check_trainer(variant, changed)
+    yield from _check_sizes(variant, changed)
+    yield from _check_data_plane(root, variant, changed)
+    yield from _check_replay(variant, changed)
+
+
+def compose(
+    context: Context, root: str, variant: Variant
+) -> tuple[Config, Config, tuple[str, ...]] | Finding:
+    """The recipe, the recipe with every argument, and the arguments; or why it cannot be read."""
+    script = read_script(root, variant.script)
+    name = script.config if script and script.config and not variant.is_entry else variant.config
+    own = script.arguments if script and not variant.is_entry else ENTRY
+    arguments = (*own, *overrides(context, variant))
+    try:
+        recipe = config.load(Path(root, name))
+        return recipe, config.apply(recipe, arguments), arguments
+    except (OSError, ValueError, yaml.YAMLError) as why:
+        what = f"`{name}` of the checkout cannot be read, which variant `{variant.name}` runs"
+        return error("nemo_rl.config", what, str(why), "use a revision that has it", path="coverage.variants")
+
+
+def _check_files(root: str, variant: Variant) -> Iterator[Finding]:
+    needed = (variant.script, *((CHECK_METRICS, DUMP_EVENTS) if variant.checks else ()))
+    for name in needed:
+        if not Path(root, name).is_file():
+            what = f"the checkout has no `{name}`, which variant `{variant.name}` runs"
+            fix = "use a revision that has it"
+            yield error("nemo_rl.script", what, f"looked in `{root}`", fix, path="coverage.variants")
+    for pattern in variant.leftovers:
+        if glob(str(Path(root, pattern))):  # noqa: PTH207 - relative and absolute patterns
+            yield error(
+                "nemo_rl.leftover",
+                f"`{Path(root, pattern)}` exists: the run would resume from it",
+                "NeMo-RL always resumes from the newest `step_N` of its folder",
+                "move the folder away",
+                path="coverage.variants",
+            )
+    if not any(Path(root, BRIDGE).glob("*")):
+        what = f"submodule `{BRIDGE}` is empty"
+        why = "`uv` resolves path sources in it unless the image's environments are used as they are"
+        yield warning("nemo_rl.submodules", what, why, "`git submodule update --init --recursive`")
+
+
+def _check_keys(
+    variant: Variant, recipe: Config, arguments: Sequence[str], context: Context
+) -> Iterator[Finding]:
+    own = {key.lstrip("+") for key in context.spec.train.overrides}
+    for key in config.absent_keys(recipe, arguments):
+        mine = key in own
+        yield error(
+            "nemo_rl.key",
+            f"the recipe of variant `{variant.name}` has no key `{key}`",
+            "Hydra refuses a plain override of an absent key",
+            f"correct the key, or add it by `+{key}`" if mine else "use a revision that has it",
+            path=f"train.overrides.{key}" if mine else "coverage.variants",
+        )
+
+
+def _check_trainer(variant: Variant, changed: Config) -> Iterator[Finding]:
+    """A run on DTensor says nothing about the Bridge, however well it goes."""
+    megatron, dtensor = (get(changed, f"policy.{name}_cfg.enabled") for name in ("megatron", "dtensor"))
+    if megatron is not True or dtensor is True:
+        yield error(
+            "nemo_rl.backend",
+            f"variant `{variant.name}` would not train on Megatron alone with this checkout and spec",
+            f"`policy.megatron_cfg.enabled` is {megatron}, `policy.dtensor_cfg.enabled` is {dtensor}",
+            "remove the override, or use a revision whose recipe is Megatron's",
+            path="coverage.variants",
+        )
+
+
+def _check_sizes(variant: Variant, changed: Config) -> Iterator[Finding]:
+    tp, cp = (number(changed, SIZES[name]) or 1 for name in ("tp", "cp"))
+    micro, logprob = (number(changed, f"policy.{name}") for name in TP_GUARDED)
+    on_policy = get(changed, "loss_fn.force_on_policy_ratio") is True
+    if tp >= 4 and None not in (micro, logprob) and micro != logprob and not on_policy:
+        yield error(
+            "nemo_rl.tp-guard",
+            f"with tp {tp}, micro batches are {micro} in training and {logprob} for log-probabilities",
+            "NeMo-RL refuses it: from tp 4 on, log-probabilities depend on the batch size",
+            f"make `policy.{TP_GUARDED[0]}` and `policy.{TP_GUARDED[1]}` equal, or use tp 1 or 2",
+            path="train.overrides",
+        )
+    if cp > 1 and get(changed, PACKING) is False:
+        what = f"variant `{variant.name}` has cp {cp} without sequence packing"
+        fix = f"set `{PACKING}` to true"
+        yield error("nemo_rl.packing", what, "NeMo-RL asserts it", fix, path="train.overrides")
+    divisor, packed = number(changed, DIVISOR), get(changed, PACKING) is True
+    factor = (2 * cp if cp > 1 else 1) * (tp if get(changed, SEQUENCE_PARALLEL) is True else 1)
+    if packed and divisor is not None and divisor % factor:
+        yield error(
+            "nemo_rl.packing",
+            f"`{DIVISOR}` is {divisor}, which is no multiple of {factor}",
+            "packed sequences are split over 2 * cp, and over tp with sequence parallelism",
+            f"set it to {factor}",
+            path="train.overrides",
+        )
+
+
+def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[Finding]:
+    if get(changed, "data_plane.enabled") is not True:
+        return
+    missing = [key for key in DATA_PLANE if get(changed, f"data_plane.{key}") is None]
+    if missing:
+        what = f"the data plane is on without {', '.join(f'`data_plane.{key}`' for key in missing)}"
+        why = "the code has no defaults: all eight are needed once it is on"
+        yield error("nemo_rl.data-plane", what, why, "set them", path="train.overrides")
+    backend = get(changed, "data_plane.backend")
+    if backend not in BACKENDS:
+        what = f"`data_plane.backend` is `{backend}`"
+        yield error("nemo_rl.data-plane", what, fix=f"use {' or '.join(BACKENDS)}", path="train.overrides")
+    if get(changed, "grpo.async_grpo.enabled") is True:
+        what = "the data plane and `grpo.async_grpo` are both on"
+        why = "the asynchronous trainer of `run_grpo.py` does not use the data plane"
+        fix = "turn one off; the single controller has both"
+        yield error("nemo_rl.data-plane", what, why, fix, path="train.overrides")
+    source = transfer_queue_source(root)
+    if source:
+        yield warning(
+            "nemo_rl.data-plane-install",
+            f"actors of the data plane install TransferQueue from `{source}` while they start",
+            "this checkout gives them a pip environment of their own, even where the image has the package",
+            "let the nodes reach it; the run is Blocked before training where they do not",
+            path="coverage.variants",
+        )
+
+
+def _check_replay(variant: Variant, changed: Config) -> Iterator[Finding]:
+    if get(changed, "policy.router_replay.enabled") is not True:
+        return
+    backend = get(changed, "policy.generation.backend")
+    if backend != "vllm":
+        what = f"router replay needs vLLM, `policy.generation.backend` is `{backend}`"
+        yield error("nemo_rl.r3", what, fix="use `vllm`", path="train.overrides")
+    virtual = get(changed, "policy.megatron_cfg.virtual_pipeline_model_parallel_size")
+    if virtual not in (None, 1):
+        what = f"router replay does not support virtual pipeline stages, {virtual} are set"
+        yield error("nemo_rl.r3", what, fix="remove them", path="train.overrides")
+    if (number(changed, SIZES["ep"]) or 1) == 1:
+        what = f"variant `{variant.name}` replays routes with expert parallelism of 1"
+        why = "the routes of experts on other GPUs are what replay is for"
+        yield warning("nemo_rl.r3", what, why, "set `train.parallel.ep`", path="train.parallel.ep")
