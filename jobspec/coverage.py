@@ -24,6 +24,7 @@ from jobspec.deliverables import (
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.limits import limitations
+from jobspec.metrics.health import troubles
 from jobspec.triage.scan import SECRET
 from jobspec.verdict import (
     AttemptVerdict,
@@ -219,6 +220,9 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
         fix = "the run passed all the same; look at it once"
         told = warning("verdict.suspicious-line", what, suspicious.title, fix)
         found.append(told.at(suspicious.file, suspicious.line))
+    for one in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
+        named = warning(f"metrics.{one.kind}", one.what, one.why, one.fix)
+        found.append(named.at(one.row.source, one.row.line))
     for match in attempt.matches:
         if match.kind == SECRET:
             found.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))

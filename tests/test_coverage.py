@@ -14,6 +14,8 @@ from jobspec.plan import ImportProof, SlurmPlan
 from jobspec.verdict import worst
 
 DISK = "OSError: [Errno 28] No space left on device"
+# Before the first train step it would only say that the run is too large for these GPUs.
+STEP = "step:1 - actor/loss:0.5 - training/global_step:1"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
 
@@ -110,7 +112,7 @@ def test_command_that_fails_without_a_known_cause_is_a_fail(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.FAIL)])
 def test_cause_in_the_log_decides_between_fail_and_blocked(tmp_path: Path, line: str, result: Result) -> None:
-    verdict = verdict_of(failing_run(tmp_path, f"start\n{line}\n"))
+    verdict = verdict_of(failing_run(tmp_path, f"{STEP}\n{line}\n"))
     assert verdict.result is result
     assert verdict.first_cause is not None
     assert (verdict.first_cause.file, verdict.first_cause.line) == ("attempts/1/logs/n1/train.log", 2)

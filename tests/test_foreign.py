@@ -162,7 +162,7 @@ def test_any_bytes_give_a_verdict(tmp_path_factory: pytest.TempPathFactory, file
 
 @pytest.mark.parametrize(("line", "result"), [(DISK, Result.BLOCKED), (OOM, Result.FAIL)])
 def test_cause_of_a_run_that_stopped_decides(tmp_path: Path, line: str, result: Result) -> None:
-    (tmp_path / "run.log").write_text("start\n" + line)
+    (tmp_path / "run.log").write_text(STEPS.splitlines()[0] + "\n" + line)
     verdict = judge(tmp_path)
     assert verdict.result is result
     assert verdict.first_cause is not None and verdict.first_cause.line == 2

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobspec.checkruns import BRIDGE_CHECKS, bridge_checks
+from jobspec.metrics.health import Trouble, troubles
 from jobspec.metrics.signal import Direction, assess
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -23,6 +24,7 @@ __all__ = [
     "bridge_checks",
     "first_not_finite",
     "learning_deliverable",
+    "metric_troubles",
     "row_item",
     "training_deliverable",
 ]
@@ -45,9 +47,20 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{wanted.metric}` was never logged")
     direction: Direction = "down" if wanted.direction == "down" else "up"
     signal = assess([(row.step or 0, row.value) for row in rows], direction, wanted.min_change)
-    status = Status.PASS if signal.moved else Status.FAIL
     reason = f"`{wanted.metric}` {signal.reason}: {signal.figures()}"
-    return Deliverable(LEARNING, status, (row_item(rows[0]), row_item(rows[-1])), reason)
+    ends = (row_item(rows[0]), row_item(rows[-1]))
+    found = metric_troubles(evidence)
+    fatal = next((one for one in found if one.fatal), None)
+    if fatal is not None:
+        return Deliverable(LEARNING, Status.FAIL, (row_item(fatal.row), *ends), f"{fatal.what}: {fatal.why}")
+    if signal.moved:
+        return Deliverable(LEARNING, Status.PASS, ends, reason)
+    return Deliverable(LEARNING, Status.FAIL, ends, "; ".join((reason, *(one.what for one in found))))
+
+
+def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
+    """Patterns of the run's metrics under which nothing is learned: zero gradients, a frozen policy …"""
+    return troubles(evidence.metrics, evidence.plan.expect.metric_keys)
 
 
 def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str]) -> Deliverable:

@@ -1,15 +1,15 @@
 """Does a metric rise, or fall, beyond its own noise? Pure statistics over (step, value) pairs.
 
-Two questions must both be answered with yes:
+Three questions must be answered with yes:
 
 1. Is there a trend at all? A one-sided Mann-Kendall test (ranks only, so no outlier and no scale can
    fake one), its variance corrected for ties and for noise that depends on its predecessor.
 2. Is it large against the noise? Mean of the last fifth minus mean of the first fifth, against the
    spread of the values around a smooth curve.
+3. Would a metric that only wanders not have got there as well? See `jobspec.metrics.wander`.
 
-A pass says that the metric moved and that noise does not explain it. It never says "converged", and it
-cannot tell learning from a metric that wanders by itself: a random walk passes in about a tenth of the cases
-with 25 points, and in a third with 100.
+A pass says that the metric moved and that noise does not explain it. It never says "converged". How often
+noise of several kinds passes, and how often a real rise is missed, stands in docs/verdict.md.
 Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for the
 idea of correcting the variance. How often flat noise passes is measured in tests/metrics/test_signal.py.
 """
@@ -22,6 +22,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
+
+from jobspec.metrics.wander import drift_ratio, residuals, wanders
 
 Direction = Literal["up", "down"]
 
@@ -43,7 +45,8 @@ class Signal:
 
     `start` and `end` are means of the first and last window of `window` points, `change` is their
     difference, `slope` the median slope per step (Theil-Sen), `noise` the standard deviation around a
-    smooth curve, `effect` the change in the asked direction in standard errors, `p_value` one-sided.
+    smooth curve, `effect` the change in the asked direction in standard errors, `p_value` one-sided. `drift`
+    is the change in the asked direction in standard errors of a random walk with the same steps.
     """
 
     moved: bool
@@ -58,6 +61,7 @@ class Signal:
     effect: float = math.nan
     p_value: float = math.nan
     window: int = 0
+    drift: float = math.nan
 
     def figures(self) -> str:
         """The figures on one line, for a report."""
@@ -66,7 +70,8 @@ class Signal:
         return (
             f"{self.start:.4g} -> {self.end:.4g} (means over the ends of {self.count} points), "
             f"slope {self.slope:+.3g} a step, noise {self.noise:.2g}, "
-            f"change {self.effect:.1f} standard errors, p = {self.p_value:.2g}"
+            f"change {self.effect:.1f} standard errors ({self.drift:.1f} of a random walk's), "
+            f"p = {self.p_value:.2g}"
         )
 
 
@@ -110,10 +115,13 @@ def _measure(
     error = noise * math.sqrt(2 * inflation / window)
     p_value = trend_p_value([sign * value for value in values], inflation)
     effect = _ratio(sign * change, error)
+    drift = sign * drift_ratio(values, window)
     moved, reason = _decide(sign * change, effect, p_value, min_change, direction)
+    if moved and wanders(values, drift, window):
+        moved, reason = False, "may be wandering: a random walk with its steps explains the change"
     return Signal(
         moved, reason, count, direction, start, end, change, theil_sen(series), noise, effect, p_value,
-        window,
+        window, drift,
     )  # fmt: skip
 
 
@@ -196,24 +204,3 @@ def _blocks(values: Sequence[float]) -> list[Sequence[float]]:
     count = max(1, len(values) // BLOCK)
     edges = [len(values) * k // count for k in range(count + 1)]
     return [values[a:b] for a, b in pairwise(edges)]
-
-
-def residuals(values: Sequence[float], degree: int) -> list[float]:
-    """What a least-squares polynomial over equally spaced points leaves of `values`."""
-    n = len(values)
-    places = [2 * i / (n - 1) - 1 for i in range(n)]
-    rest = list(values)
-    basis: list[list[float]] = []
-    for power in range(degree + 1):
-        vector = [place**power for place in places]
-        for other in basis:  # Gram-Schmidt: each new direction is freed of the ones before
-            vector = _without(vector, other)
-        length = math.sqrt(math.fsum(x * x for x in vector))
-        basis.append([x / length for x in vector])
-        rest = _without(rest, basis[-1])
-    return rest
-
-
-def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
-    share = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
-    return [a - share * b for a, b in zip(vector, unit, strict=True)]

@@ -115,7 +115,9 @@ def test_failed_run_shows_the_first_cause_and_what_to_do(tmp_path: Path) -> None
     run = RunFolder(tmp_path)
     for phase in PHASES:
         run.phase(phase, outcome="failed" if phase == "driver" else "ok")
-    run.log("start\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    run.log(
+        "step:1 - actor/loss:0.5 - training/global_step:1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    )
     run.metrics(learning_rows(20))
     run.write()
     run.results("failed", 1)
