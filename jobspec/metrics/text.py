@@ -49,3 +49,22 @@ def to_number(text: str) -> float | None:
         return float(word)
     except ValueError:
         return None
+
+
+# What launchers and loggers put before a line: `srun --label`, torchrun's rank, a time, a logger's level.
+LINE_HEAD = re.compile(
+    r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? (?=\S)"
+    r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?)"
+)
+
+
+def bare(line: str) -> str:
+    """`line` as the program printed it: `clean`, and without what launchers and loggers put before it."""
+    text = clean(line)
+    for _ in range(4):  # each may hold another: a label, a rank, a time
+        shorter = LINE_HEAD.sub("", text, count=1)
+        if len(shorter) == len(text):
+            break
+        text = without_ray(shorter)
+    return text

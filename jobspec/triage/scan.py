@@ -7,84 +7,101 @@ the signatures' hints. A pattern is tried only on lines whose shape holds one of
 
 from __future__ import annotations
 
+import gzip
 import re
+import time
+import zlib
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
-from jobspec.metrics.text import clean
+from jobspec.metrics.text import bare, clean
+from jobspec.triage import landmarks
+from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
-from jobspec.triage.signatures import NOTE, Signature, load_signatures
-from jobspec.triage.times import find_time
+from jobspec.triage.settle import Course, first_cause, rank, settle
+from jobspec.triage.signatures import Signature, load_signatures
+from jobspec.triage.times import ISO_TIME, find_time
+from jobspec.triage.traceback import Traceback, traceback_above
+
+__all__ = ["LogSource", "first_cause", "open_log", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 BLOCK_BYTES = 4 * 1024**2
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_SHAPES = 200_000  # distinct shapes remembered, about 40 MB; then the memory starts anew
-TIME_LOOK_BACK = 200  # lines before a match in which its time is looked for
+TIME_LOOK_BACK = 2000  # lines before a match in which its time is looked for
+TIME_LOOK_AHEAD = 50  # and after it, where a log starts with the failure
+TREND = 3  # values of a metric, the last of a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 2, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 DIGITS = b"0123456789"
+GZIP_MAGIC = b"\x1f\x8b"
+# Warnings and what Python's own shutdown prints hold the words of failures and are none.
+NOISE = re.compile(
+    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b|resource_tracker|destroy_process_group"
+    r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
+)
 
 
 class LogSource(NamedTuple):
-    """A log to scan: where it lies, what to call it in a match, and the node that wrote it."""
+    """A log to scan: where it lies, what to call it in a match, the node that wrote it, and by how many
+    seconds that node's clock is ahead."""
 
     path: Path
     name: str = ""
     node: str = ""
+    ahead_s: float = 0.0
 
 
-def scan_files(sources: Iterable[tuple[Path, str, str] | Path]) -> list[Match]:
+def scan_files(sources: Iterable[LogSource | tuple[Path, str, str] | Path]) -> list[Match]:
     """First match of every signature in every log, in the order of `rank`.
 
-    A source is a path or a `LogSource`. One that cannot be opened is left out: what it would have shown is
-    not known.
+    A source is a path or a `LogSource`; gzip is read as well. One that cannot be opened is left out: what it
+    would have shown is not known.
     """
-    index, found = _Index(), list[Match]()
+    index, found, courses = _Index(), list[Match](), dict[str, Course]()
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
+        log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         try:
-            with source.path.open("rb") as stream:
-                found.extend(_scan(stream, source.name or str(source.path), source.node, index))
-        except OSError:
-            continue
-    return rank(found)
+            with open_log(source.path) as stream:
+                log.latest = source.path.stat().st_mtime
+                log.read(stream)
+        except (OSError, EOFError, zlib.error):
+            pass  # a torn archive: what could be read counts
+        found.extend(log.matches())
+        courses[log.name] = log.course
+    return settle(found, courses)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """The log's bytes, unpacked where it is gzip. Raises: OSError."""
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    if magic != GZIP_MAGIC:
+        return stream
+    stream.close()
+    return cast(BinaryIO, gzip.open(path, "rb"))
 
 
 def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
-    return rank(_scan(stream, name, "", _Index()))
+    log = _Log(name, "", _Index())
+    log.read(stream)
+    return settle(log.matches(), {name: log.course})
 
 
 def scan_lines(lines: Iterable[str], name: str = "<lines>") -> list[Match]:
     """Like `scan_files`, for lines in memory; line ends are optional."""
     data = "\n".join(line.rstrip("\n") for line in lines).encode("utf-8", "replace")
     return scan_stream(BytesIO(data), name)
-
-
-def rank(matches: Iterable[Match]) -> list[Match]:
-    """The likeliest first cause first.
-
-    Specific lines come before effects, effects before notes. Within them time decides where every match has
-    one, otherwise the order of reading: a line without a time cannot be placed between two that have one.
-    """
-    found = list(matches)
-    timed = all(match.time is not None for match in found if _class(match) == 0)
-    return sorted(found, key=lambda m: (_class(m), (m.time or 0.0) if timed else 0.0, m.order))
-
-
-def first_cause(matches: Iterable[Match]) -> Match | None:
-    """The match that explains a failure, or None: a note never does."""
-    return next((match for match in rank(matches) if match.verdict != NOTE), None)
-
-
-def _class(match: Match) -> int:
-    return 2 if match.verdict == NOTE else int(match.generic)
 
 
 @dataclass
@@ -99,8 +116,9 @@ class _Index:
     def __post_init__(self) -> None:
         self.hints: dict[bytes, list[int]] = {}
         for number, signature in enumerate(self.signatures):
-            for hint in signature.hints:
+            for hint in () if signature.trend else signature.hints:
                 self.hints.setdefault(hint.encode().translate(None, DIGITS), []).append(number)
+        self.trends = tuple(signature for signature in self.signatures if signature.trend)
 
     def learn(self, shapes: set[bytes]) -> None:
         """Sort shapes that were never seen into `hot` and `quiet`."""
@@ -127,26 +145,148 @@ class _Index:
         return found
 
 
-def _scan(stream: BinaryIO, name: str, node: str, index: _Index) -> Iterator[Match]:
-    """The first match of each signature in one log."""
-    seen: set[str] = set()
-    number = 1
-    for block in _blocks(stream):
+@dataclass
+class _Log:
+    """One log as it is read: each signature's first match, and its first one after the last training step."""
+
+    name: str
+    node: str
+    index: _Index
+    ahead_s: float = 0.0
+    latest: float = field(default_factory=time.time)
+    course: Course = field(default_factory=Course)
+    first: dict[str, Match] = field(default_factory=dict)
+    since: dict[str, Match] = field(default_factory=dict)
+    last: dict[str, Match] = field(default_factory=dict)
+    trends: dict[str, deque[Match | None]] = field(default_factory=dict)
+    number: int = 1
+
+    def read(self, stream: BinaryIO) -> None:
+        for number, block in enumerate(_blocks(stream)):
+            if number == 0:
+                self._date(block)
+            self._block(block)
+
+    def matches(self) -> list[Match]:
+        found = [*self.first.values(), *self.since.values(), *self.last.values()]
+        for values in self.trends.values():
+            bad = [value for value in values if value is not None]
+            found += bad[:1] if 2 * len(bad) > len(values) else []
+        return sorted(found, key=lambda match: match.line)
+
+    def _date(self, block: bytes) -> None:
+        """A log that was copied is younger than its lines: its own first date says their year."""
+        found = ISO_TIME.search(block[:1_000_000].decode("utf-8", "replace"))
+        own = find_time(found[0]) if found is not None else None
+        if own is not None:
+            self.latest = min(self.latest, own + 300 * 86400)
+
+    def _block(self, block: bytes) -> None:
         lines = block.split(b"\n")
+        step = self._landmarks(block, lines)
         shapes = block.translate(None, DIGITS).split(b"\n")
         distinct = set(shapes)
-        index.learn(distinct)
-        if not distinct.isdisjoint(index.hot.keys()):
-            for offset, shape in enumerate(shapes):
-                signatures = index.hot.get(shape)
-                if signatures is None:
-                    continue
-                hit = _match_line(lines[offset], signatures, seen)
-                if hit is not None:
-                    seen.add(hit[0].id)
-                    index.matches += 1
-                    yield _make_match(hit, lines, offset, number, name, node, index.matches)
-        number += len(lines) - 1
+        self.index.learn(distinct)
+        if not distinct.isdisjoint(self.index.hot.keys()):
+            self._lines(lines, shapes, step)
+        elif step >= 0:
+            self.since.clear()
+        self._trends(block, lines)
+        self.number += len(lines) - 1
+
+    def _lines(self, lines: Sequence[bytes], shapes: Sequence[bytes], step: int) -> None:
+        """Matches of a block; `step` is the offset of its last training step, -1 without one."""
+        hot, last = self.index.hot, dict[str, tuple[Signature, str, int]]()
+        for offset, shape in enumerate(shapes):
+            if offset == step:
+                self.since.clear()
+            signatures = hot.get(shape)
+            hit = _match_line(lines, offset, signatures) if signatures is not None else None
+            if hit is None:
+                continue
+            signature, text = hit
+            if signature.id not in self.first:
+                self.first[signature.id] = self._match(signature, text, lines, offset)
+            elif signature.id not in self.since:
+                self.since[signature.id] = self._match(signature, text, lines, offset)
+            else:
+                last[signature.id] = (signature, text, offset)
+        for signature, text, offset in last.values():
+            self.last[signature.id] = self._match(signature, text, lines, offset)
+
+    def _trends(self, block: bytes, lines: Sequence[bytes]) -> None:
+        """The last values of the metrics that signatures judge."""
+        for signature in self.index.trends:
+            values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
+            for offset in _last_lines(block, signature.hints, TREND):
+                hit = _match_line(lines, offset, (signature,))
+                values.append(self._match(signature, hit[1], lines, offset) if hit is not None else None)
+
+    def _landmarks(self, block: bytes, lines: Sequence[bytes]) -> int:
+        """Note how far the run has come by the end of this block; the offset of the last step's line."""
+        course = self.course
+        if not course.managed:
+            course = replace(course, managed=landmarks.find_first(block, landmarks.MANAGED) >= 0)
+        if course.construction is None:
+            at = landmarks.find_first(block, landmarks.CONSTRUCTION)
+            course = replace(course, construction=self._landmark(block, lines, at))
+        if course.built is None:
+            at = landmarks.find_first(block, landmarks.BUILT)
+            course = replace(course, built=self._landmark(block, lines, at))
+        if course.done is None:
+            at = landmarks.find_first(block, landmarks.DONE)
+            course = replace(course, done=self._landmark(block, lines, at))
+        at = landmarks.find_last(block, landmarks.STEP)
+        step = self._landmark(block, lines, at)
+        if step is not None:
+            course = replace(
+                course, first_step=course.first_step or self._first_step(block, lines), last_step=step
+            )
+        self.course = course
+        return -1 if step is None else step.line - self.number
+
+    def _first_step(self, block: bytes, lines: Sequence[bytes]) -> Landmark | None:
+        return self._landmark(block, lines, landmarks.find_first(block, landmarks.STEP))
+
+    def _landmark(self, block: bytes, lines: Sequence[bytes], at: int) -> Landmark | None:
+        if at < 0:
+            return None
+        offset = block.count(b"\n", 0, at)
+        return Landmark(self.number + offset, self._time(lines, offset))
+
+    def _match(self, signature: Signature, text: str, lines: Sequence[bytes], offset: int) -> Match:
+        self.index.matches += 1
+        show = partial(_show, signature.pattern if signature.kind == SECRET else None)
+        around = lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
+        return Match(
+            signature=signature.id,
+            kind=signature.kind,
+            verdict=signature.verdict,
+            file=self.name,
+            line=self.number + offset,
+            text=show(text),
+            title=signature.title,
+            why=signature.why,
+            fix=signature.fix,
+            source=signature.source,
+            generic=signature.generic,
+            wrapper=signature.wrapper,
+            boundary=signature.boundary,
+            node=self.node,
+            time=self._time(lines, offset),
+            order=self.index.matches,
+            context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
+        )
+
+    def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
+        """The time on the line, or on the nearest line before it that has one, else after it."""
+        before = range(offset, max(-1, offset - TIME_LOOK_BACK), -1)
+        after = range(offset + 1, min(len(lines), offset + TIME_LOOK_AHEAD))
+        for at in (*before, *after):
+            found = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"), self.latest)
+            if found is not None:
+                return found - self.ahead_s
+        return None
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -165,61 +305,41 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield whole + rest
 
 
-def _match_line(line: bytes, signatures: Sequence[Signature], seen: set[str]) -> tuple[Signature, str] | None:
-    """The first signature by precedence that a part of the line shows, unless this log showed it before."""
-    for part in line.decode("utf-8", "replace").split("\r"):
-        text = clean(part[:MAX_LINE_CHARS]).strip()
-        if text.startswith("raise "):
-            continue  # a traceback quoting its source: the exception itself follows
+def _last_lines(block: bytes, literals: Sequence[str], count: int) -> list[int]:
+    """Offsets of the last `count` lines that hold one of the literals, in their order."""
+    ends: set[int] = set()
+    for literal in literals:
+        at, found = block.rfind(literal.encode()), 0
+        while at >= 0 and found < count:
+            start, found = block.rfind(b"\n", 0, at) + 1, found + 1
+            ends.add(start)
+            at = block.rfind(literal.encode(), 0, start)
+    return [block.count(b"\n", 0, start) for start in sorted(ends)[-count:]]
+
+
+def _match_line(
+    lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]
+) -> tuple[Signature, str] | None:
+    """The first signature by precedence that a part of the line shows, and that part."""
+    for part in lines[offset].decode("utf-8", "replace").split("\r"):
+        text = bare(part[:MAX_LINE_CHARS]).strip()
+        above: Traceback | None = None
         for signature in signatures:
-            if signature.pattern.search(text):
-                if signature.id in seen:
-                    break
+            if not signature.pattern.search(text):
+                continue
+            if NOISE.search(text):
+                break
+            if signature.frames is None and not signature.generic:
+                return signature, text
+            above = above or traceback_above(lines, offset)
+            if above.ignored:
+                break
+            if signature.frames is None or any(signature.frames.search(frame) for frame in above.frames):
                 return signature, text
     return None
-
-
-def _make_match(
-    hit: tuple[Signature, str],
-    lines: Sequence[bytes],
-    offset: int,
-    first_line: int,
-    name: str,
-    node: str,
-    order: int,
-) -> Match:
-    signature, text = hit
-    show = partial(_show, signature.pattern if signature.kind == SECRET else None)
-    around = lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
-    return Match(
-        signature=signature.id,
-        kind=signature.kind,
-        verdict=signature.verdict,
-        file=name,
-        line=first_line + offset,
-        text=show(text),
-        title=signature.title,
-        why=signature.why,
-        fix=signature.fix,
-        source=signature.source,
-        generic=signature.generic,
-        node=node,
-        time=_time(lines, offset),
-        order=order,
-        context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
-    )
 
 
 def _show(secret: re.Pattern[str] | None, line: str) -> str:
     """A line as people may see it: what a secret's signature recognised is not repeated."""
     text = clean(line.rsplit("\r", 1)[-1][:MAX_LINE_CHARS])
     return secret.sub("[secret]", text) if secret is not None else text
-
-
-def _time(lines: Sequence[bytes], offset: int) -> float | None:
-    """The time on the line, or on the nearest line before it that has one."""
-    for at in range(offset, max(-1, offset - TIME_LOOK_BACK), -1):
-        found = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"))
-        if found is not None:
-            return found
-    return None

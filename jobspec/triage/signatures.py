@@ -27,6 +27,10 @@ class Signature:
     why: str = ""
     source: str = ""
     generic: bool = False
+    wrapper: bool = False
+    trend: bool = False
+    boundary: str = ""
+    frames: re.Pattern[str] | None = None
 
 
 @lru_cache(maxsize=1)
@@ -38,4 +42,8 @@ def load_signatures() -> tuple[Signature, ...]:
 
 
 def _signature(item: dict[str, Any]) -> Signature:
-    return Signature(**{**item, "hints": tuple(item["hints"]), "pattern": re.compile(item["pattern"])})
+    compiled: dict[str, Any] = {
+        name: re.compile(item[name]) for name in ("pattern", "frames") if name in item
+    }
+    generic = bool(item.get("generic") or item.get("wrapper"))
+    return Signature(**{**item, **compiled, "hints": tuple(item["hints"]), "generic": generic})

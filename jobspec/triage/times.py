@@ -1,33 +1,98 @@
-"""Times in log lines."""
+"""Times in log lines: ISO 8601 and the forms of glog, vLLM, syslog, `date` and the US.
+
+All are pure functions of a line. A time without a zone is taken as UTC: logs of one job share a zone, and
+only their order matters. A form without a year takes the one that puts it nearest before `latest`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 
-# ISO 8601 and its log forms: `2026-08-22 10:44:12,113`, `2026-08-22T10:44:12.113+0200`, `...Z`.
+_CLOCK = r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6})\d*)?"
+_MONTHS = {name: number for number, name in enumerate(
+    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}  # fmt: skip
+_MONTH = "|".join(_MONTHS)
+
+# `2026-08-22 10:44:12,113`, `2026-08-22T10:44:12.113+0200`, `2026/08/22 10:44:12`, `...Z`.
 ISO_TIME = re.compile(
-    r"\b(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6})\d*)?\s?(?:(Z)|([+-]\d\d):?(\d\d)\b)?"
+    r"(?<!\d)(\d{4})([-/])(\d\d)\2(\d\d)[T _]" + _CLOCK + r"\s?(?:(Z)|([+-]\d\d):?(\d\d)(?!\d))?"
 )
+# `E0822 10:44:12.113 4711 file.cc:12]` and PyTorch's `[E822 10:44:12.113 file.cpp:12]`. Source: glog, c10.
+GLOG_TIME = re.compile(r"(?<![A-Za-z0-9])[IWEFCV](\d{1,2})(\d\d) " + _CLOCK)
+# `ERROR 08-22 10:44:12 [core.py:700]`. Source: vLLM 0.6 to 0.11, `vllm/logger.py`.
+VLLM_TIME = re.compile(r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d)-(\d\d) " + _CLOCK)
+# `08/22/2026 10:44:12 - INFO`, the format of many Hugging Face scripts: month first.
+US_TIME = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(\d{4}),? " + _CLOCK)
+# `Sat Aug 22 10:44:12 2026`, `Sat Aug 22 10:44:12 UTC 2026`, and syslog's `Aug 22 10:44:12` without a year.
+DATE_TIME = re.compile(rf"\b({_MONTH}) ([ \d]\d) {_CLOCK}(?: (?:[A-Z]{{3,5}} )?(\d{{4}})\b)?")
 
 
-def find_time(line: str) -> float | None:
+def find_time(line: str, latest: float | None = None) -> float | None:
     """Seconds since the epoch of the first time in `line`, or None.
 
-    A time without a zone is taken as UTC: logs of one job share a zone, and only their order matters.
+    `latest` is when the log was last written; without it forms that carry no year are not read.
     """
-    found = ISO_TIME.search(line)
-    if found is None:
+    found = [(match.start(), read, match) for pattern, read in _FORMS if (match := pattern.search(line))]
+    for _, read, match in sorted(found, key=lambda item: item[0]):
+        try:
+            time = read(match, latest)
+        except ValueError:
+            continue  # digits that only look like a time
+        if time is not None:
+            return time
+    return None
+
+
+def _iso(found: re.Match[str], latest: float | None) -> float | None:
+    year, _, month, day, *clock, utc, hours, minutes = found.groups()
+    zone = UTC if utc or not hours else _zone(hours, minutes)
+    return _stamp(int(year), int(month), int(day), clock, zone)
+
+
+def _glog(found: re.Match[str], latest: float | None) -> float | None:
+    month, day, *clock = found.groups()
+    return _without_year(int(month), int(day), clock, latest)
+
+
+def _us(found: re.Match[str], latest: float | None) -> float | None:
+    month, day, year, *clock = found.groups()
+    return _stamp(int(year), int(month), int(day), clock)
+
+
+def _date(found: re.Match[str], latest: float | None) -> float | None:
+    month, day, *clock, year = found.groups()
+    if year:
+        return _stamp(int(year), _MONTHS[month], int(day), clock)
+    return _without_year(_MONTHS[month], int(day), clock, latest)
+
+
+def _without_year(month: int, day: int, clock: Sequence[str | None], latest: float | None) -> float | None:
+    if latest is None:
         return None
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    micro = int((found[7] or "0").ljust(6, "0"))
-    try:
-        zone = _zone(found[9], found[10]) if found[9] else UTC
-        return datetime(year, month, day, hour, minute, second, micro, zone).timestamp()
-    except ValueError:
-        return None  # digits that only look like a time
+    # A day's grace: `latest` is in UTC, the log perhaps not.
+    last = datetime.fromtimestamp(latest, UTC) + timedelta(days=1)
+    time = _stamp(last.year, month, day, clock)
+    return time if time <= last.timestamp() else _stamp(last.year - 1, month, day, clock)
+
+
+def _stamp(year: int, month: int, day: int, clock: Sequence[str | None], zone: timezone = UTC) -> float:
+    """Raises: ValueError for what is no time."""
+    hour, minute, second = (int(part or 0) for part in clock[:3])
+    micro = int((clock[3] or "0").ljust(6, "0"))
+    return datetime(year, month, day, hour, minute, second, micro, zone).timestamp()
 
 
 def _zone(hours: str, minutes: str) -> timezone:
     """Raises: ValueError for an offset of a day or more."""
     return timezone(timedelta(hours=int(hours), minutes=int(hours[0] + minutes)))
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], float | None], float | None]], ...] = (
+    (ISO_TIME, _iso),
+    (GLOG_TIME, _glog),
+    (VLLM_TIME, _glog),
+    (US_TIME, _us),
+    (DATE_TIME, _date),
+)

@@ -58,7 +58,7 @@ def sections(text: str) -> list[tuple[str, str]]:
 
 VERL_SECTIONS = sections((FIXTURES / "verl_log_example_failures.txt").read_text())
 VERL_FAILURES = ["gpu.visible-devices", "ray.gpus-missing", "config.hydra-key", "image.bridge-missing",
-                 "effect.exception", "config.world-size"]  # fmt: skip
+                 "provider.traceback", "config.world-size"]  # fmt: skip
 
 
 @pytest.mark.parametrize(

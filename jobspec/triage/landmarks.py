@@ -1,0 +1,110 @@
+"""Lines that say how far a run had come: what a failure means depends on which of them it follows.
+
+Found by their literal texts, block by block, so that they cost a few fast searches and no pattern per line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from jobspec.metrics.text import bare
+
+
+@dataclass(frozen=True)
+class Landmark:
+    """A place in one log. `time` is None where the log has none near it."""
+
+    line: int
+    time: float | None = None
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Lines that hold the literal and match the pattern."""
+
+    literal: bytes
+    pattern: re.Pattern[str]
+
+
+def _kind(literal: str, pattern: str = "") -> Kind:
+    return Kind(literal.encode(), re.compile(pattern or re.escape(literal)))
+
+
+# The run is one of those in which Megatron-Bridge builds the model: a failure before that is not its own.
+MANAGED = (
+    _kind("MegatronPolicyWorker"),
+    _kind("verl.trainer.main_ppo"),
+    _kind("TaskRunner", r"TaskRunner(?:V1)?\b"),
+    _kind("nemo_rl"),
+)
+# The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, NeMo-RL of 2026-08
+# `models/megatron/setup.py`.
+CONSTRUCTION = (
+    _kind("Enabling LORA with rank"),
+    _kind("TF config:"),
+    _kind("module: ", r"^(?:actor_)?module: \d"),
+    _kind("Using default megatron checkpoint dir"),
+    _kind("time to initialize megatron"),
+)
+# Trainer workers are whole: what follows is the rollout's start or a training step.
+BUILT = (
+    _kind("actor and ref model engine initialized"),
+    _kind("Model, optimizer, and learning rate scheduler built"),
+)
+# A training step is done. Progress bars do not count: they are drawn once more when a program dies.
+STEP = (
+    _kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
+    _kind("Total step time: "),
+    _kind("'loss': ", r"^\{'loss': "),
+)
+# The program has reached its end; what it complains about afterwards is its own shutdown.
+DONE = (
+    _kind("Max number of steps has been reached"),
+    _kind("GRPO training complete!"),
+    _kind("Final validation metrics:"),
+    _kind("'train_runtime': "),
+)
+
+
+def find_first(block: bytes, kinds: tuple[Kind, ...]) -> int:
+    """Where in the block the first line of these kinds starts, -1 when there is none."""
+    return min((at for kind in kinds if (at := _first(block, kind)) >= 0), default=-1)
+
+
+def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
+    """Where in the block the last line of these kinds starts, -1 when there is none."""
+    return max((_last(block, kind) for kind in kinds), default=-1)
+
+
+def _first(block: bytes, kind: Kind) -> int:
+    at = block.find(kind.literal)
+    while at >= 0:
+        start, end = _line(block, at)
+        if _shows(block[start:end], kind):
+            return start
+        at = block.find(kind.literal, end)
+    return -1
+
+
+def _last(block: bytes, kind: Kind) -> int:
+    at = block.rfind(kind.literal)
+    while at >= 0:
+        start, end = _line(block, at)
+        if _shows(block[start:end], kind):
+            return start
+        at = block.rfind(kind.literal, 0, start)
+    return -1
+
+
+def _line(block: bytes, at: int) -> tuple[int, int]:
+    end = block.find(b"\n", at)
+    return block.rfind(b"\n", 0, at) + 1, end if end >= 0 else len(block)
+
+
+def _shows(line: bytes, kind: Kind) -> bool:
+    return any(
+        kind.pattern.search(bare(part))
+        for part in line[:20_000].decode("utf-8", "replace").split("\r")
+        if kind.literal.decode() in part
+    )

@@ -1,0 +1,131 @@
+"""From matches to a first cause: what was survived, what depends on how far the run was, and the order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from jobspec.triage.landmarks import Landmark
+from jobspec.triage.match import Match
+from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
+
+# A step right after a failure on another node may have been under way: clocks and buffers differ that much.
+SAME_MOMENT_S = 5.0
+# Kinds that stay what they are though the run goes on: about the training itself, or a scheduler's last word,
+# whose time may be in another zone than the program's.
+NEVER_SURVIVED = frozenset(
+    {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
+)
+BOUNDARIES = {
+    "step": "the first training step was done",
+    "construction": "the construction of the model began",
+    "rollout": "the trainer was built",
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """How far the run had come by the landmarks of one log."""
+
+    managed: bool = False
+    construction: Landmark | None = None
+    built: Landmark | None = None
+    first_step: Landmark | None = None
+    last_step: Landmark | None = None
+    done: Landmark | None = None
+
+
+def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
+    """One match per signature and log, judged by the run's course, in the order of `rank`."""
+    found = [_survived(match, courses) for match in matches]
+    found = [_at_boundary(match, courses) for match in _one_each(found)]
+    failing = any(match.verdict != NOTE and not match.survived for match in found)
+    return rank(found if failing else [_as_note(match) for match in found])
+
+
+def rank(matches: Iterable[Match]) -> list[Match]:
+    """The likeliest first cause first.
+
+    Specific lines come before weak ones, these before lines that were survived, then wrappers and notes.
+    Within them time decides where every match has one, otherwise the order of reading: a line without a time
+    cannot be placed between two that have one.
+    """
+    found = list(matches)
+    timed = {
+        level: all(match.time is not None for match in found if _level(match) == level) for level in range(5)
+    }
+    return sorted(found, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
+
+
+def first_cause(matches: Iterable[Match]) -> Match | None:
+    """The match that explains a failure, or None: a note never does."""
+    return next((match for match in rank(matches) if match.verdict != NOTE), None)
+
+
+def _level(match: Match) -> int:
+    if match.verdict == NOTE:
+        return 4
+    if match.wrapper:
+        return 3
+    return 2 if match.survived else int(match.generic)
+
+
+def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
+    """The match, weakened where the run went on after it or had reached its end before."""
+    if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
+        return match
+    went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
+    own = courses.get(match.file, Course()).done
+    shutdown = match.generic and own is not None and own.line < match.line
+    return replace(match, survived=True, generic=True) if went_on or shutdown else match
+
+
+def _after(mark: Landmark | None, match: Match, file: str) -> bool:
+    if mark is None:
+        return False
+    if file == match.file:
+        return mark.line > match.line
+    return mark.time is not None and match.time is not None and mark.time > match.time + SAME_MOMENT_S
+
+
+def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
+    """Of a signature's matches in a log the first that was not survived, else the first."""
+    best: dict[tuple[str, str], Match] = {}
+    for match in matches:
+        key = (match.file, match.signature)
+        if key not in best or (best[key].survived and not match.survived):
+            best[key] = match
+    return best.values()
+
+
+def _as_note(match: Match) -> Match:
+    if match.verdict == NOTE:
+        return match
+    return replace(match, verdict=NOTE, why=f"{match.title}; the run went on or was at its end")
+
+
+def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
+    """The verdict of a match that depends on where the run was.
+
+    Before Megatron-Bridge builds the model a failure is about the surroundings; before the first step a size
+    or a fabric was never proved to work. Runs that are not managed so have no such boundary.
+    """
+    if not match.boundary or not any(course.managed for course in courses.values()):
+        return match
+    marks = {"step": "first_step", "construction": "construction", "rollout": "built"}
+    begun = any(
+        _before(getattr(course, marks[match.boundary]), match, file) for file, course in courses.items()
+    )
+    verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
+    where = BOUNDARIES[match.boundary]
+    when = "after" if begun else "before"
+    return replace(match, verdict=verdict, why=f"{match.why or match.title}; it came {when} {where}")
+
+
+def _before(mark: Landmark | None, match: Match, file: str) -> bool:
+    """Whether the landmark came before the match; one in another log without times counts as before."""
+    if mark is None:
+        return False
+    if file == match.file:
+        return mark.line < match.line
+    return mark.time is None or match.time is None or mark.time < match.time
