@@ -365,6 +365,7 @@ class Swarm:
         buffer = memoryview(bytearray(PIECE_BYTES))
         link: Optional[Link] = None
         while True:
+            asked = len(flying) if link is not None else 0
             if not flying:
                 first = self._take(index, block=True)
                 if first is None:
@@ -373,8 +374,8 @@ class Swarm:
             try:
                 if link is None:
                     link = self._connect(index)
-                    for chunk in flying:
-                        serving.ask(link, chunk.file.id, chunk.number)
+                for chunk in list(flying)[asked:]:
+                    serving.ask(link, chunk.file.id, chunk.number)
                 self._ask_ahead(index, link, flying)
                 self._receive(index, link, flying[0], buffer)
                 flying.popleft()
