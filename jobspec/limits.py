@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jobspec.evidence import Evidence
@@ -10,12 +10,21 @@ from jobspec.evidence import Evidence
 if TYPE_CHECKING:
     from jobspec.frameworks.base import Level
 
+# Key of the plan's options, what size 1 of it leaves unproved.
 PARALLEL = {
     "tp": "tensor parallelism",
     "pp": "pipeline parallelism",
     "ep": "expert parallelism",
     "etp": "expert tensor parallelism",
     "cp": "context parallelism",
+}
+# Options that adapters set where they know; the value that limits a claim, and the claim.
+STATED = {
+    ("dummy_model", True): "the weights were random: no compatibility with real weights is proved",
+    ("text_only", True): "the data was text only: nothing is proved about images, audio or video",
+    ("reward_model", False): "no reward model took part: its path is not proved",
+    ("offload", False): "nothing was offloaded: neither parameter nor optimizer offloading is proved",
+    ("peft", True): "only an adapter was trained: full-parameter training is not proved",
 }
 
 
@@ -25,8 +34,7 @@ def limitations(evidence: Evidence, level: Level | None) -> tuple[str, ...]:
     found.extend(_of_resources(evidence))
     found.extend(_of_sources(evidence))
     found.extend(_of_training(evidence))
-    if evidence.plan.expect.learning is not None and not any("convergence" in item for item in found):
-        found.append("a learning signal over few steps is no convergence")
+    found.extend(_of_learning(evidence, found))
     return tuple(dict.fromkeys(found))
 
 
@@ -45,7 +53,7 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
 
 def _of_sources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
-    if plan.repos and not plan.proofs:
+    if (plan.repos or evidence.foreign) and not plan.proofs:
         yield "no import proof was asked for: which checkout was imported is not proved"
     for repo in plan.repos:
         if repo.dirty:
@@ -54,9 +62,23 @@ def _of_sources(evidence: Evidence) -> Iterator[str]:
 
 def _of_training(evidence: Evidence) -> Iterator[str]:
     expect = evidence.plan.expect
+    for (key, value), text in STATED.items():
+        if expect.options.get(key) is value:
+            yield text
     if not expect.checkpoint:
-        yield "checkpointing was off: neither saving nor resuming is proved"
+        off = "no checkpoint is asked for at this level" if evidence.foreign else "checkpointing was off"
+        yield f"{off}: neither saving nor resuming is proved"
     elif not expect.resume:
         yield "no resume was asked for: that a checkpoint can be continued from is not proved"
     if len(evidence.attempts) > 1:
         yield f"the run took {len(evidence.attempts)} attempts; only the last one decides"
+
+
+def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
+    """A signal over few steps is no convergence; without one nothing at all is claimed about learning."""
+    if any("convergence" in item or "learning" in item for item in said):
+        return
+    if evidence.plan.expect.learning is not None:
+        yield "a learning signal over few steps is no convergence"
+    elif evidence.plan.framework != "command":
+        yield "no learning signal was asked for: neither learning nor convergence is proved"

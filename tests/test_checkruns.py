@@ -171,7 +171,8 @@ def test_passed_checks_stay_passed_when_the_driver_fails(tmp_path: Path) -> None
     for name in ("checks-bridge", "checks-trainer"):
         run.log("OSError: [Errno 28] No space left on device\n2 passed in 0.10s\n", name=f"{name}.log")
     run.log(
-        "step:1 - actor/loss:0.5 - training/global_step:1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+        "step:1 - actor/loss:0.5 - training/global_step:1\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
     )
     run.metrics(learning_rows(20))
     run.write()

@@ -47,11 +47,19 @@ def drift_ratio(values: Sequence[float], window: int) -> float:
 
 
 def steady_ratio(values: Sequence[float], window: int) -> float:
-    """The same change in standard errors of noise that returns to a cubic, however long that takes."""
+    """The same change in standard errors of noise that returns to a line, however long that takes.
+
+    The noise is that of the calmer half, or of the whole: a quick rise is in one half and is no noise.
+    """
     change = (math.fsum(values[-window:]) - math.fsum(values[:window])) / window
-    rest = residuals(values, 3)
-    variance = _long_run_variance(rest, 1 + len(values) // LAG_SHARE, freedom=len(rest) - 4)
+    half = len(values) // 2
+    variance = min(_noise_around_line(part) for part in (values, values[:half], values[half:]))
     return _ratio(change, math.sqrt(max(0.0, variance) * 2 / window), values)
+
+
+def _noise_around_line(values: Sequence[float]) -> float:
+    rest = residuals(values, 1)
+    return _long_run_variance(rest, 1 + len(values) // LAG_SHARE, freedom=len(rest) - 2)
 
 
 def _ratio(change: float, error: float, values: Sequence[float]) -> float:

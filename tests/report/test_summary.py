@@ -116,7 +116,8 @@ def test_failed_run_shows_the_first_cause_and_what_to_do(tmp_path: Path) -> None
     for phase in PHASES:
         run.phase(phase, outcome="failed" if phase == "driver" else "ok")
     run.log(
-        "step:1 - actor/loss:0.5 - training/global_step:1\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+        "step:1 - actor/loss:0.5 - training/global_step:1\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
     )
     run.metrics(learning_rows(20))
     run.write()
