@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import glob
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ BLOCKED = 3
 LOGS = ("*.json", "run*.log*")
 EVENTS = "*tfevents*"
 CLOCK_SLACK_S = 2.0  # a file server's clock may be behind this node's, and some round to whole seconds
+SPLITS = re.compile(r"[\s*?\[]")
 FOREIGN_RAY = "gcs_server"  # the one process that every Ray cluster has on its head
 
 
@@ -31,7 +33,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """The script's exit code; 3 when it was not started, with the reason on standard error."""
     asked = _parse(sys.argv[1:] if argv is None else argv)
     kept, metrics = Path(asked.kept), Path(asked.metrics)
-    _refuse_spaces(asked)
+    _refuse_split(asked)
     _refuse_leftovers([asked.kept, asked.checkpoints], asked.leftover)
     if asked.own_ray:
         _refuse_foreign_ray()
@@ -71,11 +73,14 @@ def _block(reason: str) -> NoReturn:
     raise SystemExit(BLOCKED)
 
 
-def _refuse_spaces(asked: argparse.Namespace) -> None:
+def _refuse_split(asked: argparse.Namespace) -> None:
     """The scripts pass their arguments and paths on unquoted."""
-    bad = next((text for text in asked.command[1:] if asked.hold and len(text.split()) != 1), None)
+    words = asked.command[1:] if asked.hold else []
+    bad = next((text for text in words if not text or SPLITS.search(text)), None)
     if bad is not None:
-        _block(f"the script would take `{bad}` for several arguments: use paths and values without spaces")
+        _block(
+            f"the script would not pass `{bad}` on as one word: use paths and values without blanks or `*?[`"
+        )
 
 
 def _refuse_leftovers(folders: Sequence[str], patterns: Sequence[str]) -> None:

@@ -39,10 +39,13 @@ WORKER_PYTHONS = (
 FOLDERS = """\
 unset {guard}  # any value, even 0, switches off a check that evidence needs
 kept=$JOBSPEC_ATTEMPT_DIR/nemo_rl/{name}
-checkpoints=$JOBSPEC_CHECKPOINT_DIR/${{JOBSPEC_RUN_DIR##*/}}/attempt-$JOBSPEC_ATTEMPT/{name}
 # A conversion that exists makes NeMo-RL skip the import from Hugging Face weights: each attempt has its own.
 export NRL_MEGATRON_CHECKPOINT_DIR="$kept/hf-import" RAY_DEDUP_LOGS=0 PYTHONIOENCODING=utf-8
 export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-9.0 10.0}}"  # the image's; Megatron workers want one
+"""
+# NeMo-RL resumes from whatever `step_N` it finds, checkpoints on or off: each attempt has its own folder.
+CHECKPOINTS = """\
+checkpoints=$JOBSPEC_CHECKPOINT_DIR/${{JOBSPEC_RUN_DIR##*/}}/attempt-$JOBSPEC_ATTEMPT/{name}
 """
 
 
@@ -78,6 +81,7 @@ def announce_command(setting: Setting, nodes: int) -> CommandPlan:
 def variant_command(setting: Setting, variant: Variant, fetches: str = "") -> CommandPlan:
     """The variant's script or recipe. `fetches`: a git URL that its actors install from while it runs."""
     lines = [FOLDERS.format(guard=TP_GUARD, name=variant.name)]
+    lines += [CHECKPOINTS.format(name=variant.name)] if not variant.own_checkpoint_dir else []
     lines += ["unset RAY_ADDRESS\n"] if setting.own_ray else []
     lines += [f"export {name}={shlex.quote(value)}\n" for name, value in variant.env]
     lines += _early(variant, fetches)
@@ -99,7 +103,7 @@ def _early(variant: Variant, fetches: str) -> Iterator[str]:
     if not variant.is_entry and variant.checks:
         # uv makes an environment for this script's own requirement, from its cache or the network.
         what = f"{CHECK_METRICS} needs package rich from uv's cache or a network"
-        yield f"uv run --no-sync {CHECK_METRICS} --help >/dev/null || {_blocked(what)}\n"
+        yield f"uv run {CHECK_METRICS} --help >/dev/null || {_blocked(what)}\n"
     if fetches:
         what = f"actors of the data plane install TransferQueue from {fetches}, which is not reachable"
         yield f"timeout 60 git ls-remote {shlex.quote(fetches)} HEAD >/dev/null || {_blocked(what)}\n"

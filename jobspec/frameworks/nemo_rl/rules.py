@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
@@ -64,8 +65,22 @@ def check(context: Context) -> Iterator[Finding]:
         yield error("nemo_rl.checkout", what, why, "name its checkout in `repos`", path="repos")
         return
     yield from check_tests(context, variants(context))
+    yield from _check_cache(context)
     found = (finding for variant in variants(context) for finding in probe(context, root, variant))
     yield from dict.fromkeys(found)
+
+
+def _check_cache(context: Context) -> Iterator[Finding]:
+    """Without `model` a script names its own by id, which has to be in the cache of an offline run."""
+    spec = context.spec
+    home = spec.hf_cache.home or context.cluster.paths.hf_home or ""
+    if spec.model is not None or not spec.hf_cache.offline or not Path(home, "hub").is_dir() or not home:
+        return
+    for name in dict.fromkeys(item.model for item in variants(context)):
+        if "/" in name and not Path(home, "hub", f"models--{name.replace('/', '--')}").is_dir():
+            what = f"`{name}` is not in the Hugging Face cache `{home}`, and the run is offline"
+            fix = "put it and the data set there, or set `hf_cache.offline: false`"
+            yield warning("nemo_rl.cache", what, fix=fix, path="hf_cache")
 
 
 def _check_variants(context: Context) -> Iterator[Finding]:
