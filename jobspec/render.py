@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobspec import upstream
 from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
 from jobspec.finding import Finding, error, fail
 from jobspec.plan import CommandPlan, Plan
@@ -34,7 +35,7 @@ from jobspec.quoting import directive, environment
 if TYPE_CHECKING:
     from jobspec.resolve import Resolved
 
-STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": "ray.sub"}
+STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream.SCRIPT}
 CHECK_TIMEOUT_S = 60.0
 SHELLCHECK_OPTIONS = ("--shell=bash", "--severity=warning", "--format=gcc", "--norc")
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
@@ -101,8 +102,9 @@ def patches(resolved: Resolved) -> dict[str, bytes]:
 def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
-    env = _host_env(plan)
+    env = _host_env(plan.env if plan.mode == "upstream" else plan.container.env)
     names = (*(name for name, _ in env), *plan.secrets)
+    foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
     prefix = step_prefix(container, f"jobspec-{run_id}", names, plan.gpus_per_node)
     values = {
@@ -116,7 +118,11 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "hooks": tuple(hooks),
         "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
-        "cleanup": _cleanup(plan, run_id),
+        "stale": upstream.stale_containers(plan),
+        "cleanup": upstream.stale_containers(plan) if foreign else _cleanup(plan, run_id),
+        "head_container": upstream.HEAD_CONTAINER,
+        "worker_container": upstream.WORKER_CONTAINER,
+        "upstream": upstream.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,
@@ -251,8 +257,8 @@ def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
     )
 
 
-def _host_env(plan: Plan) -> list[tuple[str, str]]:
-    return [(k, v) for k, v in sorted(plan.container.env.items()) if not HOST_NAMES.fullmatch(k)]
+def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k)]
 
 
 def _command(command: CommandPlan) -> dict[str, Any]:
@@ -263,6 +269,8 @@ def _command(command: CommandPlan) -> dict[str, Any]:
 
 def _attach(plan: Plan, prefix: StepPrefix, run_id: str, run_dir: str, runtime: str) -> dict[str, Any]:
     """The call of `runtime.pyz exec` in the step's container, or in a second one with the same mounts."""
+    if plan.mode == "upstream":  # attach.sh names the container: the head's has another name
+        return {"srun": (), "command": (plan.container.python, runtime, "exec", "--run-dir", run_dir, "--")}
     agent = f"{runtime} node --run-dir {run_dir}"
     flags, before = join_prefix(plan.container, prefix, f"jobspec-{run_id}", agent)
     return {"srun": flags, "command": (*before, plan.container.python, runtime, "exec", "--")}

@@ -386,7 +386,9 @@ def _slurm(work: _Work) -> SlurmPlan:
         qos=site.qos or "",
         time=slurm_time(parse_time(asked.time)) if asked.time else "",
         gpus=site.gpus,
-        exclusive=asked.nodes > 1 if asked.exclusive is None else asked.exclusive,
+        exclusive=asked.nodes > 1 or work.spec.launch.mode == "upstream"
+        if asked.exclusive is None
+        else asked.exclusive,
         memory=asked.memory or "",
         cpus_per_task=asked.cpus_per_node or work.profile.node.cpus,
         mpi=site.mpi or "",

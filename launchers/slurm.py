@@ -74,6 +74,11 @@ def scancel_argv(job_ids: Iterable[str]) -> list[str]:
     return ["scancel", *job_ids]
 
 
+def signal_batch_argv(job_ids: Iterable[str], name: str = "TERM") -> list[str]:
+    """A signal for the batch script alone: its steps go on."""
+    return ["scancel", "--batch", f"--signal={name}", *job_ids]
+
+
 def parse_submitted(text: str) -> str:
     """The job id out of `sbatch --parsable`: `1234` or `1234;cluster`. Empty when there is none."""
     for line in reversed(text.strip().splitlines()):

@@ -1,19 +1,22 @@
-"""Mode `upstream`: the framework's own submission script instead of jobspec's.
+"""Mode `upstream`: the framework's own submission script instead of jobspec's step.
 
-An adapter that has one puts it into the run directory as `upstream.sub`, with `job.sbatch` calling it;
-from there on it is a batch job like any other. An adapter without one is told so before anything starts.
+`upstream.sh` in the run directory calls it; from there on it is a batch job like any other, but for its end:
+the script's shells pass no signal on, so the batch script is told first, and it tells the head's agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from jobspec.finding import fail
+from jobspec.launchers import slurm
+from jobspec.launchers.base import JobState
 from jobspec.launchers.batch import SlurmLauncher
-from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths
+from jobspec.launchers.client import run_retrying
+from jobspec.runs import Launch
+from jobspec.upstream import SCRIPT
 
-SCRIPT = "upstream.sub"
+# For the command to end, the collection, and the results; then the job is cancelled as any other.
+END_S, POLL_S = 40.0, 1.0
 
 
 class UpstreamLauncher(SlurmLauncher):
@@ -21,13 +24,18 @@ class UpstreamLauncher(SlurmLauncher):
 
     files = (SCRIPT,)
 
-    def submit(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
-        if not self._has(run, SCRIPT):
-            raise fail(
-                "launch.upstream-unsupported",
-                f"`launch.mode: upstream` is not supported by the framework `{plan.framework}`",
-                why="it has no submission script of its own",
-                fix="use `launch: {mode: ray}`, or `srun` for a command without Ray",
-                path="launch.mode",
-            )
-        return super().submit(run, plan, secrets)
+    def cancel(self, launches: Sequence[Launch]) -> None:
+        """Ask the runs to end by themselves, and end those that have not after `END_S`."""
+        running = self._running(launches)
+        if running:
+            run_retrying(self._client, slurm.signal_batch_argv(running), sleep=self._sleep)
+        left = END_S
+        while running and left > 0:
+            self._sleep(POLL_S)
+            left -= POLL_S
+            running = self._running(launches)
+        super().cancel([launch for launch, status in self.query(launches).items() if not status.state.final])
+
+    def _running(self, launches: Sequence[Launch]) -> list[str]:
+        states = self.query(launches).items()
+        return [launch.job_id for launch, status in states if status.state is JobState.RUNNING]

@@ -11,12 +11,13 @@ from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
 from jobspec.runtime import imports
 from jobspec.runtime.nodes import DeadlineError
-from jobspec.runtime.raycluster import Probe, RayPorts, RayStart, pick_head_port, tail
+from jobspec.runtime.raycluster import Probe, RayPorts, RayStart, authentication, pick_head_port, tail
 
 if TYPE_CHECKING:
     from jobspec.runtime.head import Head
     from jobspec.runtime.record import PhaseTimes
 
+ADOPT_S = 120.0  # the script has counted its nodes before: this only bounds a Ray that does not answer
 PROOF_S = 600.0  # an import of Megatron from a loaded shared disk takes minutes
 
 
@@ -138,6 +139,36 @@ class RayBringUp:
     def stop(self) -> None:
         if self._probe is not None:
             self._probe.stop()
+
+
+class AdoptedRay(RayBringUp):
+    """Ray that the framework's own script has started: it is looked at, and neither started nor ended."""
+
+    def run(self) -> None:
+        """Raises: RunStoppedError."""
+        head = self._head
+        self._times = head.enter("ray")
+        _, found = authentication(head.node.env)
+        errors = head.note("ray", 0, {"findings": [finding.to_json() for finding in found]})
+        if errors:
+            head.fail("ray", *errors)
+        probe = self._start_probe("auto", 0)
+        try:
+            head.nodes.wait(lambda: probe.ready or bool(probe.error), ADOPT_S, list)
+        except DeadlineError:
+            head.fail("ray", *(_not_in_ray(name) for name in probe.missing() or head.who.hosts[:1]))
+        if probe.error:
+            head.fail("ray", _probe_failed(probe.error))
+
+
+def _not_in_ray(name: str) -> Finding:
+    return error(
+        "ray.absent",
+        f"node `{name}` is not in the Ray that the framework's script has started",
+        "its Ray has ended, or has another host name",
+        "see ray-head.log and ray-worker-*.log in the log folder of the script",
+        node=name,
+    )
 
 
 def _probe_failed(reason: str) -> Finding:

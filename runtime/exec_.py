@@ -31,7 +31,7 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     env = _environ(int(record["pid"]))
     token = env.pop("JOBSPEC_TOKEN", "")
     env.update(record["env"])
-    if env.get("RAY_AUTH_MODE") == "token":
+    if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
         env["RAY_AUTH_TOKEN"] = ray_token(token)
     for name in ("TERM", "LANG", "COLUMNS", "LINES"):
         if name in os.environ:

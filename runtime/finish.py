@@ -33,6 +33,9 @@ def finish(head: Head) -> int:
     _stop_commands(head, cause)
     _collect(head, cause)
     _stop_nodes(head, failed=head.cause is not None)
+    if head.plan.upstream is not None:  # its logs were written by the script's own shells
+        for path in (head.node.paths.attempt / "logs").glob(f"{head.who.job_id}*-logs/*.log"):
+            collect.redact_in_place(path, head.node.redactor)
     code = head.record.write(head.cause)
     head.nodes.close(code)
     head.record.log.close()

@@ -5,6 +5,7 @@ It imports Ray while Ray starts, and asks the GCS itself: an open GCS port is no
 `{"alive": {name: {resource: amount}}}` on every change, `{"ready": true}` once all are there, then reads
 the modules to import as one JSON list from stdin (they are known later than Ray starts) and prints
 `{"imports": [report of probe_module, with "node"]}`. `{"error": text}` at any time.
+With the address `auto` the Ray of this node is somebody else's, and nodes are known by their host names.
 Every name of Ray's that is not documented has a documented way beside it, for other versions.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import socket
 import sys
 import time
@@ -66,8 +68,26 @@ def _from_ray() -> Alive:
     }
 
 
+def host_reader(names: Sequence[str]) -> Callable[[], Alive]:
+    """A function that lists the nodes that are alive in this node's Ray, by their names in `names`."""
+    known = {name.split(".")[0]: name for name in names}
+    _connect("auto")
+    return lambda: {
+        known.get(_host(node), _host(node)): dict(node["Resources"])
+        for node in _ray().nodes()
+        if node["Alive"]
+    }
+
+
+def _host(node: Mapping[str, Any]) -> str:
+    return str(node["NodeManagerHostname"]).split(".")[0]
+
+
 def _connect(address: str) -> None:
-    _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
+    """`runtime_env`: tasks get the driver's search path, as frameworks that start on a foreign Ray do it."""
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    more = {"runtime_env": {"env_vars": path}} if address == "auto" else {}
+    _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True, **more)
 
 
 def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
@@ -89,7 +109,10 @@ def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) ->
 
     ray, scheduling = _ray(), importlib.import_module("ray.util.scheduling_strategies")
     _connect(address)
-    ids = {str(node.get("NodeName")): node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    own = [node for node in ray.nodes() if node["Alive"]]
+    ids = {(_host(node) if address == "auto" else str(node.get("NodeName"))): node["NodeID"] for node in own}
+    if address == "auto":
+        ids = {name: ids[name.split(".")[0]] for name in names}
     task = ray.remote(num_cpus=0, max_retries=0)(probe_module)
     tasks = [
         task.options(
@@ -100,14 +123,20 @@ def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) ->
     return [{**report, "node": name} for name, report in zip(names, ray.get(tasks))]  # noqa: B905 - Python 3.9
 
 
+def _reader(address: str, names: Sequence[str]) -> Callable[[], Alive]:
+    if address == "auto":
+        return host_reader(names)
+    host, _, port = address.rpartition(":")
+    wait_for_port(host, int(port))
+    return node_reader(address)
+
+
 def main(argument: str) -> int:
     asked = json.loads(argument)
     address, names = asked["address"], asked["names"]
-    host, _, port = address.rpartition(":")
     try:
         _ray()  # takes the time that Ray needs to start
-        wait_for_port(host, int(port))
-        wait_for_nodes(node_reader(address), names, asked["gpus"])
+        wait_for_nodes(_reader(address, names), names, asked["gpus"])
         say({"ready": True})
         modules = json.loads(sys.stdin.readline() or "[]")
         if modules:

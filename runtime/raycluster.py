@@ -30,6 +30,7 @@ from jobspec.runtime.procs import Child, end_all
 
 TOKEN_AUTH_SINCE = (2, 52)  # the first Ray that knows RAY_AUTH_MODE
 SERVICE_PORT_SPAN = 100  # of the plan's range; jobs that share a node find free ones in it
+DEFAULT_TEMP_DIR = Path("/tmp/ray")  # of a Ray that somebody else started
 STOP_GRACE_S = 6.0
 LOG_TAIL_LINES = 15
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -232,7 +233,7 @@ class Probe:
     def __init__(
         self, address: str, names: Sequence[str], gpus: int, env: Mapping[str, str], log: Path
     ) -> None:
-        asked = {"address": address, "names": list(names), "gpus": gpus}
+        asked = {"address": address, "names": list(names), "gpus": gpus}  # `auto`: not our own Ray
         self._names = tuple(names)
         self._log = log
         self.alive: Dict[str, Mapping[str, float]] = {}

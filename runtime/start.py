@@ -11,7 +11,10 @@ from jobspec.finding import JobspecError, fail
 from jobspec.plan import PLAN_VERSION, Plan, from_json
 from jobspec.runtime import procs
 
-USAGE = "usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version\n"
+USAGE = """\
+usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
+       runtime.pyz upstream-setup --run-dir DIR | upstream --run-dir DIR
+"""
 BLOCKED, USAGE_ERROR = 3, 2
 
 
@@ -24,6 +27,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         if words[:1] == ["node"]:
             return _node(_run_dir(words[1:]))
+        if words[:1] in (["upstream"], ["upstream-setup"]):
+            return _upstream(words[0], _run_dir(words[1:]))
         if words[:1] == ["exec"] and "--" in words:
             split = words.index("--")
             return _exec(_run_dir(words[1:split]), words[split + 1 :])
@@ -77,6 +82,18 @@ def _node(run_dir: Path) -> int:
             return BLOCKED
 
     return procs.guard(agent)
+
+
+def _upstream(entry: str, run_dir: Path) -> int:
+    """The head's agent, or what leaves a node's agent behind, below the framework's own script."""
+    from jobspec.runtime import upstream
+
+    plan = read_plan(run_dir)
+    try:
+        return upstream.head(plan, run_dir) if entry == "upstream" else upstream.setup(plan, run_dir)
+    except OSError as problem:
+        what = f"the agent cannot start: {problem.strerror} (`{problem.filename}`)"
+        raise fail("runtime.run-dir", what, fix="see that this user may write there") from problem
 
 
 def _exec(run_dir: Path, command: Sequence[str]) -> int:

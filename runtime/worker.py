@@ -9,6 +9,7 @@ import threading
 from typing import Any, Mapping
 
 from jobspec.plan import Plan
+from jobspec.runtime import upstream
 from jobspec.runtime.agent import Node
 from jobspec.runtime.channel import ChannelError, Hello, Link, candidate_ports, find_head, keep_alive
 from jobspec.runtime.identity import Identity
@@ -18,6 +19,8 @@ DEFAULT_JOIN_S = 300.0
 
 def join_deadline_s(plan: Plan) -> float:
     """How long the nodes of a run may take to find each other: images are unpacked in this time."""
+    if plan.upstream is not None:
+        return upstream.MEET_S
     return plan.ray.join_timeout_s if plan.ray is not None else DEFAULT_JOIN_S
 
 

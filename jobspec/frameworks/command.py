@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.repo_tests import check_commands
-from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -24,12 +25,19 @@ RUN = Level(
 UNUSED_TRAIN_KEYS = ("algorithm", "steps", "workers", "reward", "seed", "overrides")
 
 
+def upstream(context: Context) -> UpstreamPlan | None:
+    """The batch script of the first checkout that has one as NeMo-RL does: right in its root."""
+    roots = (path for path in context.repo_paths.values() if Path(path, UpstreamPlan.script).is_file())
+    return next((UpstreamPlan(root) for root in roots), None)
+
+
 class CommandFramework:
     """Runs `train.command` once on the head node, or as tasks on every node with `launch.mode: srun`."""
 
     name = "command"
     summary = "any command; verdict by exit code, required metrics and files"
     levels = (RUN,)
+    modes = ("ray", "srun", "upstream")
 
     def validate(self, context: Context) -> Iterable[Finding]:
         train = context.spec.train
@@ -46,6 +54,14 @@ class CommandFramework:
                 f"`train.shell` takes one text, `train.command` has {len(train.command)} items",
                 fix="put the whole script into one item, or drop `shell: true`",
                 path="train.command",
+            )
+        if context.spec.launch.mode == "upstream" and upstream(context) is None:
+            yield error(
+                "launch.upstream-unsupported",
+                f"none of the spec's repositories has a `{UpstreamPlan.script}`",
+                why="in mode `upstream` the batch script of a checkout, such as NeMo-RL, starts Ray",
+                fix="name the checkout in `repos`, or use `launch: {mode: ray}`",
+                path="launch.mode",
             )
         yield from self._unused(context)
 
@@ -69,7 +85,7 @@ class CommandFramework:
             )
 
     def plan(self, context: Context) -> FrameworkPlan:
-        """One command. Mode `ray` brings a Ray cluster up for it; mode `srun` starts it on all nodes."""
+        """One command. Mode `srun` starts it on all nodes, the others beside a Ray cluster on the head."""
         spec = context.spec
         everywhere = spec.launch.mode == "srun"
         command = CommandPlan(
@@ -92,6 +108,7 @@ class CommandFramework:
             (command,),
             checks=check_commands(context, spec.container.python or "python3"),
             ray_mode="none" if everywhere else "external",
+            upstream=upstream(context),
             expect=expect,
         )
 

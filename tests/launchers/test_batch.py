@@ -139,8 +139,8 @@ def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
         launcher(FakeClient()).submit(run, PLAN, {})
 
 
-def test_framework_without_a_script_of_its_own_says_so(run: RunPaths) -> None:
-    with pytest.raises(JobspecError, match="is not supported by the framework `command`"):
+def test_upstream_mode_wants_the_file_that_calls_the_script(run: RunPaths) -> None:
+    with pytest.raises(JobspecError, match=r"lacks `upstream.sh`"):
         UpstreamLauncher(FakeClient()).submit(run, PLAN, {})
 
 
@@ -276,3 +276,25 @@ def test_cancelling_that_fails_is_said(tmp_path: Path) -> None:
     client = FakeClient(scancel=[says(stderr="scancel: error: Access/permission denied", code=1)])
     with pytest.raises(JobspecError, match="may still be running"):
         launcher(client).cancel(launches(tmp_path, 1))
+
+
+def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -> None:
+    """The script's shells pass no signal on: the batch script alone can reach the head's agent."""
+    launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
+    client = FakeClient(
+        squeue=[says(queued("51", "RUNNING")), says(queued("51", "RUNNING")), says(queued("51", "FAILED"))],
+        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|x\n")],
+        scancel=[says()],
+    )
+    UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])
+    asked = [call for call in client.calls if call[0] == "scancel"]
+    assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
+
+
+def test_an_upstream_run_that_does_not_end_is_cancelled(run: RunPaths) -> None:
+    launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
+    client = FakeClient(squeue=[says(queued("51", "RUNNING"))], scancel=[says()])
+    waited: list[float] = []
+    UpstreamLauncher(client, sleep=waited.append).cancel([launch])
+    assert client.calls[-1] == ("scancel", "51")
+    assert 30 < sum(waited) < 60
