@@ -79,12 +79,14 @@ class TrainShape:
     them. `etp` None means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
     `micro_batch` counts sequences of a data-parallel rank; `tokens_per_microbatch` is the cap where the
     framework packs or fills micro-batches by tokens instead, also per data-parallel rank.
+    `content`: throughput harnesses fabricate sequences, or batches, of one token: its experts get all.
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
     samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
     `fp32_grads`: gradients accumulate and reduce in fp32 (Megatron's default).
     `grad_offload` and `param_offload`: those buffers leave the GPU while engines generate.
     `logits_chunk`: tokens whose logits exist at one time (None: all of a micro-batch);
     `fused_logprobs`: the loss never makes the whole logits.
+    `async_save`: a checkpoint is copied to host memory and written from there.
     `reference`: a second copy of the weights is kept for the KL term; `critic`: a second model is trained.
     `keys` maps a field's name (`tp`, `rollout.tp`, `global_batch`) to the key of the spec that sets it.
     """
@@ -108,6 +110,7 @@ class TrainShape:
     micro_batch: int | None = None
     tokens_per_microbatch: int | None = None
     packed: bool | None = None
+    content: Literal["text", "token per sequence", "token per batch"] = "text"
     train_batch: int | None = None
     samples_per_prompt: int = 1
     global_batch: int | None = None
@@ -123,6 +126,7 @@ class TrainShape:
     fused_logprobs: bool = False
     lora_rank: int = 0
     mtp_layers: int | None = None
+    async_save: bool = False
     reference: bool = False
     critic: bool = False
     rollout: RolloutShape | None = None

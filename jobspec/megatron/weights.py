@@ -168,3 +168,24 @@ def gpu_weights(arch: Architecture, shape: TrainShape, stage: Stage) -> tuple[in
     """Parameters of one GPU of a stage: outside the routed experts, and in them."""
     whole = stage_weights(arch, shape, stage)
     return whole.sharded // shape.tp + whole.whole, whole.expert // (shape.expert_tp * shape.ep)
+
+
+def adapter_weights(arch: Architecture, shape: TrainShape, stage: Stage) -> int:
+    """Parameters of LoRA adapters on one GPU of a stage: every matrix has two of them, of rank `lora_rank`.
+
+    An upper bound: Megatron-Bridge's defaults adapt attention, feed-forward and Mamba matrices, and half of
+    each adapter is whole on a tensor-parallel rank; all of it is counted so.
+    """
+    return shape.lora_rank * sum(_adapted(arch, shape, block) for word in stage.layers for block in word)
+
+
+def _adapted(arch: Architecture, shape: TrainShape, block: str) -> int:
+    """Sum of input and output widths of a block's adapted matrices."""
+    hidden, up = arch.hidden, 2 if arch.gated else 1
+    if block == MLP:
+        return 2 * hidden + (up + 1) * arch.ffn
+    if block == MOE:
+        each = 2 * (arch.latent or hidden) + (up + 1) * arch.moe_ffn
+        return each * arch.experts // shape.ep + 2 * hidden + (up + 1) * arch.shared_ffn
+    # Attention of any kind has an input and an output matrix; their rows are those of its weights.
+    return 2 * hidden + _BLOCKS[block](arch).sharded // hidden
