@@ -66,21 +66,21 @@ def _candidates(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
-    matches = [m for m in attempt.matches if m.verdict != NOTE and m.file not in attempt.check_logs]
+    # What the run survived did not end it, even where nothing else says what did.
+    told = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
+    matches = [match for match in told if match.file not in attempt.check_logs]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     late = list(_late_findings(evidence, attempt))
     if ended is not None and ended.kind in FROM_OUTSIDE:
         yield _with_lost_node(ended, late)
-    told = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
-    yield from _merge([_from_match(match) for match in matches if not match.generic], told)
+    noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
+    yield from _merge([_from_match(match) for match in matches if not match.generic], noticed)
     if ended is not None:
         yield ended
     yield from (_from_match(match) for match in matches if match.generic)
     yield from late
-    yield from (
-        cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED)
-    )
+    yield from (cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED))
 
 
 def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:

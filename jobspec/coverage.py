@@ -25,7 +25,9 @@ from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.limits import limitations
 from jobspec.metrics.health import troubles
+from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
+from jobspec.triage.signatures import NOTE
 from jobspec.verdict import (
     AttemptVerdict,
     Cause,
@@ -52,6 +54,7 @@ __all__ = [
     "judge",
 ]
 
+MAX_SURVIVED = 3  # lines told of that look like failures and were none; a fourth says nothing new
 FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
 LIKELY_KEYS = {  # in the order of display
     "reward": ("reward", "rewards/mean", "train/reward", "critic/rewards/mean", "reward/avg_raw_reward"),
@@ -214,12 +217,11 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     """What reading and the runtime found, a line of a passed run that looks bad, and secrets in logs."""
     found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
-    suspicious = next((m for m in lines if not m.generic and m.verdict != "Note"), None)
-    if result is Result.PASS and suspicious is not None:
-        what = f"a line looks like a failure: {suspicious.text[:200]}"
-        fix = "the run passed all the same; look at it once"
-        told = warning("verdict.suspicious-line", what, suspicious.title, fix)
-        found.append(told.at(suspicious.file, suspicious.line))
+    survived = [match for match in lines if match.survived][:MAX_SURVIVED]
+    found.extend(_suspicious(match, ", and the run went on", "it did not stop the run") for match in survived)
+    odd = next((m for m in lines if not m.generic and not m.survived and m.verdict != NOTE), None)
+    if result is Result.PASS and odd is not None:
+        found.append(_suspicious(odd, "", "the run passed all the same"))
     for one in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         named = warning(f"metrics.{one.kind}", one.what, one.why, one.fix)
         found.append(named.at(one.row.source, one.row.line))
@@ -227,6 +229,12 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
         if match.kind == SECRET:
             found.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
     return tuple(dict.fromkeys(found))
+
+
+def _suspicious(match: Match, went_on: str, so_what: str) -> Finding:
+    what = f"a line looks like a failure{went_on}: {match.text[:200]}"
+    told = warning("verdict.suspicious-line", what, match.title, f"{so_what}; look at it once")
+    return told.at(match.file, match.line)
 
 
 def figures(evidence: Evidence) -> tuple[Figure, ...]:

@@ -17,21 +17,20 @@ from jobspec.coverage import cause_of, decide, figures, line_findings, with_leve
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import read_checkpoints
 from jobspec.evidence_model import Attempt, Evidence, LogFile
-from jobspec.finding import Finding, fail, warning
+from jobspec.finding import fail
 from jobspec.foreign_files import FoundLog, find_logs
-from jobspec.foreign_scan import Facts, last_step_line, scan_facts
+from jobspec.foreign_scan import Facts, scan_facts
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.limits import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
 from jobspec.plan import ImportProof, LearningPlan, Plan
 from jobspec.spec.text import did_you_mean, one_of
-from jobspec.triage import Match, rank, scan_files
+from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 
 IMPORTS, RUN = "Import proof", "Run"
-MAX_OUTLIVED = 3  # told of; a fourth says nothing new
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -79,15 +78,10 @@ def expected(
 
 @dataclass(frozen=True)
 class Foreign:
-    """The evidence of a foreign run, and what its logs state.
-
-    `outlived` are lines that look like a cause and were followed by further train steps. `names` maps
-    unpacked logs to what they were.
-    """
+    """The evidence of a foreign run, and what its logs state. `names` maps unpacked logs to their own."""
 
     evidence: Evidence
     facts: Facts
-    outlived: tuple[Match, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -118,7 +112,6 @@ def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
             metrics=metrics,
             matches=tuple(scan_files([(log.path, _shown(log, names), "") for log in logs])),
         )
-        attempt, outlived = _without_outlived(attempt, root)
         checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
         yield Foreign(
             Evidence(
@@ -130,7 +123,6 @@ def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
                 foreign=True,
             ),
             facts,
-            outlived,
             names,
         )
 
@@ -159,15 +151,6 @@ def _read_metrics(place: Path, root: Path) -> Table:
         return read_events(place, place.name)
     readers = {".json": read_json, ".jsonl": read_jsonl}
     return readers[place.suffix](place, place.name) if place.suffix in readers else Table()
-
-
-def _without_outlived(attempt: Attempt, root: Path) -> tuple[Attempt, tuple[Match, ...]]:
-    """The causes that the run outlived, which a later train step in the same log shows, made mere effects."""
-    last = {name: last_step_line(root / name) for name in {match.file for match in attempt.matches}}
-    told = [match for match in attempt.matches if match.verdict != NOTE and not match.generic]
-    outlived = tuple(match for match in told if match.line < last[match.file])
-    matches = (replace(match, generic=True) if match in outlived else match for match in attempt.matches)
-    return replace(attempt, matches=tuple(rank(matches))), outlived
 
 
 def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
@@ -214,16 +197,10 @@ def _judge(found: Foreign, wanted: Expected) -> Verdict:
         deliverables=deliverables,
         first_cause=cause,
         limitations=tuple(_limitations(found, wanted.level)),
-        findings=(*line_findings(evidence, attempt, result), *map(_outlived, found.outlived[:MAX_OUTLIVED])),
+        findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
     )
-
-
-def _outlived(match: Match) -> Finding:
-    what = f"a line looks like a failure, and the run went on: {match.text[:200]}"
-    fix = "look at it once; it did not stop the run"
-    return warning("verdict.suspicious-line", what, match.title, fix).at(match.file, match.line)
 
 
 def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
@@ -268,7 +245,7 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliv
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         item, reason = facts.ended[-1][1], "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
-    lines = [match for match in attempt.matches if match.verdict != NOTE]
+    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     serious = next((match for match in lines if not match.generic), None)
     if serious is None or _proved(others):
         reason = "no exit code is among the files"

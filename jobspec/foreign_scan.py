@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from jobspec.metrics.console import NEMO_STEP, parse_console
 from jobspec.metrics.text import clean
 from jobspec.verdict import EvidenceItem
 
@@ -36,8 +35,6 @@ NAMES = {
     "context_parallel_size": "cp",
     "expert_tensor_parallel_size": "etp",
 }
-# What the formats of `jobspec.metrics.console` have in a line of a step.
-STEP_WORDS = re.compile(rb"step:\d+ - |= Step \d+/|['\"](?:step|global_step|train_step)['\"]: ")
 WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpus_per_node", b"parallel_size")
 
 
@@ -65,19 +62,6 @@ def scan_facts(logs: Iterable[tuple[Path, str]], modules: Iterable[str] = ()) ->
         except OSError:
             continue
     return facts
-
-
-def last_step_line(path: Path) -> int:
-    """The last line of a log that shows a train step, 0 when none does or the log cannot be read."""
-    last = 0
-    try:
-        with path.open("rb") as stream:
-            for number, line in find_lines(stream, STEP_WORDS):
-                if NEMO_STEP.match(line) or any(row.step for row in parse_console([line])):
-                    last = number
-    except OSError:
-        return 0
-    return last
 
 
 def import_pattern(module: str) -> re.Pattern[str]:
