@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from jobspec.frameworks.verl.checkout import WRAPPER
+from jobspec.frameworks.verl.checkout import PREPARE_GSM8K, WRAPPER
 
 COMMON = [
     "NUM_GPUS",
@@ -28,6 +28,9 @@ COMMON = [
     "TOTAL_TRAIN_STEPS",
     "USE_DYNAMIC_BSZ",
     "MICRO_BSZ",
+    "ACTOR_TP",
+    "CRITIC_TP",
+    "CRITIC_VPP",
     "LORA_RANK",
     "COMMON_PP",
     "COMMON_VPP",
@@ -45,8 +48,9 @@ RELEASES = {
     "0.7.0": (["ALL_OFFLOAD"], "reward_model.enable"),
     "0.7.1": (["ALL_OFFLOAD", "ROUTING_REPLAY_MODE"], "reward.reward_model.enable"),
     "0.8.0": (["ALL_OFFLOAD", "ROUTING_REPLAY_MODE", "USE_MEGATRON_FSDP"], "reward.reward_model.enable"),
+    "0.9.0": (["ALL_OFFLOAD", "ROUTING_REPLAY_MODE", "USE_MEGATRON_FSDP"], "reward.reward_model.enable"),
     "main": (
-        ["OFFLOAD_TARGET", "ROUTING_REPLAY_MODE", "USE_MEGATRON_FSDP", "VERL_USE_UV"],
+        ["ALL_OFFLOAD", "ROUTING_REPLAY_MODE", "USE_MEGATRON_FSDP", "VERL_USE_UV"],
         "reward.reward_model.enable",
     ),
 }
@@ -59,7 +63,7 @@ def wrapper_text(release: str) -> str:
     lines += [f"{name}=${{{name}:-x}}" for name in (*COMMON, *more)]
     lines += ['if [ -z "${DUMMY_MODEL_CONFIG_PATH}" ]; then exit 1; fi']
     lines += [f"batch=$((MICRO_BSZ * {scale}))", f"params=({reward}=True)"]
-    if release == "main":
+    if release in ("0.9.0", "main"):
         lines.append('export PYTHONPATH="/workspace/Megatron-LM${PYTHONPATH:+:${PYTHONPATH}}"')
     return "\n".join(lines) + "\n"
 
@@ -71,4 +75,20 @@ def fake_checkout(release: str = "0.8.0") -> str:
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     (root / WRAPPER).parent.mkdir(parents=True)
     (root / WRAPPER).write_text(wrapper_text(release), encoding="utf-8")
+    (root / PREPARE_GSM8K).parent.mkdir(parents=True)
+    (root / PREPARE_GSM8K).write_text("")
+    return str(root)
+
+
+@cache
+def fake_bridge() -> str:
+    """The folder of a stand-in for Megatron-Bridge: its packages, Megatron-Core, and the guide's tests."""
+    root = Path(tempfile.mkdtemp(prefix="fake-bridge-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    for name in ("src/megatron/bridge", "3rdparty/Megatron-LM/megatron/core"):
+        (root / name).mkdir(parents=True)
+        (root / name / "__init__.py").write_text("")
+    tests = root / "tests/unit_tests/models"
+    tests.mkdir(parents=True)
+    (tests / "test_param_mapping.py").write_text("def test_names() -> None:\n    assert True\n")
     return str(root)

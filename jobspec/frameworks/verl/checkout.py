@@ -1,19 +1,26 @@
-"""What a checkout of verl can be asked for: read from the text of its maintained script, never assumed.
+"""What checkouts can be asked for: read from verl's maintained script and Bridge's folders, never assumed.
 
 Releases differ: a variable that a script does not read is silently without effect, so a run that was to
-prove it would prove something else. Nothing of verl is imported or run.
+prove it would prove something else. Nothing of either checkout is imported or run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 WRAPPER = "tests/special_e2e/run_ppo_trainer_megatron.sh"
 PREPARE_GSM8K = "examples/data_preprocess/gsm8k.py"
+DUMMY_SCRIPT = "scripts/init_random_model.py"
 IMAGE_MEGATRON = "/workspace/Megatron-LM"
+# The guide's tests of Megatron-Bridge, without `training/test_integration.py`: current checkouts lack it, and
+# pytest then ends without having run any. Source: Megatron-Bridge 067f987, skill `verl-e2e-testing`.
+GUIDE_TESTS = (
+    "tests/unit_tests/models/test_model_provider_mixin.py",
+    "tests/unit_tests/models/test_param_mapping.py",
+)
 
 
 @dataclass(frozen=True)
@@ -58,3 +65,26 @@ def read_wrapper(repo_paths: Mapping[str, str]) -> Wrapper | None:
     except (OSError, UnicodeDecodeError):
         return None
     return Wrapper("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
+
+
+def guide_tests(bridge: str) -> tuple[str, ...]:
+    """Those of the guide's tests that the checkout at `bridge` has."""
+    return tuple(name for name in GUIDE_TESTS if (Path(bridge) / name).is_file())
+
+
+def megatron_core(root: str, pythonpath: Iterable[str]) -> str | None:
+    """The first folder of a checkout's `pythonpath` that holds `megatron/core`; None when none does."""
+    folders = (Path(root) / name for name in pythonpath)
+    return next((str(folder) for folder in folders if (folder / "megatron/core").is_dir()), None)
+
+
+def empty_submodules(root: str, pythonpath: Iterable[str]) -> tuple[str, ...]:
+    """Folders of `pythonpath` that are there and hold nothing: submodules that nobody fetched."""
+    return tuple(name for name in pythonpath if name != "." and root and _is_empty(Path(root) / name))
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and next(folder.iterdir(), None) is None
+    except OSError:
+        return False

@@ -10,58 +10,86 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobspec.metrics.text import clean
+from jobspec.frameworks.verl.config import Block, Settings, opens_block
+from jobspec.metrics.text import RAY_PREFIX, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
-SETTING = re.compile(
-    r"(?:(?P<trace>actor_rollout_ref\.actor\.megatron\.)|')(?P<key>vanilla_mbridge|use_mbridge|use_megatron_fsdp|strategy"
-    r"|(?:tensor|pipeline|context)_model_parallel_size|context_parallel_size|expert_model_parallel_size"
-    r"|expert_tensor_parallel_size)(?:': |=)'?(?P<value>\w+)"
-)
-SHELL_VANILLA = re.compile(r"^\+ (?:export )?VANILLA_MBRIDGE=(?P<value>\w+)")
-MEGATRON = re.compile(r"ppo_megatron_trainer|'strategy': 'megatron'|^(?:actor_)?module: \d|^TF config:")
 TRAINED = re.compile(r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)")
 ADAPTER = re.compile(r"(?:Adapter parameters: +(?P<count>[\d,]+)|Trainable percentage: +(?P<share>[\d.]+)%)")
 RESUMED = re.compile(r"setting global step to (?P<step>\d+)", re.IGNORECASE)
 SCRATCH = "Training from scratch"
 NO_ADAPTER = "no adapter checkpoint found at"
-LOADED = re.compile(r"Loaded (?P<what>[\w -]*?)(?: checkpoint)? from (?P<path>\S+)")
+NO_LOADER_STATE = "No dataloader state found at"
+LOADED = re.compile(r"Loaded (?P<what>[\w -]*?)(?: checkpoint| states?)? from (?P<path>\S+)")
+SAVED = re.compile(r"(?:Saving checkpoint to:?|local_global_step_folder:) \S*global_step_(?P<step>\d+)")
+# Lines that Megatron's workers alone print, and the trainer's configuration by name.
+MEGATRON = re.compile(
+    r"ppo_megatron_trainer|^(?:actor_|critic_)?module: \d|^TF config:|'strategy': 'megatron'"
+)
+OTHER_ENGINE = re.compile(
+    r"--config-name[= ]'?ppo_(?!megatron)\w*trainer|'strategy': '(?P<engine>fsdp2?|veomni|torchtitan)'"
+)
+EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?experts': (?P<other>\d+)")
+PROBE = re.compile(r"^jobspec: (?P<where>driver|worker)(?: on \S+)?: (?P<module>[\w.]+) (?P<file>/\S+)$")
+DUMMY = "Random model initialized and saved to"
+OLD_DUMMY = re.compile(r"Output path '.*' already exists\. Will do nothing")
 
 
 @dataclass
 class LogFacts:
     """Facts of one log, each with the line that says so; filled line by line."""
 
-    settings: dict[tuple[str, str], EvidenceItem] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     megatron: EvidenceItem | None = None
+    other_engine: EvidenceItem | None = None
     trained: dict[int, EvidenceItem] = field(default_factory=dict)
-    adapter: EvidenceItem | None = None
+    adapters: list[tuple[float, EvidenceItem]] = field(default_factory=list)
     resumed: tuple[int, EvidenceItem] | None = None
     scratch: EvidenceItem | None = None
     no_adapter: EvidenceItem | None = None
+    no_loader_state: EvidenceItem | None = None
     loaded: dict[tuple[str, str], EvidenceItem] = field(default_factory=dict)  # (actor|critic, what)
+    saved: dict[int, EvidenceItem] = field(default_factory=dict)
+    experts: EvidenceItem | None = None
+    dummy: EvidenceItem | None = None
+    old_dummy: EvidenceItem | None = None
+    imports: list[tuple[str, str, str, EvidenceItem]] = field(default_factory=list)  # where, module, file
 
     def add(self, text: str, item: EvidenceItem) -> None:
-        for found in SETTING.finditer(text):
-            self.settings.setdefault((found["key"], found["value"]), item)
-            if found["trace"]:
-                self.settings.setdefault((f"trace:{found['key']}", found["value"]), item)
-        if shell := SHELL_VANILLA.match(text):
-            self.settings.setdefault(("vanilla_mbridge", shell["value"]), item)
-        if self.megatron is None and MEGATRON.search(text):
-            self.megatron = item
+        """Note what a line says, Ray's prefix removed."""
+        self.settings.add_line(text, item)
+        self._add_model(text, item)
+        self._add_resume(text, item)
         if trained := TRAINED.match(text):
             self.trained[int(trained["step"])] = item
-        if (adapter := ADAPTER.search(text)) and float(
-            (adapter["count"] or adapter["share"]).replace(",", "")
-        ):
-            self.adapter = self.adapter or item
+        if probe := PROBE.match(text):
+            self.imports.append((probe["where"], probe["module"], probe["file"], item))
+
+    def _add_model(self, text: str, item: EvidenceItem) -> None:
+        if self.megatron is None and MEGATRON.search(text):
+            self.megatron = item
+        if self.other_engine is None and OTHER_ENGINE.search(text):
+            self.other_engine = item
+        if adapter := ADAPTER.search(text):
+            self.adapters.append((float((adapter["count"] or adapter["share"]).replace(",", "")), item))
+        if (experts := EXPERTS.search(text)) and int(experts["count"] or experts["other"]) > 1:
+            self.experts = self.experts or item
+        if DUMMY in text:
+            self.dummy = item
+        if OLD_DUMMY.search(text):
+            self.old_dummy = item
+
+    def _add_resume(self, text: str, item: EvidenceItem) -> None:
         if resumed := RESUMED.search(text):
             self.resumed = (int(resumed["step"]), item)
         if SCRATCH in text:
             self.scratch = item
         if NO_ADAPTER in text:
             self.no_adapter = item
+        if NO_LOADER_STATE in text:
+            self.no_loader_state = item
+        if saved := SAVED.search(text):
+            self.saved.setdefault(int(saved["step"]), item)
         if loaded := LOADED.search(text):
             role = next((r for r in ("actor", "critic") if f"/{r}" in loaded["path"]), "")
             self.loaded.setdefault((role, loaded["what"]), item)
@@ -69,22 +97,32 @@ class LogFacts:
 
 def read_logs(root: Path, names: Iterable[str]) -> tuple[LogFacts, ...]:
     """Facts of each log that can be read; `names` are relative to `root`."""
-    found = []
-    for name in names:
-        facts = LogFacts()
-        for text, item in read_lines(root, name):
-            facts.add(text, item)
-        found.append(facts)
-    return tuple(found)
+    return tuple(_read(root, name) for name in names)
 
 
-def read_lines(root: Path, name: str) -> Iterator[tuple[str, EvidenceItem]]:
-    """Cleaned lines with their places; nothing when the log cannot be read."""
+def _read(root: Path, name: str) -> LogFacts:
+    facts, open_block = LogFacts(), None
+    for source, text, item in read_lines(root, name):
+        if open_block is None and opens_block(text):
+            open_block = Block(source)
+        if open_block is not None and source == open_block.source and not open_block.add(text, item):
+            for key, setting in open_block.settings():
+                facts.settings.config.setdefault(key, []).append(setting)
+            open_block = None
+        facts.add(text, item)
+    return facts
+
+
+def read_lines(root: Path, name: str) -> Iterator[tuple[str, str, EvidenceItem]]:
+    """Ray's name of the process, the cleaned line and its place; nothing when the log cannot be read."""
     try:
         with (root / name).open(encoding="utf-8", errors="replace", newline="\n") as lines:
             for number, line in enumerate(lines, 1):
                 for part in line.split("\r"):
-                    text = clean(part)
-                    yield text, EvidenceItem(name, number, text.strip()[:300])
+                    plain = strip_ansi(part)
+                    prefix = RAY_PREFIX.match(plain) if plain.lstrip()[:1] == "(" else None
+                    text = without_ray(plain)
+                    item = EvidenceItem(name, number, text.strip()[:300])
+                    yield prefix[0].strip() if prefix else "", text, item
     except OSError:
         return

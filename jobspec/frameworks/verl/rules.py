@@ -1,71 +1,42 @@
-"""What can be known about a verl spec before it runs: the checkout's own variables, sizes, CPUs, inputs."""
+"""What can be known about a verl spec before it runs: inputs, level and variants, resources.
+
+Variables of the script and sizes are `knobs.py`; what all Megatron runs share is `checks/megatron.py`.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.verl import settings
-from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl.checkout import (
+    GUIDE_TESTS,
+    PREPARE_GSM8K,
+    WRAPPER,
+    empty_submodules,
+    guide_tests,
+    read_wrapper,
+)
+from jobspec.frameworks.verl.commands import bridge_repo
+from jobspec.frameworks.verl.config import value_text
+from jobspec.frameworks.verl.knobs import check_overrides, check_sizes, check_variables
+from jobspec.frameworks.verl.levels import VARIANTS
 from jobspec.metrics.signal import MIN_POINTS
-from jobspec.spec.text import one_of
+from jobspec.spec.text import did_you_mean, one_of
 
 BRIDGE = "megatron.bridge"
 CPUS_PER_GPU = 3  # verl's placement groups ask for them, and wait for ever. Source: max_colocate_count
-RESPONSES = 4  # of one prompt, fixed in the script
-ENGINES = ("vllm", "sglang")
-REPLAY = ("disabled", "R2", "R3")
-PARALLEL = ("tp", "pp", "cp", "ep", "etp")
-# Variables and keys that jobspec sets, and the spec's key for them.
-OWNED = {
-    "NUM_GPUS": "resources.gpus_per_node",
-    "MODEL_ID": "model",
-    "MODEL_PATH": "model",
-    "RM_MODEL_PATH": "train.reward",
-    "DUMMY_MODEL_PATH": "",
-    "TRAIN_FILES": "data",
-    "VAL_FILES": "data",
-    "TOTAL_TRAIN_STEPS": "train.steps",
-    "SAVE_FREQ": "checkpoint.every",
-    "RESUME_MODE": "checkpoint.resume",
-    "ADV_ESTIMATOR": "train.algorithm",
-    "USE_MBRIDGE": "",
-    "VANILLA_MBRIDGE": "",
-    "VALUE_VANILLA_MBRIDGE": "",
-    "USE_MEGATRON_FSDP": "coverage.level",
-    "COMMON_TP": "train.parallel.tp",
-    "COMMON_PP": "train.parallel.pp",
-    "COMMON_VPP": "train.parallel.vpp",
-    "COMMON_CP": "train.parallel.cp",
-    "COMMON_EP": "train.parallel.ep",
-    "COMMON_ETP": "train.parallel.etp",
-    "INFER_TP": "train.rollout.tp",
-    "trainer.logger": "",
-    "trainer.nnodes": "resources.nodes",
-    "trainer.n_gpus_per_node": "resources.gpus_per_node",
-    "trainer.total_training_steps": "train.steps",
-    "trainer.total_epochs": "train.steps",
-    "trainer.save_freq": "checkpoint.every",
-    "trainer.resume_mode": "checkpoint.resume",
-    "trainer.default_local_dir": "checkpoint.dir",
-    "data.train_files": "data",
-    "data.val_files": "data",
-    "data.seed": "train.seed",
-}
-# The same by other names: keys of the Bridge switches and sizes, and sizes of single roles.
-OWNED_TOO = re.compile(
-    r"\.(?:use_mbridge|vanilla_mbridge|use_megatron_fsdp|\w*parallel_size)$"
-    r"|^(?:ACTOR|REF|CRITIC|TRAIN|ROLLOUT)_(?:TP|PP|VPP|CP|EP|ETP)$"
-)
 
 
 def check(context: Context) -> Iterator[Finding]:
     """Everything that the spec, the site and the checkout say."""
     yield from check_inputs(context)
+    yield from check_checkouts(context)
     yield from check_overrides(context)
     yield from check_resources(context)
+    yield from check_variants(context)
     yield from check_level(context)
     wrapper = read_wrapper(context.repo_paths)
     if wrapper is None:
@@ -129,48 +100,52 @@ def _check_data(context: Context) -> Iterator[Finding]:
             yield error("verl.data", what, fix=fix, path=f"data[{index}].prepare")
 
 
-def check_overrides(context: Context) -> Iterator[Finding]:
-    """Names that jobspec owns, and values that the script would break: it expands `$@` without quotes."""
-    for key, value in context.spec.train.overrides.items():
-        path, bare = f"train.overrides.{key}", key.lstrip("+~")
-        if bare in OWNED or OWNED_TOO.search(bare):
-            instead = OWNED.get(bare, "")
-            fix = f"use `{instead}`" if instead else "remove it"
-            yield error(
-                "verl.owned", f"`{key}` is set by jobspec and cannot be overridden", fix=fix, path=path
-            )
-        elif isinstance(value, dict):
-            fix = "write its keys with dots, one by one"
-            yield error("verl.override", f"`{key}` is a map", fix=fix, path=path)
-        elif not key.isupper() and re.search(r"[\s*?]", f"{key}{settings.value_text(value)}"):
-            why = (
-                "the script expands its arguments without quotes: spaces split them, `*` and `?` match files"
-            )
-            fix = "use a value without spaces, `*` and `?`"
-            yield error("verl.override", f"`{key}` does not survive the script", why, fix, path=path)
-    engine = str(context.spec.train.overrides.get("ENGINE", "vllm"))
-    if engine not in ENGINES:
-        yield error("verl.engine", f"there is no rollout engine `{engine}` in the script",
-                    fix=f"use {one_of(ENGINES)}", path="train.overrides.ENGINE")  # fmt: skip
-    replay = str(context.spec.train.overrides.get("ROUTING_REPLAY_MODE", "disabled"))
-    if replay not in REPLAY:
-        yield error("verl.replay", f"there is no router replay mode `{replay}`",
-                    fix=f"use {one_of(REPLAY)}", path="train.overrides.ROUTING_REPLAY_MODE")  # fmt: skip
-    dummy = str(context.spec.train.overrides.get("USE_DUMMY_MODEL", False)) == "True"
-    if dummy and not context.spec.train.overrides.get("DUMMY_MODEL_CONFIG_PATH"):
-        yield error(
-            "verl.dummy",
-            "`USE_DUMMY_MODEL` needs `DUMMY_MODEL_CONFIG_PATH`",
-            "the script stops on the unset variable",
-            "name a JSON file in the checkout that overrides the model's configuration",
-            path="train.overrides.USE_DUMMY_MODEL",
-        )
+def check_checkouts(context: Context) -> Iterator[Finding]:
+    """What the checkouts must hold before anything is submitted; one that is not here yet says nothing."""
+    for index, repo in enumerate(context.spec.repos):
+        for name in empty_submodules(context.repo_paths.get(repo.name, ""), repo.pythonpath):
+            what = f"`{name}` of repository `{repo.name}` is empty"
+            why = "a submodule that was not fetched: Python would import the image's package instead"
+            fix = "run `git submodule update --init` in the checkout"
+            yield error("verl.submodule", what, why, fix, path=f"repos[{index}].pythonpath")
+    root = Path(context.repo_paths.get("verl", ""))
+    prepares = "verl" in context.repo_paths and any(item.prepare == "gsm8k" for item in context.spec.data)
+    if prepares and root.is_dir() and not (root / PREPARE_GSM8K).is_file():
+        what = f"the verl checkout has no `{PREPARE_GSM8K}`"
+        yield error("verl.data", what, fix="give parquet files", path="data")
+    yield from _check_guide_tests(context)
+
+
+def _check_guide_tests(context: Context) -> Iterator[Finding]:
+    """Only the guide's tests that the Bridge checkout has can run; without any there is nothing to run."""
+    bridge = bridge_repo(context)
+    path = context.repo_paths.get(bridge.name, "") if bridge else ""
+    if bridge is None or not Path(path).is_dir():
+        return
+    for index, check in enumerate(context.spec.coverage.checks):
+        if check.repo != bridge.name or check.tests or check.command:
+            continue
+        found = guide_tests(path)
+        missing = [name for name in GUIDE_TESTS if name not in found]
+        place = f"coverage.checks[{index}]"
+        if not found:
+            what = f"repository `{bridge.name}` has none of the guide's tests"
+            fix = "name tests that it has in `tests`"
+            yield error("verl.checks", what, ", ".join(GUIDE_TESTS), fix, path=place)
+        elif missing:
+            what = f"repository `{bridge.name}` has no {one_of(missing)}: only {one_of(found)} will run"
+            yield warning("verl.checks", what, "a missing file would end pytest before any test", path=place)
 
 
 # -- resources and level -----------------------------------------------------------------------------
 
 
 def check_resources(context: Context) -> Iterator[Finding]:
+    nodes = context.spec.resources.nodes
+    if context.spec.launch.mode == "srun" and nodes > 1:
+        why = "without jobspec's Ray verl starts one of its own, and that one has a single node"
+        what = f"mode `srun` with {nodes} nodes"
+        yield error("verl.srun", what, why, "use `launch.mode: ray`, or one node", path="launch.mode")
     gpus, asked = context.gpus_per_node, context.spec.resources.cpus_per_node
     if not gpus:
         yield error(
@@ -191,22 +166,52 @@ def check_resources(context: Context) -> Iterator[Finding]:
         )
 
 
+def check_variants(context: Context) -> Iterator[Finding]:
+    """Variants that the level has, and that do not contradict each other or the spec."""
+    spec, asked = context.spec, context.spec.coverage.variants
+    known = context.level.variants
+    for index, name in enumerate(asked):
+        if name not in known:
+            elsewhere = [item.levels for item in VARIANTS if item.name == name]
+            why = f"it belongs to level {one_of([str(n) for n in elsewhere[0]])}" if elsewhere else ""
+            what = f"level `{context.level.name}` has no variant `{name}`"
+            fix = did_you_mean(name, known) or f"use {one_of(known)}"
+            yield error("verl.variant", what, why, fix, path=f"coverage.variants[{index}]")
+    told: dict[str, str] = {}
+    for variant in settings.chosen_variants(context):
+        if variant.name not in asked:
+            continue
+        for name, value in variant.variables.items():
+            own = value_text(spec.train.overrides.get(name, value))
+            if own != value or told.setdefault(name, value) != value:
+                other = (
+                    f"`train.overrides.{name}` is {own}"
+                    if own != value
+                    else f"another one needs {told[name]}"
+                )
+                what = f"variant `{variant.name}` needs `{name}` {value}, and {other}"
+                yield error("verl.variant", what, fix="leave one of them out", path="coverage.variants")
+    if "reward-model" in asked and settings.reward_model(context) is None:
+        what, fix = "variant `reward-model` needs a reward model", "set `train.reward: model:NAME`"
+        yield error("verl.variant", what, fix=fix, path="train.reward")
+
+
 def check_level(context: Context) -> Iterator[Finding]:
     spec, name, steps = context.spec, context.level.name, settings.schedule(context).steps
-    sizes = {key: getattr(spec.train.parallel, key) for key in PARALLEL}
+    sizes = {key: size or 1 for key, size in settings.sizes(context).items()}
     if name == "parallel" and max(sizes.values()) == 1:
         what, fix = (
             "level `parallel` needs a size above 1",
-            "set `tp: 2` and `pp: 2`, or `ep: 2`",
+            "ask for variant `dense` or `moe`, or set `tp: 2` and `pp: 2`, or `ep: 2`",
         )
         yield error("verl.level", what, fix=fix, path="train.parallel")
     if name == "fsdp" and max(sizes.values()) > 1:
-        key = next(key for key in PARALLEL if sizes[key] > 1)
+        key = next(key for key in sizes if sizes[key] > 1)
         what = f"level `fsdp` takes the place of model parallelism; `{key}` is {sizes[key]}"
         yield error("verl.level", what, fix="use 1", path=f"train.parallel.{key}")
-    if name == "architecture" and not spec.train.overrides:
+    if name == "architecture" and not spec.train.overrides and not spec.coverage.variants:
         what = "level `architecture` needs the feature that it is about"
-        fix = "set it in `train.overrides`; it must appear in verl's resolved configuration"
+        fix = "ask for a variant, or set it in `train.overrides`: it must appear in verl's configuration"
         yield error("verl.level", what, fix=fix, path="train.overrides")
     if name == "learning" and steps < MIN_POINTS:
         what = f"level `learning` with {steps} train steps cannot tell a trend from noise"
@@ -229,95 +234,3 @@ def check_level(context: Context) -> Iterator[Finding]:
         yield warning(
             "verl.checkpoint-dir", "`checkpoint.dir` outlives the run", why, fix, path="checkpoint.dir"
         )
-
-
-# -- the checkout ------------------------------------------------------------------------------------
-
-
-def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
-    """A variable that the checkout's script does not read would be without any effect."""
-    own = settings.split_overrides(context.spec.train.overrides).variables
-    wanted = [*settings.variables(context, wrapper), "MODEL_PATH", "TRAIN_FILES", "VAL_FILES",
-              "TOTAL_TRAIN_STEPS", "RESUME_MODE"]  # fmt: skip
-    wanted += ["RM_MODEL_PATH"] if settings.reward_model(context) else []
-    for name in wanted:
-        if not wrapper.reads(name):
-            path = f"train.overrides.{name}" if name in own else OWNED.get(name) or "repos"
-            yield error(
-                "verl.knob",
-                f"the script of this verl checkout does not read `{name}`",
-                "it would run without it and prove something else",
-                "use a newer checkout, or another level; do not set it by hand",
-                path=path,
-            )
-    if settings.reward_model(context) is None and not wrapper.reward_switch:
-        what = "the script of this verl checkout names no key that turns the reward model off"
-        yield error("verl.knob", what, fix="use `train.reward: model:NAME`", path="train.reward")
-    if wrapper.prefers_image_megatron:
-        yield warning(
-            "verl.image-megatron",
-            f"the script puts `{IMAGE_MEGATRON}` before every checkout on the driver's PYTHONPATH",
-            "an image that has this folder hides the Megatron-Core that belongs to the Bridge checkout",
-            f"use an image without it, or mount the wanted Megatron-LM at `{IMAGE_MEGATRON}`",
-            path="container.image",
-        )
-
-
-# -- sizes -------------------------------------------------------------------------------------------
-
-
-def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
-    parallel = context.spec.train.parallel
-    world = context.spec.resources.nodes * context.gpus_per_node
-    dense, experts = parallel.tp * parallel.pp * parallel.cp, parallel.etp * parallel.ep * parallel.pp
-    for size, text in ((dense, "tp x pp x cp"), (experts, "etp x ep x pp")):
-        if world % size:
-            near = [world // size * size or size, (world // size + 1) * size]
-            yield error(
-                "verl.world",
-                f"{world} GPUs cannot be divided by {text} = {size}",
-                f"{context.spec.resources.nodes} nodes with {context.gpus_per_node} GPUs each",
-                f"use {_either(near)} GPUs in all, or sizes with product {_either(divisors(world, size))}",
-                path="train.parallel",
-            )
-            return
-    if parallel.vpp is not None and parallel.pp == 1:
-        what = f"`vpp` is {parallel.vpp} with one pipeline stage"
-        fix = "leave `vpp` out, or set `pp` to 2 or more"
-        yield error("verl.vpp", what, fix=fix, path="train.parallel.vpp")
-    tp = settings.rollout_tp(context)
-    if world % tp:
-        fix = f"use {_either(divisors(world, tp))}"
-        what = f"{world} GPUs cannot be divided into rollout engines of {tp}"
-        yield error("verl.rollout", what, fix=fix, path="train.rollout.tp")
-    yield from _check_batch(context, wrapper, world // dense)
-
-
-def _check_batch(context: Context, wrapper: Wrapper, replicas: int) -> Iterator[Finding]:
-    """Responses of a mini batch are shared evenly by the data-parallel replicas, from release 0.8.0 on."""
-    micro = context.spec.train.overrides.get("MICRO_BSZ", 2)
-    path = "train.overrides.MICRO_BSZ"
-    if isinstance(micro, bool) or not isinstance(micro, int) or micro < 1:
-        yield error("verl.batch", f"`MICRO_BSZ` is {micro!r}, a whole number from 1 on is needed", path=path)
-        return
-    responses = micro * 4 * RESPONSES
-    if not wrapper.batch_grows_with_gpus and responses % replicas:
-        fits = [m for m in range(1, micro + replicas + 1) if (m * 4 * RESPONSES) % replicas == 0]
-        yield error(
-            "verl.batch",
-            f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas",
-            f"`MICRO_BSZ` {micro} x 4 prompts x {RESPONSES} responses",
-            f"set `MICRO_BSZ` to {_either(sorted(fits, key=lambda m: (abs(m - micro), m))[:2])},"
-            f" or use {_either(divisors(responses, replicas))} replicas",
-            path=path,
-        )
-
-
-def divisors(of: int, near: int) -> list[int]:
-    """The two divisors of `of` that are nearest to `near`."""
-    found = [n for n in range(1, of + 1) if of % n == 0]
-    return sorted(found, key=lambda n: (abs(n - near), n))[:2]
-
-
-def _either(numbers: list[int]) -> str:
-    return " or ".join(str(number) for number in sorted(set(numbers)))

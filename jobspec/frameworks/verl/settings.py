@@ -11,14 +11,16 @@ from typing import Any
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.verl.checkout import Wrapper
+from jobspec.frameworks.verl.config import value_text
+from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 
 DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "architecture": 1, "learning": 20}
-DEFAULT_LORA_RANK = 4
 # A variable that is not there means just this value.
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
-# The later script names the place to offload to, and no longer says yes or no.
-OFFLOAD_TARGET = {"False": "none", "True": "cpu"}
 ALGORITHMS = {"ppo": "gae"}
+RESPONSES = 4  # of one prompt, fixed in the script
+SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
+ROLES = ("actor", "ref", "critic")
 FSDP_OVERRIDES = tuple(
     f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
     for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
@@ -42,6 +44,15 @@ class Overrides:
     hydra: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Sizes that the script computes from `MICRO_BSZ`: prompts of a step and of a mini batch."""
+
+    micro: int
+    mini: int
+    train: int
+
+
 def schedule(context: Context) -> Schedule:
     """Steps as asked or by level; saves only where asked for, or where the level needs them."""
     steps = context.spec.train.steps or DEFAULT_STEPS[context.level.name]
@@ -55,11 +66,8 @@ def split_overrides(overrides: Mapping[str, Any]) -> Overrides:
     return Overrides(variables, {key: value for key, value in overrides.items() if key not in variables})
 
 
-def value_text(value: Any) -> str:
-    """A value as Hydra and the script write it: `True`, `null`, `[a,b]`."""
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(value_text(item) for item in value)}]"
-    return "null" if value is None else str(value)
+def chosen_variants(context: Context) -> tuple[Variant, ...]:
+    return variants_of(context.level.number, context.spec.coverage.variants)
 
 
 def estimator(context: Context) -> str:
@@ -67,8 +75,50 @@ def estimator(context: Context) -> str:
     return ALGORITHMS.get(asked, asked)
 
 
+def is_dummy(context: Context) -> bool:
+    asked = context.spec.train.overrides.get("USE_DUMMY_MODEL", False)
+    return str(asked) == "True" or any(item.name == "dummy" for item in chosen_variants(context))
+
+
+# -- sizes -------------------------------------------------------------------------------------------
+
+
+def sizes(context: Context) -> dict[str, int | None]:
+    """Common sizes of all roles: as the spec says, else what the asked variants are about."""
+    parallel = context.spec.train.parallel
+    found: dict[str, int | None] = {name: getattr(parallel, name) for name in SIZES}
+    for variant in chosen_variants(context):
+        wanted = {name: size for name, size in variant.sizes.items() if name in found}
+        related = ("ep", "etp") if "ep" in wanted else ("tp", "pp", "cp", "vpp")
+        if wanted and not any((found[name] or 1) > 1 for name in related):
+            found.update(wanted)
+    return found
+
+
+def role_sizes(context: Context, role: str) -> dict[str, Any]:
+    """Sizes of one role: `ACTOR_TP` and the like win over the common ones."""
+    own = context.spec.train.overrides
+    return {name: own.get(f"{role.upper()}_{name.upper()}", size) for name, size in sizes(context).items()}
+
+
 def rollout_tp(context: Context) -> int:
-    return context.spec.train.rollout.tp or context.spec.train.parallel.tp
+    """Size of a rollout engine; without one in the spec the variant's, else the trainer's `tp`."""
+    given = context.spec.train.rollout.tp
+    if given:
+        return given
+    return sizes(context)["tp"] or 1
+
+
+def batch(context: Context, wrapper: Wrapper) -> Batch | None:
+    """None when `MICRO_BSZ` is no number; the rules name it."""
+    micro = context.spec.train.overrides.get("MICRO_BSZ", 2)
+    if isinstance(micro, bool) or not isinstance(micro, int) or micro < 1:
+        return None
+    mini = micro * context.gpus_per_node * 8 if wrapper.batch_grows_with_gpus else micro * 4
+    return Batch(micro, mini, mini * 2)
+
+
+# -- variables ---------------------------------------------------------------------------------------
 
 
 def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
@@ -76,7 +126,7 @@ def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
 
     A variable that this checkout lacks is left out only where its absence means the same.
     """
-    parallel, work = context.spec.train.parallel, schedule(context)
+    common, work = sizes(context), schedule(context)
     learning = context.level.name == "learning"
     wanted = {
         "ENGINE": "vllm",
@@ -86,12 +136,7 @@ def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
         "VALUE_VANILLA_MBRIDGE": "False",
         "LORA_RANK": str(DEFAULT_LORA_RANK),
         "USE_MEGATRON_FSDP": str(context.level.name == "fsdp"),
-        "COMMON_PP": str(parallel.pp),
-        "COMMON_VPP": value_text(parallel.vpp),
-        "COMMON_CP": str(parallel.cp),
-        "COMMON_TP": str(parallel.tp),
-        "COMMON_EP": str(parallel.ep),
-        "COMMON_ETP": str(parallel.etp),
+        **{f"COMMON_{name.upper()}": value_text(size) for name, size in common.items()},
         "INFER_TP": str(rollout_tp(context)),
         "ALL_OFFLOAD": "False",
         "ADV_ESTIMATOR": estimator(context),
@@ -103,11 +148,10 @@ def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
     }
     if wrapper.reads("VERL_USE_UV"):
         wanted["VERL_USE_UV"] = "0"  # `uv run` would install packages of its own choice
+    for variant in chosen_variants(context):
+        wanted |= variant.variables
     own = split_overrides(context.spec.train.overrides).variables
     wanted.update({name: value_text(value) for name, value in own.items()})
-    if not wrapper.reads("ALL_OFFLOAD") and wrapper.reads("OFFLOAD_TARGET"):
-        target = OFFLOAD_TARGET.get(wanted.pop("ALL_OFFLOAD"), "none")
-        wanted.setdefault("OFFLOAD_TARGET", target)
     absent = {n for n, meant in MEANT_BY_ABSENCE.items() if wanted[n] == meant and not wrapper.reads(n)}
     return {name: value for name, value in wanted.items() if name not in absent}
 
@@ -130,8 +174,18 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
         chosen += [f"trainer.max_{role}_ckpt_to_keep={spec.checkpoint.keep}" for role in roles]
     if context.level.name == "fsdp":
         chosen += FSDP_OVERRIDES
+    cpus = spec.resources.cpus_per_node or context.cluster.node.cpus
+    if spec.launch.mode == "srun" and cpus:  # verl's own Ray; attached to a cluster it would be an error
+        chosen.append(f"ray_kwargs.ray_init.num_cpus={cpus}")
+    for variant in chosen_variants(context):
+        chosen += variant.overrides
     hydra = split_overrides(spec.train.overrides).hydra
-    return (*chosen, *(f"{key}={value_text(value)}" for key, value in hydra.items()))
+    return (*chosen, *(f"{added(key)}={value_text(value)}" for key, value in hydra.items()))
+
+
+def added(key: str) -> str:
+    """`+key` as `++key`: the script itself adds some keys with `+`, and a second one is an error."""
+    return f"+{key}" if key.startswith("+") and not key.startswith("++") else key
 
 
 def reward_model(context: Context) -> str | None:

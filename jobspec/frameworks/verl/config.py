@@ -1,0 +1,170 @@
+"""The settings that a verl run really had: the configuration that it printed, else the script's trace.
+
+The runner prints its resolved configuration as one Python literal over hundreds of lines; between them other
+processes may write. That literal is stronger than the script's trace, since overrides come after the script's
+own values. A log may hold several launches, so each setting has all the values that were shown.
+Source: verl, `pprint(OmegaConf.to_container(config, resolve=True))` of both trainers; bash, `set -x`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobspec.verdict import EvidenceItem
+
+MAX_BLOCK_LINES = 20_000  # a configuration has some 900
+ENTRY = "verl.trainer.main_ppo"
+SHELL = re.compile(r"^\++ (?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)$")
+LEAF = re.compile(r"'(?P<key>[a-z_0-9]+)': (?P<value>'[^']*'|[\w.+-]+)")
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'" + r'|"(?:[^"\\]|\\.)*"')
+MEGATRON = "actor_rollout_ref.actor.megatron"
+# Where a variable of the script is the only thing that is shown, it speaks for this key.
+VARIABLE_OF = {
+    f"{MEGATRON}.vanilla_mbridge": "VANILLA_MBRIDGE",
+    f"{MEGATRON}.use_megatron_fsdp": "USE_MEGATRON_FSDP",
+    f"{MEGATRON}.tensor_model_parallel_size": "ACTOR_TP",
+    f"{MEGATRON}.pipeline_model_parallel_size": "ACTOR_PP",
+    f"{MEGATRON}.virtual_pipeline_model_parallel_size": "ACTOR_VPP",
+    f"{MEGATRON}.context_parallel_size": "ACTOR_CP",
+    f"{MEGATRON}.expert_model_parallel_size": "ACTOR_EP",
+    f"{MEGATRON}.expert_tensor_parallel_size": "ACTOR_ETP",
+    f"{MEGATRON}.router_replay.mode": "ROUTING_REPLAY_MODE",
+    "critic.megatron.vanilla_mbridge": "VALUE_VANILLA_MBRIDGE",
+    "actor_rollout_ref.model.lora.rank": "LORA_RANK",
+    "algorithm.adv_estimator": "ADV_ESTIMATOR",
+    "trainer.total_training_steps": "TOTAL_TRAIN_STEPS",
+}
+# Sizes of rollout engines have the name of the trainer's: a lone line does not say whose it is.
+AMBIGUOUS = frozenset({"tensor_model_parallel_size", "enable", "mode", "rank", "path", "strategy"})
+
+# What decides about the whole run: without a whole configuration everything that is said of it counts.
+SWITCHES = frozenset({"vanilla_mbridge", "use_megatron_fsdp"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of one setting, as text (`True`, `null`, `2`), and the line that shows it."""
+
+    value: str
+    item: EvidenceItem
+
+
+@dataclass
+class Settings:
+    """Settings by where they were shown: printed configuration, arguments, variables, lone lines."""
+
+    config: dict[str, list[Setting]] = field(default_factory=dict)
+    trace: dict[str, list[Setting]] = field(default_factory=dict)
+    shell: dict[str, list[Setting]] = field(default_factory=dict)
+    leaves: dict[str, list[Setting]] = field(default_factory=dict)
+
+    def values(self, key: str) -> list[Setting]:
+        """All values that the strongest source shows for `key`; `[]` when none does."""
+        leaf = key.rpartition(".")[2]
+        leaves = [] if leaf in AMBIGUOUS else self.leaves.get(leaf, [])
+        shell = self.shell.get(key if key.isupper() else VARIABLE_OF.get(key, ""), [])
+        trace = self.trace.get(key, [])
+        if leaf in SWITCHES:
+            return self.config.get(key) or [*trace, *shell, *leaves]
+        return self.config.get(key) or trace or shell or leaves
+
+    def add_line(self, text: str, item: EvidenceItem) -> None:
+        """Note what a single line shows."""
+        if text.startswith("+"):
+            if shell := SHELL.match(text):
+                value = _unquoted(shell["value"])
+                self.shell.setdefault(shell["name"], []).append(Setting(value, item))
+            elif ENTRY in text:
+                for key, value in _arguments(text):
+                    self.trace.setdefault(key, []).append(Setting(value, item))
+            return
+        for leaf in LEAF.finditer(text):
+            value = "null" if leaf["value"] == "None" else leaf["value"].strip("'")
+            self.leaves.setdefault(leaf["key"], []).append(Setting(value, item))
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return " ".join(shlex.split(text)) if text else ""
+    except ValueError:
+        return text
+
+
+def _arguments(text: str) -> Iterator[tuple[str, str]]:
+    """The last value of each Hydra override of a traced command."""
+    try:
+        words = shlex.split(text.lstrip("+"))
+    except ValueError:  # the line was cut off
+        words = text.split()
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and "." in key and not key.startswith("-"):
+            found[key.lstrip("+~")] = value.strip("'\"")
+    return iter(found.items())
+
+
+class Block:
+    """The lines of one printed configuration, from one process, until its last brace."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._lines: list[str] = []
+        self._items: list[EvidenceItem] = []
+        self._depth = 0
+
+    def add(self, text: str, item: EvidenceItem) -> bool:
+        """Whether the block goes on after this line."""
+        self._lines.append(text)
+        self._items.append(item)
+        self._depth += _depth(text)
+        return self._depth > 0 and len(self._lines) < MAX_BLOCK_LINES
+
+    def settings(self) -> Iterator[tuple[str, Setting]]:
+        """Dotted keys with their values; nothing when the text is no whole configuration of verl."""
+        try:
+            tree = ast.parse("\n".join(self._lines).strip(), mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return
+        if not isinstance(tree, ast.Dict):
+            return
+        top = {key.value for key in tree.keys if isinstance(key, ast.Constant)}
+        if {"trainer", "actor_rollout_ref"} & top:
+            yield from self._flatten(tree, "")
+
+    def _flatten(self, node: ast.Dict, prefix: str) -> Iterator[tuple[str, Setting]]:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if not isinstance(key, ast.Constant):
+                continue
+            name = f"{prefix}{key.value!s}"
+            if isinstance(value, ast.Dict):
+                yield from self._flatten(value, f"{name}.")
+                continue
+            try:
+                text = value_text(ast.literal_eval(value))
+            except ValueError:  # `nan` and `inf` are no literals
+                text = ast.unparse(value)
+            yield name, Setting(text, self._items[min(key.lineno, len(self._items)) - 1])
+
+
+def opens_block(text: str) -> bool:
+    """Whether a printed configuration may start here; metrics that are printed as one line do not."""
+    return text.startswith("{'") and _depth(text) > 0
+
+
+def _depth(text: str) -> int:
+    """Braces that a line opens, less those that it closes; quoted ones do not count."""
+    plain = QUOTED.sub("", text)
+    return plain.count("{") - plain.count("}")
+
+
+def value_text(value: Any) -> str:
+    """A value as Hydra and the script write it: `True`, `null`, `[a,b]`."""
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(value_text(item) for item in value)}]"
+    return "null" if value is None else str(value)

@@ -1,0 +1,274 @@
+"""The variables of verl's script, Hydra overrides, and sizes: what a checkout takes, and what fits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper
+from jobspec.frameworks.verl.config import value_text
+from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
+from jobspec.spec.text import one_of
+
+ENGINES = ("vllm", "sglang")
+REPLAY = ("disabled", "R2", "R3")
+# The script compares with exactly `True`: `true` and `1` are silently no.
+SWITCHES = (
+    "USE_DUMMY_MODEL",
+    "VAL_BEFORE_TRAIN",
+    "USE_DYNAMIC_BSZ",
+    "LORA_MERGE",
+    "ALL_OFFLOAD",
+    "USE_FUSED_KERNELS",
+    "USE_REMOVE_PADDING",
+    "USE_DIST_CKPT",
+    "OPTIM_MEMORY_EFFICIENT",
+    "PROFILE_ENABLE",
+)
+NUMBERS = (
+    "LORA_RANK",
+    "CRITIC_LORA_RANK",
+    "LORA_ALPHA",
+    "MAX_PROMPT_LENGTH",
+    "MAX_RESPONSE_LENGTH",
+    "PPO_MAX_TOKEN_LEN",
+    "FWD_MAX_TOKEN_LEN",
+    "SKIP_SAVE_HF_MODEL",
+)
+ROLE_SIZE = re.compile(r"^(ACTOR|REF|CRITIC)_(TP|PP|VPP|CP|EP|ETP)$")
+# Variables and keys that jobspec sets, and the spec's key for them.
+OWNED = {
+    "NUM_GPUS": "resources.gpus_per_node",
+    "MODEL_ID": "model",
+    "MODEL_PATH": "model",
+    "RM_MODEL_PATH": "train.reward",
+    "DUMMY_MODEL_PATH": "",
+    "TRAIN_FILES": "data",
+    "VAL_FILES": "data",
+    "TOTAL_TRAIN_STEPS": "train.steps",
+    "SAVE_FREQ": "checkpoint.every",
+    "RESUME_MODE": "checkpoint.resume",
+    "ADV_ESTIMATOR": "train.algorithm",
+    "USE_MBRIDGE": "",
+    "VANILLA_MBRIDGE": "",
+    "VALUE_VANILLA_MBRIDGE": "",
+    "USE_MEGATRON_FSDP": "coverage.level",
+    "COMMON_TP": "train.parallel.tp",
+    "COMMON_PP": "train.parallel.pp",
+    "COMMON_VPP": "train.parallel.vpp",
+    "COMMON_CP": "train.parallel.cp",
+    "COMMON_EP": "train.parallel.ep",
+    "COMMON_ETP": "train.parallel.etp",
+    "TRAIN_TP": "train.parallel.tp",
+    "INFER_TP": "train.rollout.tp",
+    "ROLLOUT_TP": "train.rollout.tp",
+    "trainer.logger": "",
+    "trainer.nnodes": "resources.nodes",
+    "trainer.n_gpus_per_node": "resources.gpus_per_node",
+    "trainer.total_training_steps": "train.steps",
+    "trainer.total_epochs": "train.steps",
+    "trainer.save_freq": "checkpoint.every",
+    "trainer.resume_mode": "checkpoint.resume",
+    "trainer.default_local_dir": "checkpoint.dir",
+    "data.train_files": "data",
+    "data.val_files": "data",
+    "data.seed": "train.seed",
+}
+# The same by other names: keys of the Bridge switches and of sizes.
+OWNED_TOO = re.compile(r"\.(?:use_mbridge|vanilla_mbridge|use_megatron_fsdp|\w*parallel_size)$")
+
+
+def check_overrides(context: Context) -> Iterator[Finding]:
+    """Names that jobspec owns, and values that the script would break: it expands `$@` without quotes."""
+    for key, value in context.spec.train.overrides.items():
+        path, bare = f"train.overrides.{key}", key.lstrip("+~")
+        if bare in OWNED or OWNED_TOO.search(bare):
+            instead = OWNED.get(bare, "")
+            fix = f"use `{instead}`" if instead else "remove it"
+            yield error(
+                "verl.owned", f"`{key}` is set by jobspec and cannot be overridden", fix=fix, path=path
+            )
+        elif isinstance(value, dict):
+            fix = "write its keys with dots, one by one"
+            yield error("verl.override", f"`{key}` is a map", fix=fix, path=path)
+        elif re.search(r"[\s*?]", f"{key}{value_text(value)}"):
+            why = (
+                "the script expands its arguments without quotes: spaces split them, `*` and `?` match files"
+            )
+            fix = "use a value without spaces, `*` and `?`"
+            yield error("verl.override", f"`{key}` does not survive the script", why, fix, path=path)
+    yield from _check_values(context)
+
+
+def _check_values(context: Context) -> Iterator[Finding]:
+    """Values that the script, or verl behind it, takes for something else or dies of."""
+    own = context.spec.train.overrides
+    engine, replay = str(own.get("ENGINE", "vllm")), str(own.get("ROUTING_REPLAY_MODE", "disabled"))
+    if engine not in ENGINES:
+        yield error("verl.engine", f"there is no rollout engine `{engine}` in the script",
+                    fix=f"use {one_of(ENGINES)}", path="train.overrides.ENGINE")  # fmt: skip
+    if replay not in REPLAY:
+        yield error("verl.replay", f"there is no router replay mode `{replay}`",
+                    fix=f"use {one_of(REPLAY)}", path="train.overrides.ROUTING_REPLAY_MODE")  # fmt: skip
+    for name in SWITCHES:
+        if str(own.get(name, True)) not in ("True", "False"):
+            what = f"`{name}` is `{own[name]}`, and the script knows `True` and `False` only"
+            yield error("verl.value", what, fix="write `true` or `false`", path=f"train.overrides.{name}")
+    for name in NUMBERS:
+        if not str(own.get(name, 0)).isdecimal():
+            what = f"`{name}` is `{own[name]}`, a whole number from 0 on is needed"
+            yield error("verl.value", what, path=f"train.overrides.{name}")
+    yield from _check_dummy(context)
+
+
+def _check_dummy(context: Context) -> Iterator[Finding]:
+    """The script dies on the unset variable, and only after the cluster is up."""
+    if not settings.is_dummy(context):
+        return
+    config = context.spec.train.overrides.get("DUMMY_MODEL_CONFIG_PATH")
+    path = "train.overrides.DUMMY_MODEL_CONFIG_PATH"
+    if not config:
+        what = "a dummy model needs `DUMMY_MODEL_CONFIG_PATH`"
+        fix = "name a JSON file in the checkout that overrides the model's configuration"
+        yield error("verl.dummy", what, "the script stops on the unset variable", fix, path=path)
+        return
+    root = Path(context.repo_paths.get("verl", ""))
+    relative = not str(config).startswith("/")
+    if relative and "verl" in context.repo_paths and not (root / str(config)).is_file():
+        what = f"the verl checkout has no `{config}`"
+        fix = "name a file below the checkout, or an absolute path that the nodes can read"
+        yield error("verl.dummy", what, fix=fix, path=path)
+
+
+def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
+    """A variable that the checkout's script does not read would be without any effect."""
+    own = settings.split_overrides(context.spec.train.overrides).variables
+    wanted = [*settings.variables(context, wrapper), "MODEL_PATH", "TRAIN_FILES", "VAL_FILES",
+              "TOTAL_TRAIN_STEPS", "RESUME_MODE"]  # fmt: skip
+    wanted += ["RM_MODEL_PATH"] if settings.reward_model(context) else []
+    for name in wanted:
+        if not wrapper.reads(name):
+            path = f"train.overrides.{name}" if name in own else OWNED.get(name) or "repos"
+            yield error(
+                "verl.knob",
+                f"the script of this verl checkout does not read `{name}`",
+                "it would run without it and prove something else",
+                "use a newer checkout, or another level; do not set it by hand",
+                path=path,
+            )
+    if settings.reward_model(context) is None and not wrapper.reward_switch:
+        what = "the script of this verl checkout names no key that turns the reward model off"
+        yield error("verl.knob", what, fix="use `train.reward: model:NAME`", path="train.reward")
+    if wrapper.prefers_image_megatron:
+        yield warning(
+            "verl.image-megatron",
+            f"the script puts `{IMAGE_MEGATRON}` before every checkout on the driver's PYTHONPATH",
+            "an image that has this folder hides the Megatron-Core that belongs to the Bridge checkout",
+            f"use an image without it, or mount the wanted Megatron-LM at `{IMAGE_MEGATRON}`",
+            path="container.image",
+        )
+
+
+# -- sizes -------------------------------------------------------------------------------------------
+
+
+def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
+    """Grids of roles with sizes of their own, engines, and batches; the actor's grid is every Megatron's."""
+    bad = list(_check_role_values(context))
+    yield from bad
+    if bad:
+        return
+    world = context.spec.resources.nodes * context.gpus_per_node
+    for role in roles(context):
+        if role != "actor" and not _has_own_sizes(context, role):
+            continue
+        if role != "actor":
+            yield from _check_grid(context, role, world)
+        size = settings.role_sizes(context, role)
+        group = size["tp"] * size["pp"] * size["cp"]
+        if world % group == 0:
+            yield from _check_batch(context, wrapper, role, world // group)
+    tp = settings.rollout_tp(context)
+    if world % tp:
+        fix = f"use {_either(divisors(world, tp))}"
+        what = f"{world} GPUs cannot be divided into rollout engines of {tp}"
+        yield error("verl.rollout", what, fix=fix, path="train.rollout.tp")
+
+
+def roles(context: Context) -> tuple[str, ...]:
+    """Roles that are built: with an adapter the reference lives in the actor, without GAE is no critic."""
+    rank = context.spec.train.overrides.get("LORA_RANK", DEFAULT_LORA_RANK)
+    full = str(rank) == "0" or any(item.name == "full" for item in settings.chosen_variants(context))
+    critic = ("critic",) if settings.estimator(context) == "gae" else ()
+    return ("actor", *(("ref",) if full else ()), *critic)
+
+
+def _has_own_sizes(context: Context, role: str) -> bool:
+    found = (ROLE_SIZE.match(key) for key in context.spec.train.overrides)
+    return any(match is not None and match[1] == role.upper() for match in found)
+
+
+def _check_role_values(context: Context) -> Iterator[Finding]:
+    for key, value in context.spec.train.overrides.items():
+        found = ROLE_SIZE.match(key)
+        if found is None or (found[2] == "VPP" and value is None):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            what = f"`{key}` is `{value_text(value)}`, a whole number from 1 on is needed"
+            yield error("verl.value", what, path=f"train.overrides.{key}")
+
+
+def _check_grid(context: Context, role: str, world: int) -> Iterator[Finding]:
+    size = settings.role_sizes(context, role)
+    path = f"train.overrides.{role.upper()}_TP"
+    dense, experts = size["tp"] * size["pp"] * size["cp"], size["etp"] * size["ep"] * size["pp"]
+    for product, text in ((dense, "tp x pp x cp"), (experts, "etp x ep x pp")):
+        if world % product:
+            what = f"{world} GPUs cannot be divided by {text} = {product} of the {role}"
+            fix = f"use sizes with product {_either(divisors(world, product))}"
+            yield error("verl.role-world", what, fix=fix, path=path)
+    if (size["vpp"] or 1) > 1 and size["pp"] == 1:
+        what = f"vpp {size['vpp']} with one pipeline stage of the {role}"
+        yield error("verl.role-world", what, fix="set it to `null`", path=path.replace("_TP", "_VPP"))
+
+
+def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -> Iterator[Finding]:
+    """Responses of a mini batch are shared evenly by the data-parallel replicas, from release 0.8.0 on."""
+    path, batch = "train.overrides.MICRO_BSZ", settings.batch(context, wrapper)
+    if batch is None:
+        if role == "actor":
+            what = f"`MICRO_BSZ` is {context.spec.train.overrides['MICRO_BSZ']!r}"
+            yield error("verl.batch", f"{what}, a whole number from 1 on is needed", path=path)
+        return
+    responses, step = batch.mini * settings.RESPONSES, 4 * settings.RESPONSES
+    if not wrapper.batch_grows_with_gpus and responses % replicas:
+        fits = [m for m in range(1, batch.micro + replicas + 1) if (m * step) % replicas == 0]
+        nearest = sorted(fits, key=lambda m: (abs(m - batch.micro), m))[:2]
+        yield error(
+            "verl.batch",
+            f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas"
+            + (f" of the {role}" if role != "actor" else ""),
+            f"`MICRO_BSZ` {batch.micro} x 4 prompts x {settings.RESPONSES} responses",
+            f"set `MICRO_BSZ` to {_either(nearest)}, or {_either(divisors(responses, replicas))} replicas",
+            path=path,
+        )
+    group = replicas * batch.micro
+    static = str(context.spec.train.overrides.get("USE_DYNAMIC_BSZ", True)) == "False"
+    if static and batch.train * settings.RESPONSES % group:
+        what = f"{batch.train * settings.RESPONSES} responses of a step cannot be shared by groups of {group}"
+        why = f"{replicas} data-parallel replicas x `MICRO_BSZ` {batch.micro}, without dynamic batches"
+        yield error("verl.batch", what, why, "leave `USE_DYNAMIC_BSZ` on", path=path)
+
+
+def divisors(of: int, near: int) -> list[int]:
+    """The two divisors of `of` that are nearest to `near`."""
+    found = [n for n in range(1, of + 1) if of % n == 0]
+    return sorted(found, key=lambda n: (abs(n - near), n))[:2]
+
+
+def _either(numbers: list[int]) -> str:
+    return " or ".join(str(number) for number in sorted(set(numbers)))

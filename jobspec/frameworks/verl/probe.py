@@ -1,0 +1,90 @@
+"""Says where verl and Megatron come from, in the driver and in a Ray worker; runs alone as `python3 -`.
+
+verl does not hand PYTHONPATH on to Ray's workers, its script may put an image's Megatron-LM before the
+checkout's, and the Bridge needs ModelOpt only when an adapter is saved: all three would be noticed late or
+never. Standard library and Ray; Python 3.9; nothing of jobspec, whose text of this file the plan carries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"jobspec: {text}\n")
+    sys.stdout.flush()
+
+
+def find(name: str) -> str:
+    """Where `name` would be imported from; empty when it is not there. Parents alone are imported."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, AttributeError, ValueError):
+        return ""
+    places = list(getattr(spec, "submodule_search_locations", None) or [])
+    return str(getattr(spec, "origin", None) or (places[0] if places else ""))
+
+
+def look(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Places of all modules, and what importing the needed ones raised."""
+    errors = {}
+    for name in wanted["needed"]:
+        try:
+            importlib.import_module(name)
+        except BaseException as problem:  # noqa: BLE001 - a module may raise anything
+            errors[name] = f"{type(problem).__name__}: {problem}"
+    places = {name: find(name) for name in wanted["modules"]}
+    return {"host": socket.gethostname(), "places": places, "errors": errors}
+
+
+def judge(where: str, seen: dict[str, Any], roots: dict[str, str]) -> list[str]:
+    """Print what was seen; problems are returned."""
+    problems = []
+    for name, place in seen["places"].items():
+        if place:
+            say(f"{where} on {seen['host']}: {name} {place}")
+        else:
+            say(f"{where} on {seen['host']}: {name} is not installed")
+        root = roots.get(name, "")
+        real = os.path.realpath(place) if place else ""
+        if root and not (real + os.sep).startswith(os.path.realpath(root) + os.sep):
+            told = f"is imported from {place}" if place else "is not found"
+            problems.append(f"{name} {told} in the {where}, not from {root}: the run is void")
+    for name, problem in seen["errors"].items():
+        problems.append(f"{name} cannot be imported in the {where}: {problem}")
+    return problems
+
+
+def in_worker(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The same in a task of the Ray that verl will use, with the PYTHONPATH that its workers get."""
+    import ray
+
+    paths = {"PYTHONPATH": os.environ.get("JOBSPEC_WORKER_PYTHONPATH", "")}
+    ray.init(runtime_env={"env_vars": paths}, log_to_driver=False, logging_level=logging.WARNING)
+    try:
+        seen: dict[str, Any] = ray.get(ray.remote(num_cpus=0)(look).remote(wanted))
+    finally:
+        ray.shutdown()
+    return seen
+
+
+def main(argv: list[str]) -> int:
+    """0 when everything is where it must be, 3 otherwise."""
+    wanted = json.loads(argv[1])
+    problems = judge("driver", look(wanted), wanted["roots"])
+    if not problems:
+        problems = judge("worker", in_worker(wanted), wanted["roots"])
+    for problem in problems:
+        say(f"blocked: {problem}")
+    return 3 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

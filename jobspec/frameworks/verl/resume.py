@@ -1,0 +1,145 @@
+"""Level `checkpoint`: a save that was finished, and a second process that really loaded it and trained on.
+
+Source: verl 0.7.0 to 0.10.0.dev, `utils/checkpoint` and both trainers. The tracker is written last; from
+release 0.9.0 on each role's manifest marks its save as complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobspec.evidence_model import Checkpoint, Evidence
+from jobspec.frameworks.verl.log import LogFacts
+from jobspec.frameworks.verl.seen import Seen
+from jobspec.frameworks.verl.shown import Judged, blocked, failed, passed
+from jobspec.verdict import EvidenceItem, Status
+
+TRACKER, MANIFEST = "latest_checkpointed_iteration.txt", "ckpt_contents.json"
+
+
+def judge_resume(seen: Seen) -> Judged:
+    """Both halves, each with its proof."""
+    saved = _saved(seen)
+    if saved.status is not Status.PASS:
+        return saved
+    facts = seen.resumed
+    if facts is None or facts.resumed is None:
+        fresh = seen.any_line("scratch")
+        if fresh is not None:
+            return failed("the second process trained from scratch", [fresh])
+        return failed("no log shows that training continued from a checkpoint", saved.items)
+    start, line = facts.resumed
+    items = [*saved.items, line, *facts.loaded.values()]
+    problem = _problem(seen, facts, start)
+    if problem:
+        return failed(problem, items)
+    text = f"{saved.text}, loaded after step {start}, and trained on to step {seen.planned}"
+    return passed(text, items)
+
+
+def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
+    """What is wrong with the resume, or nothing."""
+    wanted = seen.evidence.plan.expect.options.get("resume_from") or start
+    roles = ["actor", "critic"] if seen.has_critic else ["actor"]
+    unloaded = [
+        f"{role} {kind}"
+        for role in roles
+        for kind in ("optimizer", "model")
+        if not any(r == role and _is_kind(what, kind) for r, what in facts.loaded)
+    ]
+    after = _trained_after(seen, facts, start)
+    checks = (
+        (start != wanted, f"training continued from step {start}, planned was step {wanted}"),
+        (start < 1, "training continued from step 0: nothing was resumed"),
+        (_later(facts.scratch, facts), "the log of the resume also says `Training from scratch`"),
+        (facts.no_adapter, "the resume found no adapter checkpoint"),
+        (unloaded, f"no log shows that a worker loaded {', '.join(unloaded)}"),
+        (
+            after != set(range(start + 1, seen.planned + 1)),
+            f"the resume trained steps {sorted(after)}, not {start + 1} to {seen.planned}",
+        ),
+        (facts.no_loader_state, "the resume found no state of the data loader"),
+    )
+    return next((text for wrong, text in checks if wrong), "")
+
+
+def _later(item: EvidenceItem | None, facts: LogFacts) -> bool:
+    """Whether a line comes from the resumed process: one log may hold both halves, one after the other."""
+    if item is None or facts.resumed is None:
+        return False
+    before = [line.line for line in facts.trained.values() if line.line < facts.resumed[1].line]
+    return item.line > max(before, default=0)
+
+
+def _trained_after(seen: Seen, facts: LogFacts, start: int) -> set[int]:
+    """Steps of the resumed process: its lines in the log, else the records of the metrics."""
+    resumed_at = facts.resumed[1].line if facts.resumed else 0
+    lines = {step for step, item in facts.trained.items() if item.line > resumed_at}
+    return lines or {step for step in seen.trained if step > start}
+
+
+def _is_kind(what: str, kind: str) -> bool:
+    """Whether a loaded thing is the role's optimizer, or its model: adapter, shards or exported weights."""
+    if what == "Megatron-FSDP":  # one folder for both
+        return True
+    if kind == "optimizer":
+        return "optimizer" in what
+    return any(word in what for word in ("adapter", "model", "bridge"))
+
+
+def _saved(seen: Seen) -> Judged:
+    """The last save, by its files; for files of another run that lack the checkpoints, by the log."""
+    found, planned = _checkpoints(seen.evidence), seen.planned
+    if not found and seen.evidence.foreign:
+        return _saved_by_log(seen)
+    last = next((item for item in found if item.step == planned), None)
+    if last is None:
+        return failed(f"there is no checkpoint of step {planned}")
+    tracker = Path(last.path).parent / TRACKER
+    try:
+        text = tracker.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return failed(f"`{TRACKER}` cannot be read: no save was finished")
+    items = [EvidenceItem(str(tracker), 1, text), EvidenceItem(last.path, text=f"{last.bytes} bytes")]
+    if text != str(planned):
+        return failed(f"`{TRACKER}` says step {text[:20]}, not {planned}", items)
+    problem = _incomplete(last, ["actor", "critic"] if seen.has_critic else ["actor"])
+    return failed(problem, items) if problem else passed("saved", items)
+
+
+def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
+    """What a checkpoint lacks, or nothing. Before release 0.9.0 there are no manifests."""
+    if "data.pt" not in saved.files:
+        return f"the checkpoint of step {saved.step} has no `data.pt`"
+    empty = [role for role in roles if not any(name.startswith(f"{role}/") for name in saved.files)]
+    if empty:
+        return f"the checkpoint of step {saved.step} has no `{empty[0]}`"
+    manifests = [name for name in saved.files if name.endswith(f"/{MANIFEST}")]
+    missing = [role for role in roles if f"{role}/{MANIFEST}" not in manifests]
+    if manifests and missing:
+        return f"`{missing[0]}` of step {saved.step} has no `{MANIFEST}`: its save was cut off"
+    return ""
+
+
+def _saved_by_log(seen: Seen) -> Judged:
+    """What was loaded had been saved whole; of the last save only its start is logged."""
+    line = next((facts.saved[seen.planned] for facts in seen.logs if seen.planned in facts.saved), None)
+    if line is None:
+        what = f"no checkpoint is among the files, and no log tells of saving step {seen.planned}"
+        return blocked(f"not shown: {what}")
+    return passed("saved by what the log says (no checkpoint is among the files)", [line])
+
+
+def _checkpoints(evidence: Evidence) -> tuple[Checkpoint, ...]:
+    """Checkpoints of the last attempt. Without a folder in the plan they are in the run's own directory."""
+    from jobspec.evidence import read_checkpoints  # it pulls in all readers
+
+    if evidence.foreign:
+        return evidence.checkpoints
+    base = (
+        Path(evidence.plan.checkpoint_dir) if evidence.plan.checkpoint_dir else evidence.root / "checkpoints"
+    )
+    number = evidence.last.number if evidence.last else 1
+    own = [base / evidence.run_id / f"attempt-{number}", base / f"attempt-{number}", base]
+    return next((found for folder in own if (found := read_checkpoints(folder))), evidence.checkpoints)

@@ -1,0 +1,68 @@
+"""What verl's script tells Megatron, as the neutral shape that the generic rules and estimates read. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.checkout import Wrapper
+from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
+
+MEMORY_FRACTION = 0.6  # fixed in the script, for rollout and reward model
+
+
+def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
+    """The actor's sizes; None when a value is no number, which the rules have named."""
+    told = settings.variables(context, wrapper)
+    sizes, batch = settings.role_sizes(context, "actor"), settings.batch(context, wrapper)
+    own = context.spec.train.overrides
+    if batch is None or not context.gpus_per_node or not all(_is_size(value) for value in sizes.values()):
+        return None
+    dynamic = told.get("USE_DYNAMIC_BSZ", "True") == "True"
+    rank, prompt, response, tokens = (
+        _number(told.get(name), default)
+        for name, default in (
+            ("LORA_RANK", 0),
+            ("MAX_PROMPT_LENGTH", 512),
+            ("MAX_RESPONSE_LENGTH", 512),
+            ("PPO_MAX_TOKEN_LEN", 2400),
+        )
+    )
+    offload = told.get("ALL_OFFLOAD") == "True"
+    return TrainShape(
+        nodes=context.spec.resources.nodes,
+        gpus_per_node=context.gpus_per_node,
+        framework="verl",
+        **sizes,
+        seq_length=prompt + response,
+        micro_batch=None if dynamic else batch.micro,
+        tokens_per_microbatch=tokens if dynamic else None,
+        train_batch=batch.train,
+        samples_per_prompt=settings.RESPONSES,
+        # Before release 0.8.0 the worker rounds a mini batch down and checks nothing.
+        global_batch=None if wrapper.batch_grows_with_gpus else batch.mini * settings.RESPONSES,
+        optimizer=OptimizerShape(offload=1.0 if told.get("OPTIM_MEMORY_EFFICIENT") == "True" else 0.0),
+        grad_offload=told.get("COMMON_GRAD_OFFLOAD", str(offload)) == "True",
+        param_offload=told.get("COMMON_PARAM_OFFLOAD", str(offload)) == "True",
+        lora_rank=rank,
+        reference=rank == 0,  # with an adapter the reference is the actor without it
+        critic=settings.estimator(context) == "gae",
+        rollout=RolloutShape(tp=settings.rollout_tp(context), memory_fraction=MEMORY_FRACTION),
+        keys={
+            **{
+                name: f"train.overrides.ACTOR_{name.upper()}"
+                for name in sizes
+                if f"ACTOR_{name.upper()}" in own
+            },
+            **dict.fromkeys(("global_batch", "train_batch", "micro_batch"), "train.overrides.MICRO_BSZ"),
+        },
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() else default

@@ -1,0 +1,171 @@
+"""The guide's deliverable "Requested variants": what a level and its variants ask for beyond level 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from jobspec.frameworks.signals import learning_deliverable, row_item
+from jobspec.frameworks.verl.levels import VARIANTS, Variant
+from jobspec.frameworks.verl.resume import judge_resume
+from jobspec.frameworks.verl.seen import GRAD, KL, Seen
+from jobspec.frameworks.verl.shown import Judged, blocked, failed, passed
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+NAME = "Requested variants"
+SIZES = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "vpp": "virtual_pipeline_model_parallel_size",
+}
+DENSE, EXPERT = ("tp", "pp", "cp", "vpp"), ("ep", "etp")
+
+
+def judge_variants(seen: Seen) -> Deliverable:
+    """`Pass` when everything is shown that the level and the asked variants are about."""
+    judged = list(_judgements(seen))
+    if not judged:
+        reason = "the level asks for none"
+        return Deliverable(NAME, Status.NOT_REQUESTED, reason=reason, required=False)
+    items = tuple(item for one in judged for item in one.items)
+    for status in (Status.FAIL, Status.BLOCKED):
+        bad = next((one for one in judged if one.status is status), None)
+        if bad is not None:
+            return Deliverable(NAME, status, tuple(bad.items) or items, bad.text)
+    return Deliverable(NAME, Status.PASS, items, "; ".join(one.text for one in judged))
+
+
+def _judgements(seen: Seen) -> Iterator[Judged]:
+    expect = seen.evidence.plan.expect
+    by_level: Mapping[str, Callable[[Seen], Judged]] = {
+        "checkpoint": judge_resume,
+        "parallel": _parallel,
+        "fsdp": _fsdp,
+        "architecture": _architecture,
+        "learning": _learning,
+    }
+    if expect.level in by_level:
+        yield by_level[expect.level](seen)
+    for variant in VARIANTS:
+        if variant.name in expect.variants and (variant.shows or variant.lines):
+            yield _variant(seen, variant)
+
+
+def _variant(seen: Seen, variant: Variant) -> Judged:
+    """Every setting of the variant has the asked value in each configuration that is shown."""
+    items: list[EvidenceItem] = []
+    for key, wanted in variant.shows.items():
+        values = seen.values(key) or seen.values(key.removeprefix("reward."))  # its name before 0.7.1
+        if not values:
+            # A release without router replay, for one, has nothing to turn off.
+            if wanted == "disabled":
+                continue
+            return blocked(f"not shown: no log has `{key}` of variant `{variant.name}`", items)
+        other = next((one for one in values if not re.fullmatch(wanted, one.value)), None)
+        if other is not None:
+            return failed(f"variant `{variant.name}`: `{key}` is {other.value}", [other.item])
+        items.append(values[0].item)
+    for name in variant.lines:
+        line = seen.any_line(name)
+        if name == "dummy" and (old := seen.any_line("old_dummy")):
+            return failed("the dummy model was there already: it may be another run's", [old])
+        if line is None:
+            return blocked(f"not shown: no log has what variant `{variant.name}` must leave there", items)
+        items.append(line)
+    return passed(f"`{variant.name}` is shown", items)
+
+
+def _parallel(seen: Seen) -> Judged:
+    """The actor's sizes in verl's configuration: as planned; in files of other makers those above 1."""
+    expect = seen.evidence.plan.expect
+    if not seen.evidence.foreign:
+        options = {key: expect.options.get(key) for key in SIZES}
+        return _planned_sizes(seen, {k: v for k, v in options.items() if isinstance(v, int) and v > 1})
+    shown = {key: seen.actor_size(name) for key, name in SIZES.items()}
+    above = {key: v[-1] for key, v in shown.items() if v and v[-1].value.isdecimal() and int(v[-1].value) > 1}
+    wanted = {"dense": DENSE, "moe": EXPERT}
+    asked = [name for name in wanted if name in expect.variants]
+    for name in asked or [""]:
+        keys: Sequence[str] = wanted.get(name, (*DENSE, *EXPERT))
+        if not any(key in above for key in keys):
+            what = f"variant `{name}`" if name else "level `parallel`"
+            if not any(shown[key] for key in keys):
+                return blocked(f"not shown: no log has the sizes that {what} is about")
+            items = [shown[key][-1].item for key in keys if shown[key]]
+            return failed(f"{what}: every size that is shown is 1", items)
+    return passed(_sizes_text({k: s.value for k, s in above.items()}), [one.item for one in above.values()])
+
+
+def _planned_sizes(seen: Seen, asked: Mapping[str, int]) -> Judged:
+    if not asked:
+        return blocked("nothing says which sizes were to be stressed")
+    items: list[EvidenceItem] = []
+    for key, size in asked.items():
+        values = seen.actor_size(SIZES[key])
+        if not values:
+            return blocked(f"not shown: no log has the actor's `{SIZES[key]}`", items)
+        other = next((one for one in values if one.value != str(size)), None)
+        if other is not None:
+            return failed(f"`{SIZES[key]}` of the actor is {other.value}, planned was {size}", [other.item])
+        items.append(values[0].item)
+    return passed(_sizes_text(asked), items)
+
+
+def _sizes_text(sizes: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} = {size}" for key, size in sizes.items())
+
+
+def _fsdp(seen: Seen) -> Judged:
+    values = seen.actor_size("use_megatron_fsdp")
+    if not values:
+        return blocked(
+            "not shown: no log has `use_megatron_fsdp`; releases before 0.8.0 ignore it and run DDP"
+        )
+    other = next((one for one in values if one.value != "True"), None)
+    if other is not None:
+        return failed(f"`use_megatron_fsdp` is {other.value}: the run used DDP", [other.item])
+    return passed("Megatron-FSDP is on in verl's configuration", [values[0].item])
+
+
+def _architecture(seen: Seen) -> Judged:
+    """Each setting of the spec must be in the configuration that verl resolved, or in the script's trace."""
+    expect = seen.evidence.plan.expect
+    asked = {
+        key.removeprefix("feature:"): str(value)
+        for key, value in expect.options.items()
+        if key.startswith("feature:")
+    }
+    if not asked:
+        if expect.variants:
+            return passed(f"asked for: {', '.join(expect.variants)}")
+        return blocked("nothing says which feature was to be run: name it with `--variant`")
+    items: list[EvidenceItem] = []
+    for key, wanted in asked.items():
+        values = seen.values(key.lstrip("+"))
+        if not values:
+            return blocked(f"not shown: no log has `{key}`", items)
+        other = next((one for one in values if one.value != wanted), None)
+        if other is not None:
+            return failed(f"`{key}` is {other.value}, asked was {wanted}", [other.item])
+        items.append(values[0].item)
+    return passed(_sizes_text(asked), items)
+
+
+def _learning(seen: Seen) -> Judged:
+    """A trend beyond noise, of a run whose gradients and adapters are alive."""
+    told = learning_deliverable(seen.evidence)
+    table = seen.evidence.metrics
+    kl, grads = table.series(KL), table.series(GRAD)
+    if kl and not any(row.value for row in kl):
+        return failed(f"`{KL}` is exactly 0 in every step: the adapter is frozen", [row_item(kl[-1])])
+    still = [row for row in grads if row.value == 0]
+    if still and len(still) * 2 > len(grads):
+        return failed(f"`{GRAD}` is 0 in {len(still)} of {len(grads)} steps", [row_item(still[0])])
+    if told.status is not Status.PASS:
+        return failed(told.reason or "no metric was named to learn by", told.evidence)
+    if not grads:
+        return blocked(f"not shown: `{GRAD}` was never logged", told.evidence)
+    return passed(f"learning signal: {told.reason}", told.evidence)
