@@ -84,7 +84,50 @@ checkpoint:
 # secrets: [HF_TOKEN, WANDB_API_KEY]              # names only; values come from the shell that submits
 """
 
-_BODIES = {"command": _COMMAND, "trl": _TRL}
+_NEMO_RL = """\
+coverage:
+  level: smoke                  # smoke, lora, refit, generation, parallel, features, learning, or 0 to 6
+  variants: [colocated]         # default: the level's first; `jobspec framework show nemo_rl` lists them
+  # checks: [{repo: bridge}, {repo: nemo_rl}]   # their unit tests first; training only when they pass
+
+resources:
+  nodes: 1
+  gpus_per_node: 2              # what the variant needs, or more
+  # time: "01:00:00"            # D-HH:MM:SS; quoted, since YAML reads 1:00:00 as a number
+
+launch:
+  mode: ray                     # ray: jobspec starts Ray; upstream: the checkout's ray.sub; srun: the script
+
+container:
+  # image: /images/nemo-rl.sqsh # built from the same NeMo-RL revision as the checkout
+  # `prove` imports the Bridge by this interpreter; the image's default one has no Megatron.
+  # python: /opt/ray_venvs/nemo_rl.models.policy.workers.megatron_policy_worker.MegatronPolicyWorker/bin/python
+  env:
+    NCCL_DEBUG: WARN
+
+repos:                          # PYTHONPATH in this order: the Bridge before the copy inside NeMo-RL
+  - name: bridge
+    path: ~/src/Megatron-Bridge
+    pythonpath: [src, 3rdparty/Megatron-LM]
+    prove: {import: megatron.bridge}
+  - name: nemo_rl
+    path: ~/src/RL              # with its submodules; the scripts write below tests/functional
+    pythonpath: [.]
+
+# Default: the model that the maintained script names, from the Hugging Face cache; it needs the data set too.
+# model: {id: Qwen/Qwen2.5-0.5B, stage: shared}
+hf_cache:
+  offline: true
+
+# train:
+#   steps: 2                    # where the variant leaves it to you
+#   parallel: {tp: 2, pp: 2}    # for variant `sizes` of level `parallel`
+#   overrides: {policy.megatron_cfg.apply_rope_fusion: false}   # NeMo-RL's own keys; looked up in the recipe
+
+# secrets: [HF_TOKEN]           # names only; values come from the shell that submits
+"""  # noqa: E501 - one path
+
+_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "trl": _TRL}
 
 
 def starter(framework: str, name: str) -> str:

@@ -39,7 +39,22 @@ def _section(framework: Framework) -> str:
             "| Number | Level | A pass proves | It does not prove |",
             "| --- | --- | --- | --- |",
             *rows,
+            *_variants(framework),
         ]
+    )
+
+
+def _variants(framework: Framework) -> list[str]:
+    """The variants that have a note, one row each."""
+    rows = [
+        f"| {level.number} | `{note.name}` | {note.about} | {note.needs} |"
+        for level in framework.levels
+        for note in level.notes
+    ]
+    return (
+        ["", "| Level | Variant | What it runs and shows | Needs |", "| --- | --- | --- | --- |", *rows]
+        if rows
+        else []
     )
 
 

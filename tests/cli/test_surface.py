@@ -210,16 +210,16 @@ def test_cluster_check_runs_a_job_on_this_machine(project: Project) -> None:
     assert "check.node-local" in done.err
 
 
-@pytest.mark.parametrize("framework", ["command", "trl"])
+@pytest.mark.parametrize("framework", ["command", "nemo_rl", "trl"])
 def test_starting_spec_is_valid_and_commented(project: Project, framework: str) -> None:
     assert project.cli("init", "--framework", framework, "--name", "mine").code == 0
     text = (project.root / "mine.yaml").read_text()
     assert text.count("#") > 5
     done = project.cli("validate", "mine.yaml")
     errors = [line for line in done.err.splitlines() if line.startswith("error[")]
-    assert all("[model." in line or "[data." in line for line in errors), (
-        "only what is not downloaded yet is missing"
-    )
+    assert all(
+        any(f"[{what}." in line for what in ("model", "data", "repo", "nemo_rl")) for line in errors
+    ), "only what is not downloaded or checked out yet is missing"
 
 
 def test_starting_spec_for_commands_runs(project: Project) -> None:
