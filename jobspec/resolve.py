@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.checks import check, check_secrets
+from jobspec.checks.megatron import Training, check_training
 from jobspec.containers import mounts_for
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
+from jobspec.models import read_architecture
 from jobspec.plan import (
     CollectPlan,
     ContainerPlan,
@@ -43,9 +45,10 @@ from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster
+    from jobspec.megatron.architecture import Architecture
     from jobspec.spec.cluster_model import ClusterProfile
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.model import JobSpec
+    from jobspec.spec.model import JobSpec, Model
 
 T = TypeVar("T")
 
@@ -55,6 +58,7 @@ class Resolved:
     """A spec with everything around it looked up. `plan` is None when errors left nothing to plan.
 
     `loaded` and `spec` are interpolated; `repos` carries the git states that the plan was made from.
+    `training` is there for Megatron runs.
     """
 
     plan: Plan | None
@@ -65,6 +69,7 @@ class Resolved:
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
     chosen: Mapping[str, Origin] = field(default_factory=dict)
+    training: Training | None = None
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -91,7 +96,17 @@ class Lookups:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
 
     def stage(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-        return self._once((spec.model, spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home))
+        return self._once(
+            (_key(spec.model), spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home)
+        )
+
+    def model(
+        self, spec: JobSpec, base: Path, hf_home: str, named: str
+    ) -> tuple[Architecture | None, list[Finding]]:
+        return self._once(
+            ("model", _key(spec.model), base, hf_home, named),
+            lambda: read_architecture(spec.model, base, hf_home, named),
+        )
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """What the files named in a plan look like from here."""
@@ -103,6 +118,11 @@ class Lookups:
             self._kept[key] = make()
         made: T = self._kept[key]
         return made
+
+
+def _key(model: Model | None) -> bytes:
+    """A model has a mapping in it, so it cannot be a key itself."""
+    return msgspec.json.encode(model)
 
 
 @dataclass
@@ -158,7 +178,17 @@ def resolve(
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
     placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
-    return Resolved(found.plan, placed, loaded.spec, loaded, cluster, found.level, found.repos, work.chosen)
+    return Resolved(
+        found.plan,
+        placed,
+        loaded.spec,
+        loaded,
+        cluster,
+        found.level,
+        found.repos,
+        work.chosen,
+        found.training,
+    )
 
 
 def absolute_profile(profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -194,6 +224,7 @@ class _Found:
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
+    training: Training | None = None
 
 
 def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
@@ -211,8 +242,26 @@ def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
     work.findings += problems
     if any(problem.is_error for problem in problems):
         return _Found(None, level, repos, gpus)
-    plan = _assemble(work, framework.plan(context), level, gpus, repos)
-    return _Found(plan, level, repos, gpus)
+    chosen = framework.plan(context)
+    training = _training(work, chosen)
+    plan = _assemble(work, chosen, level, gpus, repos)
+    return _Found(plan, level, repos, gpus, training)
+
+
+def _training(work: _Work, chosen: FrameworkPlan) -> Training | None:
+    """What Megatron is told, with the model and the site around it; its findings go to the others."""
+    if chosen.shape is None:
+        return None
+    arch, findings = work.lookups.model(work.spec, work.base, _hf_home(work), chosen.shape.model)
+    node = work.profile.node
+    training = Training(
+        chosen.shape,
+        arch,
+        parse_bytes(node.gpu_memory) if node.gpu_memory else 0,
+        parse_bytes(node.memory) if node.memory else 0,
+    )
+    work.findings += [*findings, *check_training(training)]
+    return training
 
 
 def _mode_is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:

@@ -159,6 +159,11 @@ def stage_plans(spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePla
     return tuple(plan for plan in plans if plan is not None), findings
 
 
+def stage_plan_of_model(model: Model, base: Path, hf_home: str) -> StagePlan | None:
+    """Where a spec's model lies; None when it is an id and no cache is known."""
+    return _model(model, base, hf_home, [])
+
+
 def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
     if model.id is not None:
         plan: StagePlan | None = _hub(

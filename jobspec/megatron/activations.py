@@ -86,7 +86,8 @@ def _attention(arch: Architecture, shape: TrainShape) -> TokenBytes:
         narrow = 0.0
     tensors = BF16 * wide
     scores = 0.0
-    if shape.attention == "unfused" and "core_attn" not in shape.recompute.modules:
+    redone = shape.recompute is None or "core_attn" in shape.recompute.modules
+    if shape.attention == "unfused" and not redone:
         scores = 5.0 * arch.heads * (shape.seq_length or 0) / shape.tp / shape.cp
     saved = _entry(arch, shape) + tensors + BF16 * narrow + scores
     return TokenBytes(saved, _gathered(arch, shape) + tensors)

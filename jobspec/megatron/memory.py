@@ -13,13 +13,13 @@ from typing import Literal
 from jobspec.megatron.activations import TokenBytes, input_bytes, layer_bytes, logits_bytes
 from jobspec.megatron.architecture import Architecture
 from jobspec.megatron.routing import routing_imbalance
-from jobspec.megatron.shape import TrainShape
+from jobspec.megatron.shape import Recompute, TrainShape
 from jobspec.megatron.weights import Stage, adapter_weights, gpu_weights, model_weights, padded_vocab, stages
 
 GIB = 1024**3
 # What a process can use of the memory that a card is sold with: 139.8 of an H200's 141, 79.1 of an H100's 80.
 USABLE = 0.99
-TIGHT = 0.90  # share of the usable memory above which a run is likely to fail on an unlucky batch
+TIGHT = 0.85  # share of the usable memory above which a run is likely to fail on an unlucky batch
 # The CUDA context with the kernels of torch, Transformer Engine and flash attention.
 CONTEXT = int(0.8 * GIB)
 # Buffers of one NCCL communicator, with its channels' fifos of 4 MiB and more; a rank is in up to six.
@@ -185,13 +185,14 @@ def _microbatches(shape: TrainShape) -> int | None:
 
 def _activations(shape: TrainShape, arch: Architecture, stage: Stage) -> Iterable[Part]:
     tokens = microbatch_tokens(shape) / shape.cp
-    layers = [layer_bytes(arch, shape, word) for word in stage.layers]
+    of_word = {word: layer_bytes(arch, shape, word) for word in set(stage.layers)}
+    layers = [of_word[word] for word in stage.layers]
     held, working = _held_and_working(shape, arch, layers)
     flight = _in_flight(shape, stage)
     kept, passing = flight * tokens * held, tokens * working
     logits = tokens * logits_bytes(arch, shape, padded_vocab(arch, shape.tp)) if stage.last else 0.0
     recompute = {"none": "all kept", "selective": "attention's cores recomputed", "full": "inputs kept"}
-    what = recompute[shape.recompute.granularity]
+    what = recompute[_recompute(shape).granularity]
     size = f"{tokens:,.0f} tokens"
     yield Part(
         "activations", int(kept), f"{size} x {flight:.0f} micro-batches x {len(layers)} layers, {what}"
@@ -206,12 +207,16 @@ def _activations(shape: TrainShape, arch: Architecture, stage: Stage) -> Iterabl
     yield Part("fragmentation", int(lost * (kept + max(passing, logits))), f"{lost:.0%} of the activations")
 
 
+def _recompute(shape: TrainShape) -> Recompute:
+    return Recompute("full", "uniform", 1) if shape.recompute is None else shape.recompute
+
+
 def _held_and_working(shape: TrainShape, arch: Architecture, layers: list[TokenBytes]) -> tuple[float, float]:
     """Bytes per token that a stage keeps of a micro-batch, and that pass while a layer's backward runs."""
     if not layers:
         return 0.0, 0.0
     passing = max(layer.passing for layer in layers)
-    asked = shape.recompute
+    asked = _recompute(shape)
     if asked.granularity != "full":
         return sum(layer.saved for layer in layers), passing
     group = max(1, asked.layers or 1)
@@ -274,7 +279,9 @@ def _assumed(shape: TrainShape, arch: Architecture) -> Iterable[str]:
         yield "no sequence length is known: activations are not counted"
     if _microbatches(shape) is None and shape.pp > 1:
         yield "the batch is not known: the pipeline is taken to be full"
-    if arch.experts:
+    if shape.recompute is None:
+        yield "recomputation is not known: full recomputation is taken, the least memory"
+    if arch.experts and shape.ep > 1:
         yield f"the busiest rank's experts get {routing_imbalance(arch, shape):.1f} times the mean of tokens"
     if arch.other_parts:
         yield "encoders of images or sound are not counted"

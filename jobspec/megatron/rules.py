@@ -216,7 +216,8 @@ def _uneven(shape: TrainShape, layers: int) -> str:
     """Sizes of the last stage, or of both ends, that make the asked number of stages possible."""
     plain = replace(shape, first_stage_layers=None, last_stage_layers=None)
     even = -(-layers // shape.pp)
-    for size in sorted(range(1, layers), key=lambda count: abs(count - even)):
+    # The last stage has the output layer besides: rather fewer layers than the others.
+    for size in sorted(range(1, layers), key=lambda count: (count > even, abs(count - even))):
         if _layers_fit(replace(plain, last_stage_layers=size), layers):
             return f"or keep pp {shape.pp} with {size} layers on the last stage"
     return ""
@@ -399,6 +400,8 @@ def _context(shape: TrainShape, arch: Architecture | None) -> Iterator[Violation
 
 def _recompute(shape: TrainShape, arch: Architecture | None) -> Iterator[Violation]:
     asked = shape.recompute
+    if asked is None:
+        return
     if asked.granularity == "full" and (not asked.method or not asked.layers):
         missing = "a method" if not asked.method else "a number of layers"
         yield Violation(

@@ -50,14 +50,19 @@ class OptimizerShape:
     """Adam with fp32 master weights, as Megatron-Core keeps it.
 
     `distributed` shards its state over data-parallel ranks. `precision_aware` is Transformer Engine's fused
-    Adam; the widths are those of its state in bytes. `offload` is the share of the state in host memory.
+    Adam, which keeps of a bf16 weight's master the lower 16 bits alone. `moment_bytes` is the width of each
+    of its two moments. `offload` is the share of the state in host memory.
     """
 
     distributed: bool = True
     precision_aware: bool = False
-    master_bytes: int = 4
     moment_bytes: int = 4
     offload: float = 0.0
+
+    @property
+    def master_bytes(self) -> int:
+        """Bytes that master weights add to each bf16 or fp16 weight; an offloaded state is plain fp32."""
+        return 2 if self.precision_aware and self.offload < 1 else 4
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class TrainShape:
     them. `etp` None means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
     `micro_batch` counts sequences of a data-parallel rank; `tokens_per_microbatch` is the cap where the
     framework packs or fills micro-batches by tokens instead, also per data-parallel rank.
+    `recompute` None: not known; the estimate then takes full recomputation, so that it is a lower bound.
+    `model` names what is trained where the spec's `model` does not.
     `content`: throughput harnesses fabricate sequences, or batches, of one token: its experts get all.
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
     samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
@@ -94,6 +101,7 @@ class TrainShape:
     nodes: int
     gpus_per_node: int
     framework: str = ""
+    model: str = ""
     tp: int = 1
     pp: int = 1
     cp: int = 1
@@ -120,7 +128,7 @@ class TrainShape:
     optimizer: OptimizerShape = OptimizerShape()
     grad_offload: bool = False
     param_offload: bool = False
-    recompute: Recompute = Recompute()
+    recompute: Recompute | None = None
     attention: Literal["fused", "unfused"] = "fused"
     logits_chunk: int | None = None
     fused_logprobs: bool = False

@@ -7,6 +7,7 @@ Source: Megatron-Core 0.16 (transformer_layer.py, moe/experts.py, moe/moe_layer.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from jobspec.megatron.architecture import ATTENTION, DELTA, MAMBA, MLP, MOE, Architecture
@@ -97,9 +98,15 @@ _BLOCKS = {ATTENTION: _attention, MLP: _mlp, MOE: _moe, MAMBA: _mamba, DELTA: _d
 def model_weights(arch: Architecture) -> Weights:
     """The whole model, without layers that only predict further tokens (MTP)."""
     tables = 1 if arch.tied else 2
-    total = Weights(tables * arch.vocab * arch.hidden, arch.hidden)
-    for word in arch.layers:
-        total += layer_weights(arch, word)
+    return Weights(tables * arch.vocab * arch.hidden, arch.hidden) + _layers_weights(arch, arch.layers)
+
+
+def _layers_weights(arch: Architecture, layers: tuple[str, ...]) -> Weights:
+    """Layers of the same word are alike, so each word is counted once and multiplied."""
+    total = Weights()
+    for word, count in Counter(layers).items():
+        one = layer_weights(arch, word)
+        total += Weights(count * one.sharded, count * one.whole, count * one.expert)
     return total
 
 
@@ -141,9 +148,7 @@ def _even(count: int, parts: int) -> list[int]:
 
 def stage_weights(arch: Architecture, shape: TrainShape, stage: Stage) -> Weights:
     """All parameters of a stage, before division over tensor and expert parallel ranks."""
-    total = Weights()
-    for word in stage.layers:
-        total += layer_weights(arch, word)
+    total = _layers_weights(arch, stage.layers)
     table = Weights(padded_vocab(arch, shape.tp) * arch.hidden)
     if stage.first:
         total += table

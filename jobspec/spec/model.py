@@ -227,6 +227,13 @@ class Model(Base, frozen=True):
     ignore: Annotated[
         tuple[str, ...], doc("Files that match one of these globs are not staged.", ["*.gguf"])
     ] = ()
+    config: Annotated[
+        dict[str, Any],
+        doc(
+            "Sizes for the checks of Megatron runs, named as in the model's config.json, which they override.",
+            {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "vocab_size": 1024},
+        ),
+    ] = {}
 
 
 class Data(Base, frozen=True):

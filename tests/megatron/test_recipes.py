@@ -15,21 +15,24 @@ from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, Trai
 RECIPES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recipes.json").read_text("utf-8"))[
     "recipes"
 ]
+SETTINGS = ("full_recompute", "optimizer_offload", "bf16_grads", "precision_aware")
 # Megatron-Core's own configuration refuses it, the recipe sets it afterwards: a warning, no error.
 SEQUENCE_PARALLEL_TP1 = "llm/distillation-nano3-30ba3b-4n4g-megatron-qa-nvfp4-modelopt-spec"
 
 
 def shape_of(recipe: dict[str, Any]) -> TrainShape:
     sizes = {
-        key: value
-        for key, value in recipe.items()
-        if key not in ("recipe", "model", "rollout", "full_recompute", "optimizer_offload")
+        key: value for key, value in recipe.items() if key not in ("recipe", "model", "rollout", *SETTINGS)
     }
     return TrainShape(
         framework="nemo_rl",
         rollout=RolloutShape(**recipe["rollout"]) if "rollout" in recipe else None,
         recompute=Recompute("full", "uniform", 1) if recipe.get("full_recompute") else Recompute(),
-        optimizer=OptimizerShape(offload=1.0 if recipe.get("optimizer_offload") else 0.0),
+        fp32_grads=not recipe.get("bf16_grads"),
+        optimizer=OptimizerShape(
+            precision_aware=recipe.get("precision_aware", False),
+            offload=1.0 if recipe.get("optimizer_offload") else 0.0,
+        ),
         **sizes,
     )
 

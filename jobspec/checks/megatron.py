@@ -1,0 +1,118 @@
+"""Do a Megatron run's sizes fit together, the model, the GPUs and the hosts. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jobspec.finding import Finding, error, warning
+from jobspec.megatron.architecture import Architecture
+from jobspec.megatron.memory import GIB, Estimate, estimate
+from jobspec.megatron.rules import check_shape
+from jobspec.megatron.shape import TrainShape
+from jobspec.megatron.shapes import Suggestion, suggest
+
+
+@dataclass(frozen=True)
+class Training:
+    """A Megatron run: its shape, its model where known, and the memory of a GPU and a node (0: not known)."""
+
+    shape: TrainShape
+    arch: Architecture | None = None
+    gpu_bytes: int = 0
+    node_bytes: int = 0
+
+    @property
+    def memory(self) -> Estimate | None:
+        if self.arch is None:
+            return None
+        return estimate(self.shape, self.arch, self.gpu_bytes, self.node_bytes)
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        return () if self.arch is None else suggest(self.shape, self.arch, self.gpu_bytes)
+
+
+def check_training(training: Training) -> tuple[Finding, ...]:
+    """Broken rules, and only where there is none, memory: an estimate of an impossible shape says nothing."""
+    found = check_shape(training.shape, training.arch)
+    if any(finding.is_error for finding in found):
+        return (*found, *_alternatives(training))
+    return (*found, *_gpu_memory(training), *_host_memory(training))
+
+
+def _alternatives(training: Training) -> Iterator[Finding]:
+    better = training.suggestions
+    if better:
+        yield warning(
+            "megatron.shapes",
+            f"shapes that fit {_place(training.shape)}, the fastest first: {_listed(better)}",
+            why="ordered by pipeline bubble, then by traffic between GPUs; nothing was measured",
+            path=training.shape.key("tp"),
+        )
+
+
+def _gpu_memory(training: Training) -> Iterator[Finding]:
+    memory = training.memory
+    if memory is None or not memory.capacity or memory.outcome == "fits":
+        return
+    over = memory.outcome == "does not fit"
+    need, has = memory.worst.bytes, memory.usable
+    largest = sorted(memory.worst.parts, key=lambda part: -part.bytes)[:3]
+    parts = ", ".join(f"{part.name} {_gib(part.bytes)}" for part in largest)
+    better = training.suggestions if over else ()
+    fix = f"fits, the fastest first: {_listed(better)}" if better else _levers(training, memory)
+    make = error if over else warning
+    yield make(
+        "memory.gpu",
+        f"about {_gib(need)} of a GPU's usable {_gib(has)} are needed on pipeline stage "
+        f"{memory.worst.stage.index}: {parts}",
+        why="estimated from the sizes; `jobspec explain SPEC memory` shows every part"
+        + ("" if over else ", and a batch with an unlucky routing or packing needs more"),
+        fix=fix,
+        path=training.shape.key("tp"),
+    )
+
+
+def _host_memory(training: Training) -> Iterator[Finding]:
+    memory = training.memory
+    if memory is None or not memory.host_capacity or memory.host_outcome == "fits":
+        return
+    over = memory.host_outcome == "does not fit"
+    parts = ", ".join(f"{part.name} {_gib(part.bytes)}" for part in memory.host)
+    make = error if over else warning
+    yield make(
+        "memory.host",
+        f"about {_gib(memory.host_bytes)} of a node's {_gib(memory.host_capacity)} are needed: {parts}",
+        why="`node.memory` of the site profile; the page cache and the engines' own processes come on top",
+        fix="offload less of the optimizer, or use more nodes",
+        path=training.shape.key("nodes"),
+    )
+
+
+def _levers(training: Training, memory: Estimate) -> str:
+    """What would help, where no other shape does: the largest part's own lever first."""
+    shape = training.shape
+    largest = max(memory.worst.parts, key=lambda part: part.bytes).name
+    ways = []
+    if shape.recompute is not None and shape.recompute.granularity != "full":
+        ways.append("recompute all activations")
+    if shape.optimizer.offload == 0 and largest in ("optimizer", "weights", "gradients"):
+        ways.append("offload the optimizer to the host")
+    if shape.fp32_grads and largest == "gradients":
+        ways.append("keep gradients in bf16")
+    if largest in ("activations", "working set", "logits", "fragmentation"):
+        ways.append("use fewer tokens in a micro-batch")
+    return ", or ".join([*ways, "use more nodes"])
+
+
+def _place(shape: TrainShape) -> str:
+    return f"{shape.nodes} x {shape.gpus_per_node} GPUs"
+
+
+def _listed(better: tuple[Suggestion, ...]) -> str:
+    return "; ".join(f"{item.text}, {_gib(item.memory.worst.bytes)}" for item in better)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.0f} GiB"
