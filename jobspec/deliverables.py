@@ -14,7 +14,7 @@ from jobspec.evidence import Attempt, CommandResult, Event, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.require import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan
-from jobspec.verdict import Deliverable, EvidenceItem, Status
+from jobspec.verdict import VOID, Deliverable, EvidenceItem, Status
 
 GOOD = frozenset({"ok", "cached"})
 PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
@@ -154,7 +154,7 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
     if wrong is not None:
         proof, node, file = wrong
         item = EvidenceItem(attempt.results.file, text=f"{proof.module}: {file}")
-        reason = f"{node}: `{proof.module}` comes from {file}, not from {proof.root}: the run is void"
+        reason = f"{node}: `{proof.module}` comes from {file}, not from {proof.root}: {VOID}"
         return Deliverable(IMPORTS, Status.BLOCKED, (item,), reason)
     imports = attempt.results.imports
     unseen = [proof.module for proof in plan.proofs if len(imports.get(proof.module, {})) < plan.nodes]

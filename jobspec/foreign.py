@@ -24,11 +24,11 @@ from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.limits import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
-from jobspec.plan import ImportProof, LearningPlan, Plan
+from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.spec.text import did_you_mean, one_of
 from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
-from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
+from jobspec.verdict import VOID, Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 
 IMPORTS, RUN = "Import proof", "Run"
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
@@ -158,7 +158,7 @@ def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
     expect = replace(
         expect,
         metrics_require=(*expect.metrics_require, *wanted.requirements),
-        options={**{k: v for k, v in facts.sizes.items() if k not in ("nodes", "gpus")}, **expect.options},
+        options={**_stated(facts), **expect.options},
     )
     if wanted.learning:
         expect = replace(expect, learning=LearningPlan(wanted.learning))
@@ -167,6 +167,12 @@ def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
     nodes, gpus = facts.sizes.get("nodes", 0), facts.sizes.get("gpus", 0)
     name = wanted.framework.name
     return Plan(root.name, name, "", "", "", nodes, gpus, expect=expect, proofs=proofs)
+
+
+def _stated(facts: Facts) -> dict[str, Scalar]:
+    sizes = {key: size for key, size in facts.sizes.items() if key not in ("nodes", "gpus")}
+    named = {"model": facts.model, "command": facts.command}
+    return {**sizes, **{key: text for key, text in named.items() if text}}
 
 
 def judge_foreign(found: Foreign, wanted: Expected) -> Verdict:
@@ -190,7 +196,7 @@ def _judge(found: Foreign, wanted: Expected) -> Verdict:
     cause = None
     if decide(deliverables, None) is not Result.PASS:
         cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, wanted, run))
-    result = Result.BLOCKED if "the run is void" in imports.reason else decide(deliverables, cause)
+    result = Result.BLOCKED if VOID in imports.reason else decide(deliverables, cause)
     return Verdict(
         result=result,
         level=wanted.level.name,
@@ -270,7 +276,7 @@ def _imports(facts: Facts, wanted: Mapping[str, str]) -> Deliverable:
         lines = facts.imports.get(module, [])
         wrong = next(((file, item) for file, item in lines if not Path(file).is_relative_to(root)), None)
         if wrong is not None:
-            reason = f"`{module}` comes from {wrong[0]}, not from {root}: the run is void"
+            reason = f"`{module}` comes from {wrong[0]}, not from {root}: {VOID}"
             return Deliverable(IMPORTS, Status.BLOCKED, (wrong[1],), reason)
         if not lines:
             reason = f"no log says where `{module}` was imported from"

@@ -25,6 +25,12 @@ SETTING = re.compile(
     r"(?<![\w.])(?:\w+\.)*(num_nodes|nnodes|n_gpus_per_node|gpus_per_node|expert_model_parallel_size|"
     r"pipeline_model_parallel_size|context_parallel_size|expert_tensor_parallel_size)['\"]?\s*[:=]\s*(\d+)\b"
 )
+MODEL = re.compile(
+    r"(?<![\w.])(?:policy\.model_name|actor_rollout_ref\.model\.path|MODEL_ID|MODEL_PATH)=['\"]?"
+    r"([^\s'\",\]$]+)|['\"]model_name['\"]: ['\"]([^'\"]+)"
+)
+# What `set -x` prints of the program that trains.
+COMMAND = re.compile(r"^\++ ((?:\w+=\S+ )*(?:python[\d.]*|uv run|torchrun) .*)")
 NAMES = {
     "num_nodes": "nodes",
     "nnodes": "nodes",
@@ -35,17 +41,23 @@ NAMES = {
     "context_parallel_size": "cp",
     "expert_tensor_parallel_size": "etp",
 }
-WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpus_per_node", b"parallel_size")
+WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpus_per_node", b"parallel_size",
+         b"model_name", b"model.path=", b"MODEL_ID=", b"MODEL_PATH=", b"+ ")  # fmt: skip
 
 
 @dataclass
 class Facts:
-    """What the logs state. `sizes` holds the largest value of each: a part of a job may use fewer."""
+    """What the logs state. `sizes` holds the largest value of each: a part of a job may use fewer.
+
+    `model` and `command` are the first that a log names.
+    """
 
     ended: list[tuple[int, EvidenceItem]] = field(default_factory=list)
     tasks: list[tuple[int, EvidenceItem]] = field(default_factory=list)
     imports: dict[str, list[tuple[str, EvidenceItem]]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    model: str = ""
+    command: str = ""
 
 
 def scan_facts(logs: Iterable[tuple[Path, str]], modules: Iterable[str] = ()) -> Facts:
@@ -114,6 +126,10 @@ def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: E
         facts.ended.append((int(found[1]), item))
     elif (found := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
         facts.tasks.append((int(found[1]), item))
+    if not facts.model and (found := MODEL.search(line)):
+        facts.model = found[1] or found[2]
+    if not facts.command and (found := COMMAND.match(line)):
+        facts.command = found[1]
     for setting in SETTING.finditer(line):
         name = NAMES[setting[1]]
         facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))

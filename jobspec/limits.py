@@ -40,8 +40,9 @@ def limitations(evidence: Evidence, level: Level | None) -> tuple[str, ...]:
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
-    if evidence.foreign and not (plan.nodes and plan.gpus_per_node):
-        yield "how many nodes and GPUs took part is not among the files: nothing is claimed about either"
+    unknown = [what for what, count in (("nodes", plan.nodes), ("GPUs", plan.gpus_per_node)) if not count]
+    if evidence.foreign and unknown:
+        yield f"how many {' and '.join(unknown)} took part is not among the files: nothing is claimed of them"
     elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
     if plan.nodes == 1:

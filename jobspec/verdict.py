@@ -31,6 +31,8 @@ class Result(StrEnum):
     NOTHING_RAN = "Nothing ran"
 
 
+# What a deliverable says when a package came from another checkout: nothing the run did is evidence then.
+VOID = "the run is void"
 EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}
 
 

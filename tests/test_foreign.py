@@ -269,6 +269,23 @@ def test_endless_line_is_searched_around_what_was_found(tmp_path: Path) -> None:
     assert scan_facts([(tmp_path / "a.log", "a.log")]).sizes == {"nodes": 4}
 
 
+@pytest.mark.parametrize(
+    ("line", "model", "command"),
+    [
+        ("Overrides: ['policy.model_name=Qwen/Qwen2.5-0.5B', 'x=1']", "Qwen/Qwen2.5-0.5B", ""),
+        ("MasterConfig(policy={'model_name': '/models/x y', 'a': 1})", "/models/x y", ""),
+        ("+ python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m a=1", "/m",
+         "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m a=1"),
+        ("++ uv run coverage run examples/run_grpo.py", "", "uv run coverage run examples/run_grpo.py"),
+        ("+ echo MODEL_PATH=$HOME", "", ""),
+    ],
+)  # fmt: skip
+def test_model_and_command_are_what_a_log_names(tmp_path: Path, line: str, model: str, command: str) -> None:
+    (tmp_path / "a.log").write_text(f"start\n{line}\n")
+    facts = scan_facts([(tmp_path / "a.log", "a.log")])
+    assert (facts.model, facts.command) == (model, command)
+
+
 # -- the command -------------------------------------------------------------------------------------
 
 

@@ -93,6 +93,7 @@ class Report:
     bridge: str = ""  # name of the repository that is Megatron-Bridge
     dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by repository
     planned: tuple[CommandPlan, ...] = ()
+    command: str = ""  # of a run that jobspec did not launch, as a log shows it
     driver_started: bool = False
     foreign: bool = False
 
@@ -141,6 +142,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         model=_model(plan),
         bridge=bridge_repo(plan),
         dirty_files=evidence.dirty_files,
+        command=str(plan.expect.options.get("command") or ""),
         planned=(*plan.checks, *plan.commands),
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
         foreign=evidence.foreign,

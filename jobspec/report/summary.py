@@ -13,7 +13,7 @@ from jobspec.checkruns import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.model import Report
 from jobspec.report.text import MAX_LINE, place
-from jobspec.verdict import Deliverable, EvidenceItem, Result, Status
+from jobspec.verdict import VOID, Deliverable, EvidenceItem, Result, Status
 
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
@@ -76,7 +76,7 @@ def _sentence(report: Report) -> str:
 
 
 def _void(report: Report) -> bool:
-    return any("the run is void" in item.reason for item in report.verdict.deliverables)
+    return any(VOID in item.reason for item in report.verdict.deliverables)
 
 
 def _how_far(report: Report) -> str:
@@ -170,7 +170,7 @@ def _state(report: Report, repo: RepoPlan | None) -> str:
 
 def _commands(report: Report) -> str:
     if report.foreign or not report.planned:
-        return UNKNOWN
+        return _cut(report.command) or UNKNOWN
     shown = [shown_command(command) for command in report.planned]
     return "; then ".join(shown) + " (in full in driver.sh)"
 
@@ -178,6 +178,10 @@ def _commands(report: Report) -> str:
 def shown_command(command: CommandPlan) -> str:
     """The command in one line, cut where a whole script stands in it."""
     text = _one_line(command.argv[0] if command.shell else shlex.join(command.argv))
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_COMMAND else f"{text[:MAX_COMMAND]} …"
 
 
