@@ -242,14 +242,13 @@ def _limitations(found: Foreign, level: Level) -> Iterator[str]:
 
 def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliverable:
     """How the run ended, where a log states it; else a line that shows a failure when nothing is proved."""
-    stated = facts.ended or [one for one in facts.tasks if one[0]]
-    bad = next((one for one in stated if one[0]), None)
-    if bad is not None and (facts.ended or not _proved(others)):
-        status = Status.BLOCKED if bad[0] in ENDED_FROM_OUTSIDE else Status.FAIL
-        return Deliverable(RUN, status, (bad[1],), f"the run ended with exit code {bad[0]}")
-    if facts.ended:
+    code, item = _exit_code(facts)
+    if item is not None and code and (facts.ended or not _proved(others)):
+        status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
+        return Deliverable(RUN, status, (item,), f"the run ended with exit code {code}")
+    if item is not None and facts.ended:
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
-        item, reason = facts.ended[-1][1], "exit code 0, which alone proves nothing"
+        reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
     serious = next((match for match in lines if not match.generic), None)
@@ -259,6 +258,14 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliv
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
+    """The code of the job that ended last, as far as their times are stated; else of a task that failed."""
+    if facts.ended:
+        _, code, item = max(facts.ended, key=lambda one: one[0])
+        return code, item
+    return next(((code, item) for code, item in facts.tasks if code), (0, None))
 
 
 def _proved(others: Sequence[Deliverable]) -> bool:

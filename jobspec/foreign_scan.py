@@ -19,7 +19,7 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_SHOWN = 300
 MAX_HITS = 10_000  # per log and kind: every worker may print the same path
 # The last line of NeMo-RL's ray.sub at 7ea279ab; Slurm's srun 22.05 to 24.11; jobspec's own agent.
-ENDED = re.compile(r"\[NRL_PHASE\].* exiting \(exit_code=(\d+)\)")
+ENDED = re.compile(r"\[NRL_PHASE\](?:\[([^\]]*)\])?.* exiting \(exit_code=(\d+)\)")
 SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
 SETTING = re.compile(
     r"(?<![\w.])(?:\w+\.)*(num_nodes|nnodes|n_gpus_per_node|gpus_per_node|expert_model_parallel_size|"
@@ -47,12 +47,12 @@ WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpu
 
 @dataclass
 class Facts:
-    """What the logs state. `sizes` holds the largest value of each: a part of a job may use fewer.
+    """What the logs state: `ended` are jobs with the time of their end, `tasks` tasks of theirs. `sizes` holds the largest value of each: a part of a job may use fewer.
 
     `model` and `command` are the first that a log names.
     """
 
-    ended: list[tuple[int, EvidenceItem]] = field(default_factory=list)
+    ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
     tasks: list[tuple[int, EvidenceItem]] = field(default_factory=list)
     imports: dict[str, list[tuple[str, EvidenceItem]]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def _lines(block: bytes, words: Sequence[bytes]) -> dict[int, tuple[int, int]]:
 
 def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: EvidenceItem) -> None:
     if found := ENDED.search(line):
-        facts.ended.append((int(found[1]), item))
+        facts.ended.append((found[1] or "", int(found[2]), item))
     elif (found := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
         facts.tasks.append((int(found[1]), item))
     if not facts.model and (found := MODEL.search(line)):

@@ -212,6 +212,18 @@ def test_tests_that_were_cut_off_are_blocked(tmp_path: Path) -> None:
     assert verdict.first_cause is not None and verdict.first_cause.kind == "TIMEOUT"
 
 
+def test_tests_that_passed_are_proved_by_the_event_alone(tmp_path: Path) -> None:
+    """The head died during training: there is no `results.json`, but the phase had ended."""
+    run = RunFolder(tmp_path, CHECKED)
+    for phase in (*PHASES[:5], "checks"):
+        run.phase(phase)
+    run.event("driver", "start")
+    run.write()
+    item = judge(read_evidence(run.root), GuideFramework()).deliverable("Bridge-side checks")
+    assert item is not None and item.status is Status.PASS
+    assert item.evidence[0].file == "attempts/1/events.jsonl"
+
+
 def test_foreign_log_of_the_bridges_tests_is_judged(tmp_path: Path) -> None:
     log, _ = real_log(tmp_path, "test_a.py")
     attempt = Attempt(1, "", logs=(LogFile(log.name, "", 1),))

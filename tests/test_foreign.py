@@ -195,6 +195,15 @@ def test_stated_exit_code_counts(tmp_path: Path, code: int, result: Result) -> N
     assert ("no exit code of the run is among the files" in verdict.limitations) is False
 
 
+def test_job_that_ended_last_decides(tmp_path: Path) -> None:
+    metrics(tmp_path)
+    (tmp_path / "slurm-10.out").write_text(STEPS + END.format(0))
+    (tmp_path / "slurm-9.out").write_text(END.format(1).replace("T10", "T09"))
+    assert judge(tmp_path).result is Result.PASS
+    (tmp_path / "slurm-9.out").write_text(END.format(1).replace("T10", "T11"))
+    assert judge(tmp_path).result is Result.FAIL
+
+
 def test_exit_code_zero_alone_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "slurm-1.out").write_text(END.format(0))
     verdict = judge(tmp_path)
@@ -260,7 +269,7 @@ def test_facts_are_found_across_blocks(tmp_path: Path, monkeypatch: pytest.Monke
     lines = [f"noise {i}" for i in range(500)]
     lines[321] = END.format(7).strip()
     (tmp_path / "a.log").write_text("\n".join(lines))
-    ((code, item),) = scan_facts([(tmp_path / "a.log", "a.log")]).ended
+    ((_, code, item),) = scan_facts([(tmp_path / "a.log", "a.log")]).ended
     assert (code, item.line) == (7, 322)
 
 
