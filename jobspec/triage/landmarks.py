@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from jobspec.metrics.text import bare
 
+MAX_TRIES = 100  # lines of a block that hold a literal and turn out to be something else
+
 
 @dataclass(frozen=True)
 class Landmark:
@@ -21,21 +23,22 @@ class Landmark:
 
 @dataclass(frozen=True)
 class Kind:
-    """Lines that hold the literal and match the pattern."""
+    """Lines that hold the literal and, where there is one, match the pattern."""
 
     literal: bytes
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] | None = None
 
 
 def _kind(literal: str, pattern: str = "") -> Kind:
-    return Kind(literal.encode(), re.compile(pattern or re.escape(literal)))
+    return Kind(literal.encode(), re.compile(pattern) if pattern else None)
 
 
 # The run is one of those in which Megatron-Bridge builds the model: a failure before that is not its own.
 MANAGED = (
     _kind("MegatronPolicyWorker"),
     _kind("verl.trainer.main_ppo"),
-    _kind("TaskRunner", r"TaskRunner(?:V1)?\b"),
+    _kind("(TaskRunner pid="),
+    _kind("(TaskRunnerV1 pid="),
     _kind("nemo_rl"),
 )
 # The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, NeMo-RL of 2026-08
@@ -79,7 +82,9 @@ def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
 
 def _first(block: bytes, kind: Kind) -> int:
     at = block.find(kind.literal)
-    while at >= 0:
+    for _ in range(MAX_TRIES):
+        if at < 0:
+            break
         start, end = _line(block, at)
         if _shows(block[start:end], kind):
             return start
@@ -89,7 +94,9 @@ def _first(block: bytes, kind: Kind) -> int:
 
 def _last(block: bytes, kind: Kind) -> int:
     at = block.rfind(kind.literal)
-    while at >= 0:
+    for _ in range(MAX_TRIES):
+        if at < 0:
+            break
         start, end = _line(block, at)
         if _shows(block[start:end], kind):
             return start
@@ -103,8 +110,7 @@ def _line(block: bytes, at: int) -> tuple[int, int]:
 
 
 def _shows(line: bytes, kind: Kind) -> bool:
-    return any(
-        kind.pattern.search(bare(part))
-        for part in line[:20_000].decode("utf-8", "replace").split("\r")
-        if kind.literal.decode() in part
-    )
+    if kind.pattern is None:
+        return True
+    literal, text = kind.literal.decode(), line[:20_000].decode("utf-8", "replace")
+    return any(kind.pattern.search(bare(part)) for part in text.split("\r") if literal in part)

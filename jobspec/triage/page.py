@@ -19,6 +19,8 @@ AREAS = {
     "disk": "Disks",
     "hub": "Hugging Face hub and its cache",
     "data": "Data",
+    "model": "Model and checkpoint files",
+    "limits": "Limits of the job",
     "build": "Building helpers and kernels",
     "image": "Packages of the image",
     "env": "Environment",

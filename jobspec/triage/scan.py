@@ -37,6 +37,7 @@ MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl ha
 MAX_SHAPES = 200_000  # distinct shapes remembered, about 40 MB; then the memory starts anew
 TIME_LOOK_BACK = 2000  # lines before a match in which its time is looked for
 TIME_LOOK_AHEAD = 50  # and after it, where a log starts with the failure
+MAX_TRIES = 50  # lines of one shape in a block that are tried: they differ in digits only
 TREND = 3  # values of a metric, the last of a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 2, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
@@ -116,9 +117,14 @@ class _Index:
     def __post_init__(self) -> None:
         self.hints: dict[bytes, list[int]] = {}
         for number, signature in enumerate(self.signatures):
-            for hint in () if signature.trend else signature.hints:
-                self.hints.setdefault(hint.encode().translate(None, DIGITS), []).append(number)
+            for text in () if signature.trend else signature.hints:
+                self.hints.setdefault(text.encode().translate(None, DIGITS), []).append(number)
         self.trends = tuple(signature for signature in self.signatures if signature.trend)
+        self.anchors: dict[bytes, list[bytes]] = {}
+        for hint in self.hints:
+            self.anchors.setdefault(max(hint.split(), key=len), []).append(hint)
+        self.plain_words: set[bytes] = set()
+        self.hot_words: dict[bytes, tuple[bytes, ...]] = {}
 
     def learn(self, shapes: set[bytes]) -> None:
         """Sort shapes that were never seen into `hot` and `quiet`."""
@@ -136,13 +142,32 @@ class _Index:
         text = b"\n".join(shapes)
         starts = list(accumulate((len(shape) + 1 for shape in shapes), initial=0))
         found: dict[int, set[int]] = {}
-        for hint, signatures in self.hints.items():
+        for hint in self._hints_in(set(text.split())):
             at = text.find(hint)
             while at >= 0:
                 number = bisect_right(starts, at) - 1
-                found.setdefault(number, set()).update(signatures)
+                found.setdefault(number, set()).update(self.hints[hint])
                 at = text.find(hint, starts[number + 1])
         return found
+
+    def _hints_in(self, words: set[bytes]) -> set[bytes]:
+        """Hints that a text of these words may hold: each word is looked at once, however often it comes."""
+        if len(self.plain_words) + len(self.hot_words) > MAX_SHAPES:
+            self.plain_words.clear()
+            self.hot_words.clear()
+        fresh = list(words - self.plain_words - self.hot_words.keys())
+        text = b"\n".join(fresh)
+        starts = list(accumulate((len(word) + 1 for word in fresh), initial=0))
+        hints: dict[int, list[bytes]] = {}
+        for anchor, belonging in self.anchors.items():
+            at = text.find(anchor)
+            while at >= 0:
+                number = bisect_right(starts, at) - 1
+                hints.setdefault(number, []).extend(belonging)
+                at = text.find(anchor, starts[number + 1])
+        self.hot_words.update((fresh[number], tuple(found)) for number, found in hints.items())
+        self.plain_words.update(word for number, word in enumerate(fresh) if number not in hints)
+        return {hint for word in words & self.hot_words.keys() for hint in self.hot_words[word]}
 
 
 @dataclass
@@ -196,23 +221,45 @@ class _Log:
 
     def _lines(self, lines: Sequence[bytes], shapes: Sequence[bytes], step: int) -> None:
         """Matches of a block; `step` is the offset of its last training step, -1 without one."""
-        hot, last = self.index.hot, dict[str, tuple[Signature, str, int]]()
+        hot = self.index.hot
+        places: dict[bytes, list[int]] = {}
         for offset, shape in enumerate(shapes):
-            if offset == step:
+            if shape in hot:
+                places.setdefault(shape, []).append(offset)
+        found: dict[int, tuple[Signature, str]] = {}
+        for shape, offsets in places.items():
+            cut = bisect_right(offsets, step)
+            for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
+                self._try(lines, part, hot[shape], found)
+        stepped = step < 0
+        for offset in sorted(found):
+            if not stepped and offset > step:
                 self.since.clear()
-            signatures = hot.get(shape)
-            hit = _match_line(lines, offset, signatures) if signatures is not None else None
-            if hit is None:
-                continue
-            signature, text = hit
-            if signature.id not in self.first:
-                self.first[signature.id] = self._match(signature, text, lines, offset)
-            elif signature.id not in self.since:
-                self.since[signature.id] = self._match(signature, text, lines, offset)
-            else:
-                last[signature.id] = (signature, text, offset)
-        for signature, text, offset in last.values():
-            self.last[signature.id] = self._match(signature, text, lines, offset)
+                stepped = True
+            self._keep(*found[offset], lines, offset)
+        if not stepped:
+            self.since.clear()
+
+    def _try(
+        self,
+        lines: Sequence[bytes],
+        offsets: Sequence[int],
+        signatures: Sequence[Signature],
+        found: dict[int, tuple[Signature, str]],
+    ) -> None:
+        """The first match among lines of one shape. Only digits tell them apart, so few are tried."""
+        for offset in offsets[:MAX_TRIES]:
+            hit = found.get(offset) or _match_line(lines, offset, signatures)
+            if hit is not None:
+                found[offset] = hit
+                break
+
+    def _keep(self, signature: Signature, text: str, lines: Sequence[bytes], offset: int) -> None:
+        for kept in (self.first, self.since):
+            if signature.id not in kept:
+                kept[signature.id] = self._match(signature, text, lines, offset)
+                return
+        self.last[signature.id] = self._match(signature, text, lines, offset)
 
     def _trends(self, block: bytes, lines: Sequence[bytes]) -> None:
         """The last values of the metrics that signatures judge."""

@@ -1,0 +1,180 @@
+"""How fast logs are read: the matcher beside `grep -E` and a plain loop of Python's `re`, all in one run.
+
+    python benchmarks/triage.py [--gigabytes N] [--folder DIR] [--skip NAME]... [--json]
+
+Four made logs of N GB in turn: an ordinary one (metric dicts of a trainer, engine statistics, progress bars
+and log lines, colours and Ray's prefixes), one line repeated, one whose every line has a new shape, and one
+of nothing but effects. Each holds one cause near its end. `re` runs all patterns joined by `|` on every line,
+over a fortieth of the log, and is scaled up; `grep` runs the same alternatives, as far as it knows their
+notation. Wall time and the highest resident memory, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CAUSE = "OSError: [Errno 122] Disk quota exceeded"
+MEMORY = Path("/dev/shm")
+NAIVE_SHARE = 40  # the plain loop reads this part of the log
+WORDS = ("rank", "loss", "token", "batch", "cache", "shard", "actor", "layer", "queue", "prompt", "reward")
+
+
+def ordinary(rng: random.Random, number: int) -> str:
+    kind = number % 6
+    if kind < 2:
+        head = f"\x1b[36m(TaskRunnerV1 pid={rng.randint(1, 99999)})\x1b[0m "
+        loss, norm = rng.random(), rng.random()
+        return f"{head}{{'loss': {loss:.5f}, 'grad_norm': {norm:.4f}, 'reward': {rng.random():.3f}}}"
+    if kind == 2:
+        clock = f"{number // 60 % 60:02d}:{number % 60:02d}"
+        return (
+            f"(EngineCore pid=7) INFO 08-22 10:{clock} [loggers.py:1] throughput: {rng.random():.2f} tokens/s"
+        )
+    if kind == 3:
+        return f"\r {number % 100}%|###   | {number}/9999999 [00:30<00:14, {rng.random():.2f}s/it]"
+    clock = f"{number // 60 % 60:02d}:{number % 60:02d}"
+    return f"2026-08-22 10:{clock},113 INFO step {number} took {rng.random()} s"
+
+
+def repeated(rng: random.Random, number: int) -> str:
+    return f"2026-08-22 10:00:00,000 INFO heartbeat {number}"
+
+
+def ever_new(rng: random.Random, number: int) -> str:
+    return " ".join(rng.choices(WORDS, k=12))
+
+
+def effects(rng: random.Random, number: int) -> str:
+    if number % 2:
+        return f"[rank{number % 64}]:[E822 10:00:00.1 x.cpp:616] Watchdog caught collective operation timeout"
+    return f"(Worker pid={number % 512}) ray.exceptions.ActorDiedError: the actor died unexpectedly {number}"
+
+
+LOGS: dict[str, Callable[[random.Random, int], str]] = {
+    "ordinary": ordinary,
+    "one line": repeated,
+    "new shapes": ever_new,
+    "effects": effects,
+}
+
+
+def make_log(path: Path, line: Callable[[random.Random, int], str], size: int) -> None:
+    """Write about `size` bytes: a piece of 32 MB over and over, its numbers as they are, then the cause."""
+    rng, lines, length = random.Random(1), list[str](), 0
+    while length < min(size, 32_000_000):
+        lines.append(line(rng, len(lines)))
+        length += len(lines[-1]) + 1
+    piece = ("\n".join(lines) + "\n").encode()
+    with path.open("wb") as file:
+        for _ in range(max(1, size // len(piece))):
+            file.write(piece)
+        file.write(f"{CAUSE}\n".encode())
+
+
+def run_triage(path: Path) -> str:
+    from jobspec.triage import first_cause, scan_files
+
+    cause = first_cause(scan_files([path]))
+    return cause.signature if cause is not None else "nothing"
+
+
+def run_metrics(path: Path) -> str:
+    from jobspec.metrics.console import read_console
+
+    return f"{len(read_console(path))} rows"
+
+
+def run_naive(path: Path) -> str:
+    pattern = re.compile("|".join(f"(?:{item.replace('(?i)', '')})" for item in _patterns()))
+    end = path.stat().st_size // NAIVE_SHARE
+    found = 0
+    with path.open("rb") as file:
+        for line in _lines(file.read(end)):
+            found += pattern.search(line) is not None
+    return f"{found} lines"
+
+
+def run_grep(path: Path) -> str:
+    patterns = [item for item in _patterns() if "(?" not in item.replace("(?:", "(")]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(item.replace("(?:", "(") for item in patterns))
+        file.flush()
+        done = subprocess.run(["grep", "-aEc", "-f", file.name, str(path)], capture_output=True, text=True)
+    return f"{done.stdout.strip() or done.stderr.strip()[:40]} lines"
+
+
+def _patterns() -> list[str]:
+    from jobspec.triage import load_signatures
+
+    return [item.pattern.pattern for item in load_signatures()]
+
+
+def _lines(data: bytes) -> Iterator[str]:
+    return (line.decode("utf-8", "replace") for line in data.split(b"\n"))
+
+
+TOOLS: dict[str, Callable[[Path], str]] = {
+    "triage": run_triage,
+    "metrics": run_metrics,
+    "grep -E": run_grep,
+    "python re": run_naive,
+}
+
+
+def measure(tool: str, path: Path) -> dict[str, object]:
+    """Run one tool in a process of its own."""
+    command = [sys.executable, __file__, "--one", tool, "--log", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    row: dict[str, object] = json.loads(done.stdout)
+    return row
+
+
+def measure_here(tool: str, path: Path) -> dict[str, object]:
+    start = time.perf_counter()
+    found = TOOLS[tool](path)
+    seconds = (time.perf_counter() - start) * (NAIVE_SHARE if tool == "python re" else 1)
+    who = resource.RUSAGE_CHILDREN if tool == "grep -E" else resource.RUSAGE_SELF
+    memory = resource.getrusage(who).ru_maxrss / 1024
+    return {"tool": tool, "seconds": round(seconds, 2), "memory_mib": round(memory), "found": found}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments.add_argument("--gigabytes", type=float, default=1.0)
+    arguments.add_argument(
+        "--folder", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
+    )
+    arguments.add_argument("--skip", action="append", default=[], help="a tool to leave out")
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--one", help=argparse.SUPPRESS)
+    arguments.add_argument("--log", type=Path, help=argparse.SUPPRESS)
+    wanted = arguments.parse_args()
+    if wanted.one:
+        print(json.dumps(measure_here(wanted.one, wanted.log)))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory(dir=wanted.folder) as folder:
+        for name, line in LOGS.items():
+            path = Path(folder, "run.log")
+            make_log(path, line, int(wanted.gigabytes * 1e9))
+            rows += [{"log": name, **measure(tool, path)} for tool in TOOLS if tool not in wanted.skip]
+    if wanted.json:
+        print(json.dumps(rows, indent=1))
+        return
+    print(f"{'log':<12}{'tool':<12}{'s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)")
+    for row in rows:
+        print(f"{row['log']:<12}{row['tool']:<12}{row['seconds']:>9}{row['memory_mib']:>7}  {row['found']}")
+
+
+if __name__ == "__main__":
+    main()
