@@ -47,9 +47,11 @@ WORDS = (b"exit_code=", b"Exited with exit code", b"num_nodes", b"nnodes", b"gpu
 
 @dataclass
 class Facts:
-    """What the logs state: `ended` are jobs with the time of their end, `tasks` tasks of theirs. `sizes` holds the largest value of each: a part of a job may use fewer.
+    """What the logs state.
 
-    `model` and `command` are the first that a log names.
+    `ended` are jobs, with the time of their end and exit code, `tasks` tasks that ended badly. `sizes` holds
+    the largest value of each: a part of a job may use fewer. `model` and `command` are the first that a log
+    names.
     """
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
