@@ -37,6 +37,7 @@ from jobspec.verdict import (
     Result,
     Status,
     Verdict,
+    is_void,
 )
 
 if TYPE_CHECKING:  # adapters import this module's types
@@ -90,7 +91,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
     if not evidence.plan_read or attempt is None or not (attempt.events or attempt.results):
         return _nothing_ran(evidence)
     deliverables, cause = _judge_attempt(evidence, attempt, framework)
-    void = any(other_checkouts(evidence.plan, attempt))
+    void = any(other_checkouts(evidence.plan, attempt)) or is_void(deliverables)
     result = Result.BLOCKED if void else decide(deliverables, cause)
     return Verdict(
         result=result,

@@ -28,7 +28,7 @@ from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.spec.text import did_you_mean, one_of
 from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
-from jobspec.verdict import VOID, Cause, Deliverable, EvidenceItem, Result, Status, Verdict
+from jobspec.verdict import VOID, Cause, Deliverable, EvidenceItem, Result, Status, Verdict, is_void
 
 IMPORTS, RUN = "Import proof", "Run"
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
@@ -196,7 +196,7 @@ def _judge(found: Foreign, wanted: Expected) -> Verdict:
     cause = None
     if decide(deliverables, None) is not Result.PASS:
         cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, wanted, run))
-    result = Result.BLOCKED if VOID in imports.reason else decide(deliverables, cause)
+    result = Result.BLOCKED if is_void(deliverables) else decide(deliverables, cause)
     return Verdict(
         result=result,
         level=wanted.level.name,

@@ -144,6 +144,11 @@ class Verdict:
         return next((item for item in self.deliverables if item.name == name), None)
 
 
+def is_void(deliverables: Iterable[Deliverable]) -> bool:
+    """Whether one of them says that another checkout was imported than the one under test."""
+    return any(item.status is Status.BLOCKED and VOID in item.reason for item in deliverables)
+
+
 def worst(deliverables: Iterable[Deliverable]) -> Status | None:
     """`Fail` before `Blocked` before `Pass` over the required ones; None when none is required and judged."""
     found = {item.status for item in deliverables if item.required}

@@ -9,7 +9,7 @@ import pytest
 from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
-from jobspec.evidence import read_evidence
+from jobspec.evidence import Evidence, read_evidence
 from jobspec.plan import ImportProof, SlurmPlan
 from jobspec.verdict import worst
 
@@ -186,6 +186,22 @@ def test_other_checkout_voids_a_run_that_did_well(tmp_path: Path) -> None:
     assert verdict.result is Result.BLOCKED
     item = verdict.deliverable("Import proof")
     assert item is not None and "not from /src/Megatron-Bridge/src: the run is void" in item.reason
+
+
+class OtherCheckout(StandInFramework):
+    """A stand-in whose logs show another checkout than the import proof did, and a deliverable that fails."""
+
+    def judge(self, evidence: Evidence) -> list[Deliverable]:
+        reason = "`megatron.bridge` comes from /opt, not from /src: the run is void"
+        return [
+            Deliverable("Local import", Status.BLOCKED, reason=reason, settled=True),
+            Deliverable("Training", Status.FAIL, reason="NaN"),
+        ]
+
+
+def test_other_checkout_that_only_a_log_shows_voids_as_well(tmp_path: Path) -> None:
+    verdict = judge(read_evidence(passing_run(tmp_path).root), OtherCheckout())
+    assert verdict.result is Result.BLOCKED
 
 
 def test_folder_with_the_same_beginning_is_another_checkout(tmp_path: Path) -> None:

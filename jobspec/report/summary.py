@@ -13,7 +13,7 @@ from jobspec.checkruns import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.model import Report
 from jobspec.report.text import MAX_LINE, place
-from jobspec.verdict import VOID, Deliverable, EvidenceItem, Result, Status
+from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, is_void
 
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
@@ -76,7 +76,7 @@ def _sentence(report: Report) -> str:
 
 
 def _void(report: Report) -> bool:
-    return any(VOID in item.reason for item in report.verdict.deliverables)
+    return is_void(report.verdict.deliverables)
 
 
 def _how_far(report: Report) -> str:
