@@ -85,16 +85,19 @@ class ChunkFile:
         self.codes: Dict[int, str] = {}
 
     def load(self) -> None:
-        """Take over what an earlier run left: chunks in its map, or a part written from its beginning."""
-        try:
-            length = os.path.getsize(self.path)
-        except OSError:
-            return
+        """Take over what an earlier run left: chunks in its map, or a part written from its beginning.
+
+        From now on there is a map: a part that is filled out of order must never look like the other.
+        Raises: OSError.
+        """
+        length = os.path.getsize(self.path) if os.path.isfile(self.path) else 0
         found = _read_map(self.path + MAP_SUFFIX)
         if found is None:
             whole = len(self.here) if length >= self.size else length // CHUNK_BYTES
-            self.here[:whole] = b"\1" * whole
-            return
+            found = dict.fromkeys(range(whole), "")
+            if len(self.here) > 1:
+                with open(self.path + MAP_SUFFIX, "wb") as stream:
+                    stream.write(_record("") * whole)
         for number, code in found.items():
             if number < len(self.here) and sum(span(self.size, number)) <= length:
                 self.here[number] = 1
@@ -105,7 +108,7 @@ class ChunkFile:
         if len(self.here) > 1:
             fd = os.open(self.path + MAP_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.pwrite(fd, b"\1" + code.encode().ljust(_CODE_BYTES), number * _RECORD_BYTES)
+                os.pwrite(fd, _record(code), number * _RECORD_BYTES)
             finally:
                 os.close(fd)
         self.here[number] = 1
@@ -129,6 +132,11 @@ class ChunkFile:
             end = sum(span(self.size, number))
             number += 1
         return end - offset
+
+
+def _record(code: str) -> bytes:
+    """A chunk that is there; without a code whoever gives it away computes one."""
+    return b"\1" + code.encode().ljust(_CODE_BYTES)
 
 
 def drop_map(part: str) -> None:

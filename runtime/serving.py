@@ -94,8 +94,8 @@ class Listener:
         self._links.append(link)
         if self._closed.is_set():
             link.close()
-        link.patience(None)  # a node that has all it needs asks for nothing more, and is no less alive
         try:
+            link.patience(None)  # a node that has all it needs asks for nothing more, and is no less alive
             converse(link, self._find)
         except (ChannelError, OSError, ValueError, KeyError, TypeError):
             pass  # the other side is gone or talks nonsense; it asks again on a new connection

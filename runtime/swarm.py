@@ -68,6 +68,7 @@ class _Chunk:
     number: int
     without: Set[int] = field(default_factory=set)  # nodes that do not have it
     failures: int = 0  # of the node that it is asked of
+    arriving: bool = False  # its bytes are being written: nobody else may fetch it now
 
 
 @dataclass
@@ -75,7 +76,7 @@ class _Share:
     """What is to come from one node: shared storage for our own."""
 
     waiting: Deque[_Chunk] = field(default_factory=collections.deque)
-    flying: int = 0
+    flying: Set[_Chunk] = field(default_factory=set)
     bytes: int = 0
     restarts: int = 0
     excluded: str = ""
@@ -83,7 +84,7 @@ class _Share:
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting) or self.flying > 0
+        return bool(self.waiting or self.flying)
 
 
 class Swarm:
@@ -293,8 +294,9 @@ class Swarm:
         with self._todo:
             while not self._halted and not share.excluded:
                 if share.waiting:
-                    share.flying += 1
-                    return share.waiting.popleft()
+                    chunk = share.waiting.popleft()
+                    share.flying.add(chunk)
+                    return chunk
                 if not block:
                     return None
                 self._todo.wait()
@@ -303,14 +305,17 @@ class Swarm:
     def _leave(self, index: int, chunk: _Chunk, again: bool) -> None:
         """A chunk is no more in flight; `again` gives it to whose turn it is now."""
         with self._changed:
-            self._shares[index].flying -= 1
-            if again and not self._halted:
+            flying = self._shares[index].flying
+            mine = chunk in flying  # else `_exclude` has given it away
+            flying.discard(chunk)
+            if again and mine and not self._halted:
+                chunk.failures = 0
                 self._route(chunk, first=True)
 
     def _mark(self, index: int, chunk: _Chunk, code: str, length: int) -> None:
         with self._changed:
             share = self._shares[index]
-            share.flying -= 1
+            share.flying.discard(chunk)
             share.bytes += length
             if index == self.me:
                 chunk.file.from_source += length
@@ -417,7 +422,7 @@ class Swarm:
         self._shares[index].restarts = 0
         if count != length:
             raise ChannelError(f"{count} bytes for a chunk of {length}")
-        with _part(file) as fd:
+        with self._arriving(index, chunk), _part(file) as fd:
             serving.receive(
                 link,
                 length,
@@ -427,6 +432,17 @@ class Swarm:
                 buffer,
             )
         self._mark(index, chunk, code, length)
+
+    @contextlib.contextmanager
+    def _arriving(self, index: int, chunk: _Chunk) -> Iterator[None]:
+        with self._changed:
+            if chunk not in self._shares[index].flying:
+                raise ChannelError("no longer wanted")
+            chunk.arriving = True
+        try:
+            yield
+        finally:
+            chunk.arriving = False
 
     def _connect(self, index: int) -> Link:
         """Raises: ChannelError when the node does not let us in for `stall_s`; it may come late."""
@@ -439,7 +455,7 @@ class Swarm:
                 if time.monotonic() > end or self._halted or self._shares[index].excluded:
                     raise ChannelError(f"no connection to {peer.host}:{peer.port}: {problem}") from problem
                 time.sleep(0.1)
-        link.patience(self._stall_s)
+        link.patience(max(self._stall_s, 2 * serving.WAIT_S))  # it says each second that it waits
         with self._changed:
             self._shares[index].links.append(link)
             unwanted = self._closed or bool(self._shares[index].excluded)
@@ -455,21 +471,15 @@ class Swarm:
                 self._shares[index].links.remove(link)
 
     def _again(self, index: int, flying: "Deque[_Chunk]", problem: str) -> bool:
-        """Whether another connection to the node is worth while; after RESTARTS in vain it is left out.
-
-        A chunk that fails twice is asked of the next reader, whatever else the node gives.
-        """
+        """Whether another connection to the node is worth while; after RESTARTS in vain, or when one chunk
+        fails twice whatever else it gives, it is left out."""
         with self._changed:
             share = self._shares[index]
             if self._halted or share.excluded:
                 return False
             share.restarts += 1
-            tired = share.restarts > RESTARTS
             flying[0].failures += 1
-            if flying[0].failures == RESTARTS and not tired:
-                chunk = flying.popleft()
-                chunk.without.add(index)
-                self._leave(index, chunk, again=True)
+            tired = share.restarts > RESTARTS or flying[0].failures >= RESTARTS
         if tired:
             self._exclude(index, problem)
         else:
@@ -484,8 +494,11 @@ class Swarm:
             if share.excluded or self._halted:
                 return
             share.excluded = why
-            chunks_left, share.waiting = list(share.waiting), collections.deque()
-            for chunk in reversed(chunks_left):
+            idle = {chunk for chunk in share.flying if not chunk.arriving}
+            share.flying -= idle
+            left, share.waiting = [*idle, *share.waiting], collections.deque()
+            for chunk in reversed(left):
+                chunk.failures = 0
                 self._route(chunk, first=True)
             links = list(share.links)
             finding = warning(

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -126,3 +128,25 @@ class _Counted:
 
     def close(self) -> None:
         self.inner.close()
+
+
+STAGER = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from stage_kit import Source, run
+from jobspec.runtime import transfer
+transfer.CHUNK_BYTES = 64 << 10
+class Killed(Source):
+    def after(self, entry, view):
+        if self.bytes >= int(sys.argv[4]):
+            os.kill(os.getpid(), signal.SIGKILL)
+source = Killed()
+result = run(Path(sys.argv[2]), Path(sys.argv[3]), open_source=source, layout=sys.argv[5])
+print(json.dumps([[f.rule for f in result.findings], dict(result.ready), source.bytes]))
+"""
+
+
+def stager(repo: Path, node: Path, kill_at: int, layout: str = "hf") -> subprocess.Popen[bytes]:
+    told = [str(Path(__file__).parent), str(repo), str(node), str(kill_at), layout]
+    return subprocess.Popen([sys.executable, "-c", STAGER, *told], stdout=subprocess.PIPE)

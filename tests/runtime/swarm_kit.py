@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -91,3 +96,89 @@ def stage_all(
 def read_in_all(all_nodes: Sequence[Node]) -> int:
     """Bytes that left the source, on all nodes together."""
     return sum(node.source.bytes for node in all_nodes)
+
+
+PROCESS = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from stage_kit import Source, item
+from swarm_kit import Node, Peer
+class Marked(Source):
+    def after(self, entry, view):
+        if self.bytes >= int(sys.argv[5]):
+            os.kill(os.getpid(), int(sys.argv[6]))
+node = Node(int(sys.argv[2]), Path(sys.argv[3]), Marked())
+print(node.port, flush=True)
+peers = [Peer(*row) for row in json.loads(sys.stdin.readline())]
+node.stage([Path(sys.argv[4])], peers, 60.0)
+told = [[f.rule for f in node.done.findings], dict(node.done.ready), node.source.bytes]
+print(json.dumps(told), flush=True)
+sys.stdin.readline()
+"""
+
+
+class ProcessNode:
+    """A node in a process of its own, which gets `signal` when it has read `at` bytes from the source."""
+
+    def __init__(self, index: int, folder: Path, source: Path, at: int = 1 << 60, number: int = 9) -> None:
+        kit = str(Path(__file__).parent)
+        told = [kit, str(index), str(folder), str(source), str(at), str(number)]
+        self.index, self.name = index, f"n{index}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROCESS, *told], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def begin(self, peers: Sequence[Peer]) -> None:
+        assert self.process.stdin is not None
+        rows = [[peer.name, peer.host, peer.port] for peer in peers]
+        self.process.stdin.write(json.dumps(rows) + "\n")
+        self.process.stdin.flush()
+
+    def told(self) -> Any:
+        """[rules, ready paths, bytes read], None when it was killed."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Relay:
+    """Passes a node's connections on, and changes one byte after `at` bytes, `times` times."""
+
+    def __init__(self, port: int, at: int, times: int) -> None:
+        self._target, self._at, self._left = port, at, times
+        self._passed = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+                threading.Thread(target=self._pass, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._pass, args=(server, client, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, change: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := bytearray(source.recv(65536)):
+                if change:
+                    self._passed += len(data)
+                    # Long reads are a chunk's bytes; a line of the conversation is short.
+                    if self._passed > self._at and self._left and len(data) > 4096:
+                        self._left -= 1
+                        data[len(data) // 2] ^= 1
+                target.sendall(data)
+        for sock in (source, target):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()

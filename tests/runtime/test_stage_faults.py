@@ -18,7 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_kit import COMMIT, Source, blob_of, content, flip, hf_repo, item, rules, run, safetensors, sharded
+from stage_kit import (
+    COMMIT,
+    Source,
+    blob_of,
+    content,
+    flip,
+    hf_repo,
+    item,
+    rules,
+    run,
+    safetensors,
+    sharded,
+    stager,
+)
 
 from jobspec.runtime import stage
 from jobspec.runtime.hfcache import FileEntry, hash_file
@@ -481,28 +494,6 @@ def test_waiting_names_the_holder(tmp_path: Path) -> None:
     assert rules(result) == ["stage.locked"] and f"process {holder.pid} of" in result.findings[0].what
     assert events and events[0][0] == "waiting" and str(holder.pid) in events[0][1]
     assert run(repo, tmp_path / "node").cached
-
-
-STAGER = """
-import json, os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from stage_kit import Source, run
-from jobspec.runtime import transfer
-transfer.CHUNK_BYTES = 64 << 10
-class Killed(Source):
-    def after(self, entry, view):
-        if self.bytes >= int(sys.argv[4]):
-            os.kill(os.getpid(), signal.SIGKILL)
-source = Killed()
-result = run(Path(sys.argv[2]), Path(sys.argv[3]), open_source=source, layout=sys.argv[5])
-print(json.dumps([[f.rule for f in result.findings], dict(result.ready), source.bytes]))
-"""
-
-
-def stager(repo: Path, node: Path, kill_at: int, layout: str = "hf") -> subprocess.Popen[bytes]:
-    told = [str(Path(__file__).parent), str(repo), str(node), str(kill_at), layout]
-    return subprocess.Popen([sys.executable, "-c", STAGER, *told], stdout=subprocess.PIPE)
 
 
 def test_killed_at_random_bytes_fifty_times(tmp_path: Path) -> None:
