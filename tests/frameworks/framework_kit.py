@@ -20,7 +20,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.arguments import ENGINE, SIZES
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE
-from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, DUMP_EVENTS, ENTRY
+from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
 from jobspec.frameworks.nemo_rl.common import GRPO_STEPS
 from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
 from jobspec.metrics import Row, Table
@@ -59,9 +59,9 @@ def fake_nemo_rl() -> str:
 
 
 def make_fake_nemo_rl(root: Path) -> None:
-    for folder in ("nemo_rl", "tests", f"{BRIDGE}/src"):
+    for folder in ("nemo_rl", "tests", "tools", f"{BRIDGE}/src"):
         (root / folder).mkdir(parents=True)
-    for name in (CHECK_METRICS, DUMP_EVENTS):
+    for name in (CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS):
         (root / name).touch()
     for item in VARIANTS:
         for name in (item.script, item.config):

@@ -93,6 +93,15 @@ def test_router_replay_is_validated_without_the_suite_s_switch() -> None:
     assert script.count(commands.TP_GUARD) == 1
 
 
+def test_routes_are_traced_and_compared_where_the_data_plane_carries_them() -> None:
+    script = text("r3-data-plane")
+    assert 'NRL_R3_TRACE_DIR="$kept/r3_trace"' in script
+    assert script.endswith("--require-forward-verify \\\n  --require-cp-identity\n")
+    alone = text("r3-data-plane", train={"parallel": {"tp": 4, "ep": 4}})
+    assert alone.endswith("--require-forward-verify\n")
+    assert "R3_TRACE" not in text("r3")
+
+
 @pytest.mark.parametrize("backend", ["simple", "mooncake-cpu"])
 def test_data_plane_has_all_eight_keys(backend: str) -> None:
     script = text(f"data-plane-{backend}")
@@ -104,6 +113,7 @@ def test_data_plane_has_all_eight_keys(backend: str) -> None:
 def test_mooncake_looks_at_each_node_s_address_first() -> None:
     first = plan("data-plane-mooncake-cpu").commands[0]
     assert (first.name, first.on, first.argv[-1]) == (commands.ANNOUNCE, "all", "1")
+    assert plan("data-plane-nodes").commands[0].argv[-1] == "2"
     assert plan("data-plane-simple").commands[0].name == "data-plane-simple"
 
 

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jobspec.frameworks.nemo_rl.arguments import SIZES
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.plan import CommandPlan
 
@@ -17,6 +18,7 @@ PROBE, ANNOUNCE = "bridge-import", "announce-address"
 TP_GUARD = "NRL_IGNORE_TP_ACCURACY_CHECK"
 WORKER = "nemo_rl.models.policy.workers.megatron_policy_worker.MegatronPolicyWorker"
 RUNNER, ADDRESS = "jobspec.runtime.checkout_run", "jobspec.runtime.announce"
+CHECK_ROUTES = "tools/check_r3_trace.py"
 CHECK_METRICS, DUMP_EVENTS = "tests/check_metrics.py", "tests/json_dump_tb_logs.py"
 # What every maintained script sets too; recipes turn on W&B, which needs a network and an account.
 ENTRY = (
@@ -46,6 +48,11 @@ export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-9.0 10.0}}"  # the image's
 # NeMo-RL resumes from whatever `step_N` it finds, checkpoints on or off: each attempt has its own folder.
 CHECKPOINTS = """\
 checkpoints=$JOBSPEC_CHECKPOINT_DIR/${{JOBSPEC_RUN_DIR##*/}}/attempt-$JOBSPEC_ATTEMPT/{name}
+"""
+# Source: NeMo-RL's docs/guides/router-replay.md; the maintained suite with a trace sets the same.
+TRACE = """\
+export NRL_R3_TRACE=1 NRL_R3_TRACE_VERIFY_FORWARD=1 NRL_R3_TRACE_DIR="$kept/r3_trace"
+export NRL_R3_TRACE_STEPS=1 NRL_R3_TRACE_SAMPLES=1 NRL_R3_TRACE_MICROBATCHES=1
 """
 
 
@@ -84,9 +91,11 @@ def variant_command(setting: Setting, variant: Variant, fetches: str = "") -> Co
     lines += [CHECKPOINTS.format(name=variant.name)] if not variant.own_checkpoint_dir else []
     lines += ["unset RAY_ADDRESS\n"] if setting.own_ray else []
     lines += [f"export {name}={shlex.quote(value)}\n" for name, value in variant.env]
+    lines += [TRACE] if variant.trace else []
     lines += _early(variant, fetches)
     lines.append(_words([*_runner(setting, variant), "--", *_training(setting, variant)]))
     lines += _metrics(variant) if variant.is_entry else ()
+    lines += [_routes(setting)] if variant.trace else []
     return _bash(variant.name, "".join(lines), setting)
 
 
@@ -158,3 +167,11 @@ def _metrics(variant: Variant) -> Iterator[str]:
     yield f'uv run --no-sync python {DUMP_EVENTS} "$kept/logs" --output_path {file}\n'
     checks = [shlex.quote(check.text) for check in variant.checks]
     yield _words([f"uv run --no-sync python {CHECK_METRICS} {file}", *checks])
+
+
+def _routes(setting: Setting) -> str:
+    """What vLLM chose, what the data plane carried and what Megatron replayed are the same."""
+    alone = f"{SIZES['cp']}=1" in setting.overrides  # without slices there is no identity to verify
+    identity = [] if alone else ["--require-cp-identity"]
+    words = [f'uv run --no-sync python {CHECK_ROUTES} "$kept/r3_trace"', "--require-forward-verify"]
+    return _words([*words, *identity])

@@ -17,7 +17,7 @@ from jobspec.frameworks.nemo_rl.checkout import (
     read_script,
     transfer_queue_source,
 )
-from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, DUMP_EVENTS, ENTRY
+from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
 from jobspec.frameworks.nemo_rl.config import Config, get, number
 from jobspec.frameworks.nemo_rl.variant import Variant
 
@@ -74,7 +74,8 @@ def compose(
 
 
 def _check_files(root: str, variant: Variant) -> Iterator[Finding]:
-    needed = (variant.script, *((CHECK_METRICS, DUMP_EVENTS) if variant.checks else ()))
+    needed = [variant.script, *((CHECK_METRICS, DUMP_EVENTS) if variant.checks else ())]
+    needed += [CHECK_ROUTES] if variant.trace else []
     for name in needed:
         if not Path(root, name).is_file():
             what = f"the checkout has no `{name}`, which variant `{variant.name}` runs"

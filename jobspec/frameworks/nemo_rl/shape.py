@@ -5,8 +5,8 @@ from __future__ import annotations
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.arguments import ENGINE, SEQUENCE_PARALLEL, SIZES
 from jobspec.frameworks.nemo_rl.config import Config, get, number
-from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.megatron.shape import RolloutShape, TrainShape
+from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, Variant
+from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 
 GENERATION = "policy.generation"
 FIXED = ("tp", "pp", "cp", "ep", "etp", "rollout.tp", "rollout.pp", "rollout.ep")
@@ -21,6 +21,7 @@ def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShap
         nodes,
         gpus,
         framework="nemo_rl",
+        model=str(context.spec.train.overrides.get(MODEL_KEYS[0], variant.model)),
         tp=sizes["tp"],
         pp=sizes["pp"],
         cp=sizes["cp"],
@@ -36,10 +37,16 @@ def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShap
         samples_per_prompt=number(recipe, "grpo.num_generations_per_prompt") or 1,
         global_batch=number(recipe, "policy.train_global_batch_size"),
         fp8=get(recipe, "policy.megatron_cfg.fp8_cfg.enabled") is True,
+        recompute=Recompute("full", "uniform", 1) if _recomputes(recipe) else Recompute(),
+        reference=(get(recipe, "loss_fn.reference_policy_kl_penalty") or 0) != 0,
         lora_rank=lora if get(recipe, "policy.megatron_cfg.peft.enabled") is True else 0,
         rollout=_rollout(recipe, variant),
         keys={} if variant.sizes else dict.fromkeys(FIXED, "coverage.variants"),
     )
+
+
+def _recomputes(recipe: Config) -> bool:
+    return get(recipe, "policy.megatron_cfg.activation_checkpointing") is True
 
 
 def _trainer(context: Context, variant: Variant, recipe: Config) -> tuple[int, int]:

@@ -59,6 +59,7 @@ class Variant:
     - `network`: what is fetched while it runs, beside the model and data that the cache may hold.
     - `max_capability`: the maintainers skip it on GPUs of this compute capability and newer.
     - `owns_ray`: it stops every Ray process of the node and starts its own.
+    - `trace`: the routes of experts are traced, and the checkout's own tool compares them afterwards.
     - `sizes`: the spec's `train.parallel` and `train.rollout` replace the recipe's.
     """
 
@@ -89,6 +90,7 @@ class Variant:
     max_capability: str = ""
     owns_ray: bool = False
     sizes: bool = False
+    trace: bool = False
     limitation: str = ""
 
     @property
