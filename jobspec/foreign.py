@@ -158,7 +158,8 @@ def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
     expect = replace(
         expect,
         metrics_require=(*expect.metrics_require, *wanted.requirements),
-        options={**_stated(facts), **expect.options},
+        # As the user asked: the last logged step may stand on another axis, such as seconds.
+        options={**_stated(facts), **expect.options, "steps": wanted.steps},
     )
     if wanted.learning:
         expect = replace(expect, learning=LearningPlan(wanted.learning))

@@ -31,6 +31,13 @@ class NemoRlFramework:
     summary = "the maintained scripts and recipes of a NeMo-RL checkout, on Megatron-Bridge; needs GPUs"
     levels = LEVELS
     modes = ("ray", "upstream", "srun")
+    guide = (
+        "Bridge-side checks",
+        "Local Bridge import in NeMo-RL",
+        "NeMo-RL Megatron policy run",
+        "Requested variants",
+        "Metrics/log capture",
+    )
 
     def validate(self, context: Context) -> Iterable[Finding]:
         from jobspec.frameworks.nemo_rl.rules import check

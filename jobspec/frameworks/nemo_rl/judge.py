@@ -1,182 +1,226 @@
-"""What a NeMo-RL run proves: its metrics, and lines of the logs that only the real thing prints."""
+"""What a NeMo-RL run proves: the guide's deliverables, and what a variant adds to them.
+
+What a file shows to be wrong is `Fail`. What no file shows is `Blocked` where the files are another's, who
+may have kept only some of them; a log of ours is whole, so a line that is not in it was never printed.
+"""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.nemo_rl import PROBE
-from jobspec.frameworks.nemo_rl.levels import BY_NAME, FINITE, Variant
-from jobspec.frameworks.signals import CHECKPOINT, RESUME, learning_deliverable, row_item
-from jobspec.metrics import Table
-from jobspec.metrics.text import strip_ansi
+from jobspec.frameworks.nemo_rl.capture import judge_capture
+from jobspec.frameworks.nemo_rl.commands import PROBE
+from jobspec.frameworks.nemo_rl.log import read_lines
+from jobspec.frameworks.nemo_rl.parts import (
+    CAPTURE,
+    IMPORT,
+    RUN,
+    VARIANTS,
+    Part,
+    combine,
+    passed,
+    unseen,
+    wrong,
+)
+from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.runs import VariantRun, runs_of
+from jobspec.frameworks.nemo_rl.state import judge_checkpoint, judge_hf_import, judge_resume
+from jobspec.frameworks.nemo_rl.variants import judge_variant
+from jobspec.frameworks.signals import bridge_checks, learning_deliverable
+from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence_model import Evidence
 
-BRIDGE, POLICY, VARIANTS, CAPTURE = (
-    "Local Bridge import",
-    "Policy run",
-    "Requested variants",
-    "Metrics and logs",
-)
-CHECKS, IMPORT = "Bridge-side checks", "HF import"
-PATTERNS = {
-    "bridge": r"^jobspec: megatron\.bridge from (\S+)",
-    "trainer": r"Running (synchronous|async) GRPO training",
-    "megatron": r"MegatronPolicyWorker.*Model, optimizer, and learning rate scheduler built",
-    "import": r"Using default megatron checkpoint dir: \S*/hf-import",
-    "skipped": r"Checkpoint already exists at .* Skipping import",
-    "check": r"│\s*(PASS|FAIL)\s*│",
-    "adapter": r"Trainable parameters: ([1-9][\d,]*)",
-    "saved": r"^jobspec: complete checkpoint \S*/step_(\d+)$",
+MODULE = "megatron.bridge"
+EXTRAS = {
+    "adapter": "LoRA",
+    "non-colocated": "a generator on GPUs of its own",
+    "data-plane-simple": "the data plane (simple)",
+    "data-plane-mooncake": "the data plane (mooncake_cpu)",
+    "megatron-generation": "Megatron as the generator",
+    "router-replay": "router replay",
+    "draft-loss": "a draft model",
+    "loaded": "a resume",
 }
-MAX_LINES = 200  # kept for each pattern
-
-Lines = Mapping[str, tuple[EvidenceItem, ...]]
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
-    """The guide's deliverables, and what the chosen variants add to them."""
-    chosen = [BY_NAME[name] for name in evidence.plan.expect.variants if name in BY_NAME]
-    logs = {item.name: read_lines(evidence, item.name, item) for item in chosen}
-    yield Deliverable(CHECKS, Status.NOT_REQUESTED, reason="they are no part of this run", required=False)
-    yield judge_bridge(evidence)
-    yield _all(POLICY, [policy_problem(evidence, v, logs[v.name]) for v in chosen], "steps ran on Megatron")
-    yield _all(VARIANTS, [variant_problem(v, logs[v.name]) for v in chosen], "each variant left its proof")
-    yield _all(CAPTURE, [capture_problem(evidence, v, logs[v.name]) for v in chosen], "all finite")
-    yield _all(IMPORT, [import_problem(v, logs[v.name]) for v in chosen], "weights were converted anew")
-    for variant in chosen:
-        if variant.saves:
-            problem, items = saved_problem(variant, logs[variant.name])
-            yield _all(CHECKPOINT, [(problem, items)], f"step {variant.steps} is complete")
-        if variant.name == "resume":
-            yield _all(RESUME, [variant_problem(variant, logs[variant.name])], "saved, loaded, went on")
+    """All deliverables, the guide's five first and in its order."""
+    runs = runs_of(evidence)
+    yield bridge_checks(evidence)
+    yield judge_import(evidence)
+    yield combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
+    yield _requested(runs)
+    yield combine(CAPTURE, [judge_capture(run) for run in runs if not run.skipped], "all finite")
+    yield from judge_hf_import(runs)
+    yield from judge_checkpoint(runs)
+    yield from judge_resume(runs)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)
 
 
-Problem = tuple[str, tuple[EvidenceItem, ...]]
+# -- which Bridge ------------------------------------------------------------------------------------
 
 
-def _all(name: str, problems: list[Problem], proved: str) -> Deliverable:
-    """`Pass` when there is something to judge, no problem, and evidence for each part."""
-    if not problems:
-        return Deliverable(name, Status.FAIL, reason="the plan names no known variant")
-    bad = next((item for item in problems if item[0]), None)
-    if bad is not None:
-        return Deliverable(name, Status.FAIL, bad[1], bad[0])
-    return Deliverable(name, Status.PASS, tuple(item for _, items in problems for item in items), proved)
-
-
-def judge_bridge(evidence: Evidence) -> Deliverable:
-    """`Pass` when the worker's interpreter finds `megatron.bridge` below the spec's checkout."""
-    root = str(evidence.plan.expect.options.get("bridge") or "")
+def judge_import(evidence: Evidence) -> Deliverable:
+    """`Pass` when every file of Megatron-Bridge that anything names lies below the checkout under test."""
+    proof = next((one for one in evidence.plan.proofs if one.module == MODULE), None)
+    root = proof.root if proof else str(evidence.plan.expect.options.get("bridge") or "")
     if not root:
-        reason = "no repository of the spec is Megatron-Bridge: the image's own was used"
-        return Deliverable(BRIDGE, Status.NOT_REQUESTED, reason=reason, required=False)
-    found = read_lines(evidence, PROBE).get("bridge", ())
-    if not found:
-        return Deliverable(BRIDGE, Status.FAIL, reason="nothing shows where `megatron.bridge` comes from")
-    origin = found[-1].text.rpartition(" ")[2]
-    if not PurePosixPath(origin).is_relative_to(root):
-        return Deliverable(BRIDGE, Status.FAIL, found[-1:], f"it comes from {origin}, not from {root}")
-    return Deliverable(BRIDGE, Status.PASS, found[-1:], f"it comes from {root}")
+        reason = "no checkout was named to compare with: which Bridge checkout was used is not proved"
+        return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
+    recorded = list(_recorded(evidence))
+    printed = list(_printed(evidence))
+    away = next(((file, item) for file, item in (*recorded, *printed) if not _below(file, root)), None)
+    if away is not None:
+        reason = f"`{MODULE}` comes from {away[0]}, not from {root}: the run is void"
+        return Deliverable(IMPORT, Status.BLOCKED, (away[1],), reason, settled=True)
+    nodes = evidence.plan.nodes if proof and not evidence.foreign else 0
+    if len(recorded) < nodes or not (recorded or printed):
+        where = f"it was recorded on {len(recorded)} of {nodes} nodes" if nodes else "no log names its file"
+        return Deliverable(IMPORT, Status.BLOCKED, reason=f"not shown: {where}", settled=True)
+    workers = [item for _, item in printed if "Worker" in item.text or PROBE in item.file]
+    where = "in the driver and the Megatron worker" if workers else "no line tells of a Ray worker"
+    items = tuple(dict.fromkeys(item for _, item in (*recorded[:2], *printed[:2])))
+    file = (recorded or printed)[0][0]
+    return Deliverable(IMPORT, Status.PASS, (*items, *workers[:1]), f"{file}; {where}", settled=True)
 
 
-def policy_problem(evidence: Evidence, variant: Variant, lines: Lines) -> Problem:
-    """Right trainer, right backend, every planned step, and the script's own check."""
-    trainers = [item.text for item in lines.get("trainer", ())]
-    kind = {"sync": "synchronous", "async": "async"}.get(variant.trainer, "")
-    if kind and not any(f"Running {kind} GRPO" in text for text in trainers):
-        return f"`{variant.name}`: the log has no start of the {kind} GRPO trainer", ()
-    if not lines.get("megatron"):
-        return f"`{variant.name}`: no Megatron worker reported a model: nothing shows the backend", ()
-    planned = int(evidence.plan.expect.options.get("steps") or 0) if variant.steps_key else 0
-    rows = metrics_of(evidence, variant).series("train/loss")
-    missing = set(range(1, (planned or variant.steps) + 1)) - {row.step for row in rows}
-    if missing:
-        return f"`{variant.name}`: train step {min(missing)} logged no `train/loss`", lines["megatron"][:1]
-    checks = lines.get("check", ())
-    bad = tuple(item for item in checks if re.search(r"│\s*FAIL\s*│", item.text))
-    if variant.checks and (bad or not checks):
-        return f"`{variant.name}`: the script's metric checks {'failed' if bad else 'did not run'}", bad
-    ends = (row_item(rows[0]), row_item(rows[-1]))
-    return "", (*lines.get("trainer", ())[:1], *lines["megatron"][:1], *ends, *checks)
+def _recorded(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
+    """What the phase `imports` wrote, by node."""
+    results = evidence.last.results if evidence.last else None
+    for node, file in (results.imports.get(MODULE, {}) if results else {}).items():
+        yield file, EvidenceItem(results.file if results else "", text=f"{node}: {file}")
 
 
-def variant_problem(variant: Variant, lines: Lines) -> Problem:
-    """Every line that the variant must leave, and trained parameters of a LoRA adapter."""
-    wanted = [*(["adapter"] if variant.lora else [])]
-    wanted = wanted or ["megatron"]
-    for label in wanted:
-        if not lines.get(label):
-            return f"`{variant.name}`: the log does not show {_NAMED.get(label, label)}", ()
-    return "", tuple(lines[label][0] for label in wanted)
+def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
+    """Files of the package that any log names: our probe's line, warnings and tracebacks of workers."""
+    attempt = evidence.last
+    logs = [log for log in (attempt.logs if attempt else ()) if log.path not in attempt.check_logs]  # type: ignore[union-attr]
+    pairs = [(Path(evidence.root, log.path), log.path) for log in logs]
+    for line in read_lines(pairs, [PROOFS["bridge-file"]]).get("bridge-file", ()):
+        yield line.groups[0], line.item
 
 
-_NAMED = {"adapter": "a LoRA adapter with parameters to train", "megatron": "a Megatron worker"}
+def _below(file: str, root: str) -> bool:
+    return Path(file).is_relative_to(root)
 
 
-def capture_problem(evidence: Evidence, variant: Variant, lines: Lines) -> Problem:
-    """Finite values throughout, which the script's `max()` does not see, and a gradient that is not zero."""
-    table = metrics_of(evidence, variant)
-    rows = [row for name in FINITE for row in table.series(name)]
-    if not rows or not lines:
-        return f"`{variant.name}`: metrics or log are missing", ()
-    bad = next((row for row in rows if not math.isfinite(row.value)), None)
-    if bad is not None:
-        return f"`{variant.name}`: `{bad.metric}` of step {bad.step} is not a finite number", (row_item(bad),)
-    norms = table.series("train/grad_norm")
-    if norms and all(row.value == 0 for row in norms):
-        return f"`{variant.name}`: every gradient was zero: nothing was trained", (row_item(norms[0]),)
-    if variant.lora and not norms:
-        return f"`{variant.name}`: no gradient norm was logged", ()
-    return "", (row_item(rows[0]), row_item(rows[-1]))
+# -- the run -----------------------------------------------------------------------------------------
 
 
-def import_problem(variant: Variant, lines: Lines) -> Problem:
-    """The conversion folder was this attempt's own, and nothing was in it at the first start."""
-    used, skipped, built = (lines.get(name, ()) for name in ("import", "skipped", "megatron"))
-    if not used or not built:
-        return f"`{variant.name}`: the log does not show an import into this attempt's folder", ()
-    if skipped and skipped[0].line < built[0].line:
-        return f"`{variant.name}`: the import from Hugging Face was skipped", skipped[:1]
-    return "", used[:1]
+def judge_run(run: VariantRun) -> Part:
+    """Exit code, backend, trainer and every planned step, the most basic first."""
+    if run.skipped is not None:
+        return Part(Status.BLOCKED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
+    for part in (_ended(run), _backend(run), _trainer(run), _steps(run)):
+        if part.status is not Status.PASS:
+            return part
+    items = [*_items(run, "trainer"), *_items(run, "built")]
+    ends = [run.steps[step] for step in sorted({min(run.steps), max(run.steps)})]
+    return passed(run, f"{len(run.steps)} steps up to {max(run.steps)} on Megatron", [*items, *ends])
 
 
-def saved_problem(variant: Variant, lines: Lines) -> Problem:
-    """A complete checkpoint of the last step, seen after the script had ended."""
-    found = tuple(item for item in lines.get("saved", ()) if item.text.endswith(f"/step_{variant.steps}"))
-    return ("", found) if found else (f"no complete checkpoint of step {variant.steps} is left", ())
+def _items(run: VariantRun, name: str) -> tuple[EvidenceItem, ...]:
+    return tuple(line.item for line in run.lines.get(name, ())[:1])
 
 
-def metrics_of(evidence: Evidence, variant: Variant) -> Table:
-    """The last attempt's metrics of one variant: each has its own folder."""
-    rows = evidence.last.metrics.rows if evidence.last else ()
-    part = f"/metrics/{variant.name}/"
-    return Table(tuple(row for row in rows if part in f"/{row.source}"))
+def _ended(run: VariantRun) -> Part:
+    if run.exit_code:
+        log = run.logs[0].path if run.logs else ""
+        return wrong(run, f"it exited with {run.exit_code}", [EvidenceItem(log)])
+    return passed(run)
 
 
-def read_lines(evidence: Evidence, command: str, variant: Variant | None = None) -> Lines:
-    """Lines of a command's log in the last attempt by pattern; empty without a readable log."""
-    log = evidence.last.log(command) if evidence.last else None
-    if log is None:
-        return {}
-    wanted = PATTERNS
-    patterns = {name: re.compile(pattern) for name, pattern in wanted.items()}
-    found: dict[str, list[EvidenceItem]] = {}
-    try:
-        with Path(evidence.root, log.path).open(encoding="utf-8", errors="replace") as file:
-            for number, raw in enumerate(file, 1):
-                line = strip_ansi(raw)
-                for name, pattern in patterns.items():
-                    if len(found.get(name, ())) < MAX_LINES and pattern.search(line):
-                        found.setdefault(name, []).append(EvidenceItem(log.path, number, line))
-    except OSError:
-        return {}
-    return {name: tuple(items) for name, items in found.items()}
+def _backend(run: VariantRun) -> Part:
+    """A model that Megatron built; the DTensor backend is what a configuration falls back to."""
+    if run.lines.get("built"):
+        return passed(run)
+    off = _items(run, "dtensor") or (() if run.lines.get("megatron-on") else _items(run, "megatron-off"))
+    if off:
+        return wrong(run, "the policy ran on DTensor, not on Megatron", off)
+    if not run.lines.get("started") and not run.began:
+        early = _stopped_early(run)
+        if early is not None:
+            return early
+    return unseen(run, "the log does not show a model that Megatron built", _items(run, "started"))
+
+
+def _stopped_early(run: VariantRun) -> Part | None:
+    """A failure before any model was built says nothing against the provider."""
+    attempt = run.evidence.last
+    matches = [m for m in (attempt.matches if attempt else ()) if m.verdict != NOTE]
+    own = {log.path for log in run.logs}
+    first = next((match for match in matches if match.file in own), None)
+    if first is None:
+        return None
+    reason = "it stopped before a model was built: no evidence against Megatron-Bridge"
+    return Part(
+        Status.BLOCKED, f"`{run.name}`: {reason}", (EvidenceItem(first.file, first.line, first.text),)
+    )
+
+
+def _trainer(run: VariantRun) -> Part:
+    lines = run.lines.get("trainer", ())
+    kinds = list(TRAINERS.values()) if run.guessed else [TRAINERS.get(run.variant.trainer)]
+    patterns = [pattern for pattern in kinds if pattern is not None]
+    if run.guessed and run.variant.trainer not in TRAINERS:
+        patterns = []
+    if not patterns:
+        return wrong(run, "another trainer ran", [lines[0].item]) if lines else passed(run)
+    if any(pattern.search(line.item.text) for pattern in patterns for line in lines):
+        return passed(run)
+    if lines:
+        return wrong(run, f"another trainer than `{run.variant.trainer}` ran", [lines[0].item])
+    return unseen(run, f"the log does not show the start of the `{run.variant.trainer}` trainer")
+
+
+def _steps(run: VariantRun) -> Part:
+    """Every planned step, in a process that trained: metrics alone may be those of an earlier one."""
+    done = run.steps
+    before = max(run.loaded, default=0)
+    if before and run.loaded and not any(step > before for step in done):
+        item = run.loaded[before]
+        return wrong(run, f"it went on from step {before} and trained no step after it", [item])
+    if not done:
+        items = _items(run, "header") or _items(run, "built")
+        return wrong(run, "no train step was completed", items)
+    if not run.began:
+        return unseen(run, "metrics were logged, but the log shows no train step", list(done.values())[:1])
+    missing = sorted(set(range(before + 1, run.planned + 1)) - set(done))
+    if not missing:
+        return passed(run)
+    reason = f"train step {missing[0]} of {run.planned} is not shown to have ended"
+    at_end = missing[-1] == run.planned
+    return (wrong if at_end else unseen)(run, reason, [done[max(done)]])
+
+
+# -- variants ----------------------------------------------------------------------------------------
+
+
+def _requested(runs: Sequence[VariantRun]) -> Deliverable:
+    """The smoke run alone is no variant; what other people's files show beyond it is told all the same."""
+    asked = [run for run in runs if run.variant.level > 0 or run.name != "colocated"]
+    told = _extras(runs)
+    if runs and not asked:
+        reason = f"only the smoke run was asked for{told}"
+        return Deliverable(VARIANTS, Status.NOT_REQUESTED, reason=reason, required=False)
+    found = combine(VARIANTS, [judge_variant(run) for run in asked], "each variant left its proof")
+    if not told or found.status is not Status.PASS:
+        return found
+    return Deliverable(VARIANTS, found.status, found.evidence, f"{found.reason}{told}")
+
+
+def _extras(runs: Sequence[VariantRun]) -> str:
+    """What the files show that nobody asked for, as the end of a sentence."""
+    if not runs or not runs[0].foreign:
+        return ""
+    known = {proof for run in runs for proof in run.variant.proofs}
+    known |= {"adapter"} if any(run.variant.lora for run in runs) else set()
+    known |= {"loaded"} if any(run.variant.resumes for run in runs) else set()
+    found = [text for name, text in EXTRAS.items() if name not in known and runs[0].lines.get(name)]
+    return f"; the files also show {', '.join(found)}" if found else ""

@@ -1,0 +1,169 @@
+"""What the files show of one variant's run: its lines, its metrics, its steps. Reads logs, judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.nemo_rl.levels import VARIANTS
+from jobspec.frameworks.nemo_rl.log import Line, Lines, numbers, read_lines
+from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.signals import row_item
+from jobspec.metrics import Table
+from jobspec.verdict import EvidenceItem
+
+if TYPE_CHECKING:
+    from jobspec.evidence_model import Evidence, LogFile
+
+LOSS = "train/loss"
+STEP_LINES = ("step", "sc-step")  # printed for a completed step; a header is printed at its start
+MAX_DEPTH = 6  # folders below the run's that are looked through for unfinished checkpoints
+
+
+@dataclass(frozen=True)
+class VariantRun:
+    """One variant as the last attempt left it. `tables` are its metric files by name.
+
+    `guessed` marks a variant that the user did not name: any trainer of GRPO then stands for it.
+    """
+
+    variant: Variant
+    evidence: Evidence
+    lines: Lines = field(default_factory=dict)
+    logs: tuple[LogFile, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
+    guessed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+    @property
+    def foreign(self) -> bool:
+        return self.evidence.foreign
+
+    @property
+    def skipped(self) -> Line | None:
+        """The line that says that the maintainers' rule kept the script from running."""
+        return next(iter(self.lines.get("skipped", ())), None)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The command's own, None where nothing states it."""
+        command = self.evidence.last.command(self.name) if self.evidence.last else None
+        return command.exit_code if command else None
+
+    @cached_property
+    def loaded(self) -> dict[int, EvidenceItem]:
+        """Steps whose checkpoint Megatron-Bridge loaded."""
+        return numbers(self.lines, "loaded", 1)
+
+    @cached_property
+    def logged(self) -> dict[int, EvidenceItem]:
+        """Train steps with a loss among the metrics."""
+        rows = (row for _, table in self.tables for row in table.series(LOSS))
+        return {row.step: row_item(row) for row in rows if row.step}
+
+    @cached_property
+    def printed(self) -> dict[int, EvidenceItem]:
+        """Train steps that the logs show as completed."""
+        return {step: item for name in STEP_LINES for step, item in numbers(self.lines, name).items()}
+
+    @cached_property
+    def steps(self) -> dict[int, EvidenceItem]:
+        """Every completed train step that anything shows."""
+        return {**self.printed, **self.logged}
+
+    @property
+    def began(self) -> bool:
+        """Whether the logs show that a train step began: metrics alone may be another process's."""
+        return any(self.lines.get(name) for name in ("header", *STEP_LINES))
+
+    @cached_property
+    def planned(self) -> int:
+        """How many steps were to run: as asked, for other people's runs as the trainer announced them."""
+        asked = int(self.evidence.plan.expect.options.get("steps") or 0)
+        if not self.foreign:
+            return (asked if self.variant.steps_key else 0) or self.variant.steps
+        announced = [*numbers(self.lines, "header", 1), *numbers(self.lines, "sc-step", 1)]
+        return asked or max(announced, default=self.variant.steps)
+
+    def table(self, file: str) -> Table | None:
+        return next((table for name, table in self.tables if name == file), None)
+
+
+def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
+    """The runs that the plan names; of another's files without a named variant, the one they show best."""
+    names = evidence.plan.expect.variants
+    chosen = [item for item in VARIANTS if item.name in names]
+    if not evidence.foreign:
+        return tuple(_own(evidence, variant, len(chosen) == 1) for variant in chosen)
+    logs = tuple(evidence.last.logs if evidence.last else ())
+    lines = _read(evidence, logs)
+    if chosen:
+        return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in chosen)
+    candidates = [item for item in VARIANTS if item.level == _level(evidence)]
+    variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
+    return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
+
+
+def shows(variant: Variant, lines: Lines) -> bool:
+    """Whether the lines hold all that tells this variant from the others of its level."""
+    pattern = TRAINERS.get(variant.trainer)
+    trained = [line.item.text for line in lines.get("trainer", ())]
+    if pattern is not None and not any(pattern.search(text) for text in trained):
+        return False
+    if pattern is None and trained:
+        return False
+    wanted = [name for name in variant.proofs if not PROOFS[name].forbidden]
+    wanted += ["adapter"] if variant.lora else []
+    return bool(wanted or pattern is not None) and all(lines.get(name) for name in wanted)
+
+
+def _level(evidence: Evidence) -> int:
+    from jobspec.frameworks.nemo_rl.levels import LEVELS
+
+    name = evidence.plan.expect.level
+    return next((level.number for level in LEVELS if name in (level.name, str(level.number))), 0)
+
+
+def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:
+    """A run of ours: the command's log has the variant's name, and so has its folder of metrics."""
+    attempt = evidence.last
+    found = [log for log in (attempt.logs if attempt else ()) if Path(log.path).stem == variant.name]
+    if not found and alone and attempt is not None:
+        # The framework's own batch script names its logs as it likes.
+        found = [log for log in attempt.logs if log.path not in attempt.check_logs]
+    logs = tuple(found)
+    return VariantRun(variant, evidence, _read(evidence, logs), logs, _tables(evidence, variant))
+
+
+def _read(evidence: Evidence, logs: Sequence[LogFile]) -> Lines:
+    return read_lines([(Path(evidence.root, log.path), log.path) for log in logs])
+
+
+def _tables(evidence: Evidence, variant: Variant) -> tuple[tuple[str, Table], ...]:
+    """The variant's metrics by file. Event files, and files of other names, stand for one that is missing."""
+    rows = evidence.last.metrics.rows if evidence.last else ()
+    if not evidence.foreign:
+        part = f"/metrics/{variant.name}/"
+        rows = tuple(row for row in rows if part in f"/{row.source}")
+    found = []
+    for name in variant.metrics:
+        own = tuple(row for row in rows if f"/{row.source}".endswith(f"/{name}"))
+        if own:
+            found.append((name, Table(own)))
+    if found or not rows:
+        return tuple(found)
+    kept = tuple(row for row in rows if row.metric.startswith(("train/", "validation/", "refit/")))
+    return (("", Table(kept)),) if kept else ()
+
+
+def unfinished_checkpoints(evidence: Evidence) -> Iterator[Path]:
+    """Folders `tmp_step_N` below the files: saves that never ended."""
+    for depth in range(MAX_DEPTH):
+        yield from sorted(path for path in evidence.root.glob("*/" * depth + "tmp_step_*") if path.is_dir())

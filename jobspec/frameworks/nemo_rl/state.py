@@ -1,0 +1,130 @@
+"""What a run did with weights on disk: the import from Hugging Face, checkpoints, and a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobspec.evidence_model import Checkpoint
+from jobspec.frameworks.nemo_rl.log import Line, numbers
+from jobspec.frameworks.nemo_rl.parts import HF_IMPORT, Part, combine, passed, unseen, wrong
+from jobspec.frameworks.nemo_rl.runs import STEP_LINES, VariantRun, unfinished_checkpoints
+from jobspec.frameworks.signals import CHECKPOINT, RESUME
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+OWN_FOLDER = "/hf-import"  # of each attempt; see `commands.FOLDERS`
+QUANTISED = ("quant-", "qa-")  # these convert into a folder of ModelOpt's
+INFO, WEIGHTS = "training_info.json", "policy/weights/"
+
+
+# -- import from Hugging Face ------------------------------------------------------------------------
+
+
+def judge_hf_import(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
+    """The weights were converted in this run: an existing conversion makes NeMo-RL skip the import."""
+    asked = [run for run in runs if not run.skipped and not run.name.startswith(QUANTISED)]
+    fresh = [run for run in asked if not (run.foreign and run.loaded)]
+    if not fresh:
+        reason = "the weights came from a checkpoint" if asked else "no variant imports weights"
+        yield Deliverable(HF_IMPORT, Status.NOT_REQUESTED, reason=reason, required=False)
+        return
+    yield combine(HF_IMPORT, [_hf_import(run) for run in fresh], "weights were converted anew")
+
+
+def _hf_import(run: VariantRun) -> Part:
+    used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
+    if not used or not built:
+        return unseen(run, "the log does not show an import of weights")
+    if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
+        return wrong(
+            run, f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
+        )
+    skips = run.lines.get("skipped-import", ())
+    if all(_skip_before(line, skips) for line in _first_of_each_log(built)):
+        reason = "the import was skipped, as a conversion was already there: it is not proved"
+        return unseen(run, reason, [skip.item for skip in skips[:1]])
+    return passed(run, f"converted into {used[0].groups[0]}", [used[0].item])
+
+
+def _first_of_each_log(lines: Sequence[Line]) -> list[Line]:
+    return list({line.file: line for line in reversed(lines)}.values())
+
+
+def _skip_before(built: Line, skips: Sequence[Line]) -> bool:
+    return any(skip.file == built.file and skip.number < built.number for skip in skips)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------
+
+
+def judge_checkpoint(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
+    saving = [run for run in runs if run.variant.saves and not run.skipped]
+    if saving:
+        yield combine(CHECKPOINT, [_checkpoint(run) for run in saving], "complete")
+
+
+def _checkpoint(run: VariantRun) -> Part:
+    """A complete folder of the last step. Lines of a save prove only that it was begun or handed over."""
+    complete = complete_checkpoints(run)
+    if run.planned in complete:
+        return passed(run, f"step {run.planned} is complete", [complete[run.planned]])
+    torn = numbers(run.lines, "unfinished")
+    for path in unfinished_checkpoints(run.evidence) if run.foreign else ():
+        torn.setdefault(int(path.name.rpartition("_")[2]), EvidenceItem(str(path)))
+    if torn:
+        step = max(torn)
+        return wrong(run, f"the save of step {step} never ended: `tmp_step_{step}` is left", [torn[step]])
+    saved = [line.item for line in run.lines.get("saved", ())[:1]]
+    return unseen(run, f"there is no complete checkpoint of step {run.planned}", saved)
+
+
+def complete_checkpoints(run: VariantRun) -> dict[int, EvidenceItem]:
+    """Steps with a complete checkpoint: as seen right after a script of ours, or as a folder now."""
+    found = numbers(run.lines, "complete", 1)
+    for checkpoint in run.evidence.checkpoints if run.foreign else ():
+        if _is_complete(checkpoint):
+            found.setdefault(checkpoint.step, EvidenceItem(checkpoint.path))
+    return found
+
+
+def _is_complete(checkpoint: Checkpoint) -> bool:
+    return INFO in checkpoint.files and any(file.startswith(WEIGHTS) for file in checkpoint.files)
+
+
+# -- resume ------------------------------------------------------------------------------------------
+
+
+def judge_resume(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
+    """Asked for, or shown by other people's files: then it is told and does not decide."""
+    asked = [run for run in runs if run.variant.resumes and not run.skipped]
+    if asked:
+        yield combine(RESUME, [_resume(run) for run in asked], "saved, loaded, went on")
+        return
+    shown = [run for run in runs if run.foreign and run.loaded]
+    if shown:
+        found = combine(RESUME, [_resume(run) for run in shown], "saved, loaded, went on")
+        yield Deliverable(RESUME, found.status, found.evidence, found.reason, required=False)
+
+
+def _resume(run: VariantRun) -> Part:
+    """A save, its load by another process, and train steps after it."""
+    if not run.loaded:
+        return unseen(run, "the log does not show that Megatron-Bridge loaded a checkpoint")
+    step = max(run.loaded)
+    load = run.loaded[step]
+    saved = {**numbers(run.lines, "saved", 1), **complete_checkpoints(run)}
+    after = _steps_after(run, step, load)
+    if after is None:
+        return wrong(run, f"step {step} was loaded and no train step came after it", [load])
+    if step not in saved:
+        return unseen(run, f"step {step} was loaded, but nothing shows its save", [load, after])
+    return passed(run, f"step {step} was saved, loaded, and training went on", [saved[step], load, after])
+
+
+def _steps_after(run: VariantRun, step: int, load: EvidenceItem) -> EvidenceItem | None:
+    """The first sign of a completed step later than `step`: in the log of the load, after it, or logged."""
+    for name in (*STEP_LINES, "saving"):
+        for line in run.lines.get(name, ()):
+            later = int(line.groups[0]) > step
+            if later and (line.file != load.file or line.number > load.line):
+                return line.item
+    return next((item for at, item in sorted(run.logged.items()) if at > step), None)

@@ -1,0 +1,82 @@
+"""What tells a requested variant from the smoke run: lines that only it prints, and trained adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jobspec.frameworks.nemo_rl.log import numbers
+from jobspec.frameworks.nemo_rl.parts import Part, passed, unseen, wrong
+from jobspec.frameworks.nemo_rl.proofs import PROOFS
+from jobspec.frameworks.nemo_rl.runs import VariantRun
+from jobspec.metrics import Table
+from jobspec.verdict import EvidenceItem, Status
+
+FALLBACKS = "r3/routed_experts_fallback_token_routes"
+
+
+def judge_variant(run: VariantRun) -> Part:
+    """Every line that the variant must leave, none that it must not, and an adapter with parameters."""
+    if run.skipped is not None:
+        return Part(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
+    parts = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run)]
+    for status in (Status.FAIL, Status.BLOCKED):
+        bad = next((part for part in parts if part.status is status), None)
+        if bad is not None:
+            return bad
+    if not any(part.items for part in parts):
+        built = tuple(line.item for line in run.lines.get("built", ())[:1])
+        return passed(run, run.variant.proves, built) if built else unseen(run, "the log shows no model")
+    told = [run.variant.proves, *(part.reason.partition(": ")[2] for part in parts if part.reason)]
+    return passed(run, "; ".join(told), [item for part in parts for item in part.items])
+
+
+def _proofs(run: VariantRun) -> Iterator[Part]:
+    for name in run.variant.proofs:
+        proof, lines = PROOFS[name], run.lines.get(name, ())
+        if proof.forbidden:
+            yield wrong(run, f"the log shows {proof.shows}", [lines[0].item]) if lines else passed(run)
+        elif lines:
+            yield passed(run, items=[lines[0].item])
+        else:
+            yield unseen(run, f"the log does not show {proof.shows}")
+
+
+def _adapter(run: VariantRun) -> Iterator[Part]:
+    """Trained parameters as Megatron-Bridge counts them; none at all is an adapter that is frozen."""
+    if not run.variant.lora:
+        return
+    counts = numbers(run.lines, "adapter")
+    if not counts:
+        yield unseen(run, f"the log does not show {PROOFS['adapter'].shows}")
+    elif max(counts) == 0:
+        yield wrong(run, "the LoRA adapter has no parameter to train", [counts[0]])
+    else:
+        yield passed(run, f"{max(counts)} trainable parameters", [counts[max(counts)]])
+
+
+def _overrides(run: VariantRun) -> Iterator[Part]:
+    """What jobspec passed on arrived: a script that drops its arguments runs something else."""
+    lines = run.lines.get("overrides", ())
+    if run.foreign or not lines:
+        return
+    for text in run.variant.overrides:
+        if not any(f"'{text}'" in line.groups[0] for line in lines):
+            yield wrong(run, f"`{text}` did not reach the trainer", [lines[0].item])
+
+
+def _routes(run: VariantRun) -> Iterator[Part]:
+    """Tokens that took the router's own choice, and the checker of traced routes where it ran."""
+    if "router-replay" not in run.variant.proofs:
+        return
+    traces = run.lines.get("trace", ())
+    if traces and not run.lines.get("trace-passed"):
+        yield wrong(run, "the check of the traced routes did not pass", [traces[0].item])
+    lines = run.lines.get("fallback", ())
+    missing = sum(sum(_finite(table)) for _, table in run.tables)
+    items: list[EvidenceItem] = [line.item for line in lines[:1]]
+    yield passed(run, f"{len(lines)} warnings and {missing:g} tokens without a route", items)
+
+
+def _finite(table: Table) -> list[float]:
+    names = [name for name in table.metrics if name.endswith(FALLBACKS)]
+    return [value for name in names for value in table.values(name, finite=True)]
