@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -329,3 +331,29 @@ def test_short_form_of_a_foreign_run(folder: Path) -> None:
     text = render_report(verdict, evidence, "summary")
     assert "Command: not known: no file of the run says so" in text
     assert "Requested coverage: Level 0 (smoke), no variants" in text
+
+
+@pytest.mark.parametrize("fmt", ["text", "summary", "md", "json", "html", "junit"])
+def test_every_form_of_the_report_takes_a_foreign_run(folder: Path, fmt: str) -> None:
+    (folder / "run.log").write_text(STEPS + OOM)
+    wanted = expected(Framework(), "smoke", (), 9, (), "", ())
+    evidence, verdict = judge_files(folder, wanted)
+    text = render_report(verdict, evidence, fmt)
+    assert "CUDA out of memory" in text
+    if fmt == "json":
+        schema = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
+        jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize(("slope", "code"), [(0.03, 0), (0.0, 1)])
+def test_level_brings_its_own_learning_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], slope: float, code: int
+) -> None:
+    ripple = (0.01, -0.02, 0.015, 0.0, -0.005)
+    rows = (
+        {"step": step, "reward": 0.1 + slope * step + ripple[step % 5], "loss": 1.0, "grad_norm": 0.5}
+        for step in range(1, 25)
+    )
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["judge", str(tmp_path), "--framework", "trl", "--level", "learning"]) == code
+    assert "`reward`" in capsys.readouterr().out
