@@ -57,6 +57,14 @@ def directive(value: object) -> Quoted:
     return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda found: found[0] + "\\", escaped) + '"')
 
 
+def own_folders(value: str) -> Quoted:
+    """One shell word in which `${JOBSPEC_METRICS_DIR}` and its like are expanded, as the agent does."""
+    parts = re.split(r"(\$\{JOBSPEC_[A-Z_]+_DIR\})", value)
+    return Quoted(
+        "".join(f'"{part}"' if index % 2 else quote(part) for index, part in enumerate(parts) if part) or "''"
+    )
+
+
 def comment(value: object) -> Quoted:
     """Text inside a `#` comment: one line of it."""
     return Quoted(re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+", " ", str(value)))

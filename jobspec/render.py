@@ -30,7 +30,7 @@ from jobspec import upstream
 from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
 from jobspec.finding import Finding, error, fail
 from jobspec.plan import CommandPlan, Plan
-from jobspec.quoting import directive, environment
+from jobspec.quoting import directive, environment, own_folders
 
 if TYPE_CHECKING:
     from jobspec.resolve import Resolved
@@ -119,7 +119,8 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
         "stale": upstream.stale_containers(plan),
-        "cleanup": upstream.stale_containers(plan) if foreign else _cleanup(plan, run_id),
+        # The workers' step of a foreign script goes on until the job has ended: no place to clean up in.
+        "cleanup": () if foreign else _cleanup(plan, run_id),
         "head_container": upstream.HEAD_CONTAINER,
         "worker_container": upstream.WORKER_CONTAINER,
         "upstream": upstream.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
@@ -133,7 +134,10 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
     files = {name: _template(name, values) for name in ("job.sbatch", step_script)}
     files["driver.sh"] = _template(
         "driver.sh",
-        {"env": sorted(plan.env.items()), "commands": [_command(c) for c in (*plan.checks, *plan.commands)]},
+        {
+            "env": [(name, own_folders(value)) for name, value in sorted(plan.env.items())],
+            "commands": [_command(c) for c in (*plan.checks, *plan.commands)],
+        },
     )
     files["attach.sh"] = _template("attach.sh", values | _attach(plan, prefix, run_id, run_dir, runtime))
     return files

@@ -140,7 +140,7 @@ def _seen(ranks: int, backend: str, size: int, seconds: float, right: bool) -> R
         bus_gb_per_s=round(2 * (ranks - 1) / ranks * size / seconds / 1e9, 2),
         device=torch.cuda.get_device_name() if gpu else "cpu",
         torch=torch.__version__,
-        nccl=".".join(map(str, torch.cuda.nccl.version())) if gpu else "",
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if gpu else "",  # type: ignore[no-untyped-call]
         variables={name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")},
         problem="" if right else "the sum of the ranks' numbers is wrong",
     )

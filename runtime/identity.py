@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from jobspec.finding import fail
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime import hostlist
 
+OWN_VARIABLE = re.compile(r"\$\{(JOBSPEC_[A-Z_]+_DIR)\}")
 RAY_SOCKET_BYTES = 107  # sun_path of AF_UNIX, unix(7), without its final zero
 # Ray adds /session_2026-11-28_00-53-58_498243_1234567/sockets/plasma_store.10 to its temp dir.
 RAY_SOCKET_SUFFIX_BYTES = 68
@@ -200,7 +202,17 @@ def program_environment(
         env.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=ray_token(who.token), RAY_USAGE_STATS_ENABLED="0")
         env.update(RAY_TMPDIR=str(paths.ray))
         env.pop("RAY_AUTH_TOKEN_PATH", None)  # would name another run's or the user's token
+    for key in plan.env:
+        env[key] = _own_folders(env[key], env)
     return env
+
+
+def _own_folders(value: str, env: Mapping[str, str]) -> str:
+    """`${JOBSPEC_METRICS_DIR}` and the like in an adapter's variable: a folder that only the run knows.
+
+    Other dollar signs stay as they are: a value is data, not shell.
+    """
+    return OWN_VARIABLE.sub(lambda found: env.get(found.group(1), found.group(0)), value)
 
 
 def _python_path(plan: Plan, who: Identity, paths: NodePaths) -> List[str]:

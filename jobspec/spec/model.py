@@ -230,7 +230,7 @@ class Model(Base, frozen=True):
     config: Annotated[
         dict[str, Any],
         doc(
-            "Sizes for the checks of Megatron runs, named as in the model's config.json, which they override.",
+            "Sizes for the checks of Megatron runs, named as in a config.json; they win over the model's.",
             {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "vocab_size": 1024},
         ),
     ] = {}
@@ -318,7 +318,8 @@ class Train(Base, frozen=True):
     command: Annotated[
         tuple[str, ...] | None,
         doc(
-            "Argument vector of framework `command`; one bash text with `shell: true`.",
+            "Argument vector of framework `command`, or one bash text with `shell: true`. "
+            "For `skyrl`: what its settings are appended to.",
             ["python3", "train.py"],
         ),
     ] = None

@@ -21,6 +21,8 @@ _REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?\Z",
 _SECRET_SETTING = re.compile(
     r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
 )
+# Frameworks whose entrypoint can be started otherwise: `train.command` is what its settings are appended to.
+LAUNCHED = ("skyrl",)
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
 
@@ -142,7 +144,7 @@ def command_of_another_framework(spec: JobSpec) -> Iterator[Broken]:
     if spec.framework == "command":
         return
     for key in ("command", "shell"):
-        if getattr(spec.train, key):
+        if getattr(spec.train, key) and not (key == "command" and spec.framework in LAUNCHED):
             what = f"`train.{key}` is for framework `command` alone"
             why = f"framework `{spec.framework}` makes its own command"
             near = nearest(spec.framework, ["command"])

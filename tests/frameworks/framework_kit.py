@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fake_skyrl import make_fake_skyrl
 from fake_verl import fake_checkout
 
 from jobspec import frameworks
@@ -32,6 +33,11 @@ MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
     "nemo_rl": {},
+    "skyrl": {
+        "model": {"id": "org/tiny", "require": ["chat_template.jinja"]},
+        "data": [{"name": "gsm8k", "source": "/data/gsm8k"}],
+        "train": {"rollout": {"engines": 8}},
+    },
     "verl": {
         "model": {"id": "org/tiny"},
         "data": [{"name": "gsm8k", "source": "/data/gsm8k"}],
@@ -47,6 +53,13 @@ BY_LEVEL: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("verl", "architecture"): {"train": {"overrides": {"ROUTING_REPLAY_MODE": "R3"}}},
 }
 """What single levels need besides."""
+
+
+@cache
+def fake_skyrl() -> str:
+    root = Path(tempfile.mkdtemp(prefix="fake-skyrl-"))
+    atexit.register(shutil.rmtree, root)
+    return str(make_fake_skyrl(root))
 
 
 @cache
@@ -93,8 +106,12 @@ def _recipe() -> dict[str, Any]:
     return recipe
 
 
-GPUS = {"nemo_rl": 2, "verl": 8}
-REPOS = {"nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()}, "verl": lambda: {"verl": fake_checkout()}}
+GPUS = {"nemo_rl": 2, "skyrl": 8, "verl": 8}
+REPOS = {
+    "nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()},
+    "skyrl": lambda: {"skyrl": fake_skyrl()},
+    "verl": lambda: {"verl": fake_checkout()},
+}
 
 
 def context(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from jobspec.quoting import comment, directive, environment, quote, words
+from jobspec.quoting import comment, directive, environment, own_folders, quote, words
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 ONE_LINE = st.text(
@@ -103,3 +103,28 @@ def _parsed_by_sbatch(folder: Path, option: str) -> str:
     _, _, rest = said.partition("sbatch: comment             : ")
     assert rest, said
     return rest.partition("\nsbatch: gres ")[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "plain",
+        "${JOBSPEC_METRICS_DIR}/tb",
+        "a b/${JOBSPEC_METRICS_DIR}",
+        "$HOME",
+        "${JOBSPEC_TOKEN}",
+        "it's",
+    ],
+)
+def test_only_folders_of_the_run_are_expanded(value: str) -> None:
+    env = {
+        "JOBSPEC_METRICS_DIR": "/runs/my run",
+        "JOBSPEC_TOKEN": "secret",
+        "HOME": "/h",
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {own_folders(value)}"], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == value.replace("${JOBSPEC_METRICS_DIR}", "/runs/my run")

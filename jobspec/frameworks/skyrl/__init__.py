@@ -1,0 +1,174 @@
+"""Framework `skyrl`: GRPO by SkyRL on Megatron with vLLM, from one node to the 550B recipe on eight."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from jobspec.finding import Finding, fail
+from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.skyrl import settings
+from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+    from jobspec.verdict import Deliverable
+
+NO_LEARNING = "nothing is proved about learning"
+NEEDS = "a SkyRL checkout, its image or `uv` environment with Python 3.12, parquet data, GPUs"
+LEVELS = (
+    Level(
+        "smoke",
+        0,
+        "the planned steps ran: rollouts, weight updates on Megatron, weights carried back to the engines",
+        (NO_LEARNING, "nothing is proved about checkpoints"),
+        needs=NEEDS,
+    ),
+    Level(
+        "checkpoint",
+        1,
+        "SkyRL saved a complete checkpoint, and a new process loaded it and trained on",
+        (NO_LEARNING, "the resume had the same sizes of parallelism"),
+        needs=NEEDS,
+    ),
+    Level(
+        "learning",
+        2,
+        "the asked metric moved in the asked direction beyond its noise",
+        ("one seed: the size of the effect may differ with another",),
+        needs=NEEDS,
+    ),
+)
+METRIC_KEYS = {
+    "reward": "reward/avg_raw_reward",
+    "loss": "policy/final_loss",
+    "grad norm": "policy/grad_norm",
+    "tokens/s": "trainer/tokens_per_second_per_gpu",
+    "step time": "timing/step",
+}
+MARKER = "latest_ckpt_global_step.txt"
+# Ray starts each worker by the same `uv run`, with the working folder shipped along.
+UV_HOOK = "ray._private.runtime_env.uv_runtime_env_hook.hook"
+UV_COMMAND = ("uv", "run", "--isolated", "--extra", "megatron", "-m", "skyrl.train.entrypoints.main_base")
+
+
+class SkyRlFramework:
+    """The entrypoint once; at level `checkpoint` twice, the second a resume."""
+
+    name = "skyrl"
+    summary = "GRPO by SkyRL on Megatron with vLLM: full-parameter training of large mixtures of experts"
+    levels = LEVELS
+    modes = ("ray",)
+
+    def validate(self, context: Context) -> Iterable[Finding]:
+        from jobspec.frameworks.skyrl.rules import check
+
+        return check(context)
+
+    def plan(self, context: Context) -> FrameworkPlan:
+        """Raises: JobspecError without a checkout, which `validate` has said already."""
+        from jobspec.frameworks.skyrl.rules import find_checkout
+
+        checkout = find_checkout(context)
+        if checkout is None:
+            raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
+        work = settings.schedule(context)
+        parts = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
+        return FrameworkPlan(
+            commands=tuple(_command(context, str(checkout), label, until) for label, until in parts),
+            ray_mode="external",
+            env=settings.environment(context),
+            expect=_expect(context),
+            collect=("skyrl/dumped_evals/**", f"{MARKER}"),
+            shape=settings.shape(context),
+        )
+
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        return ExpectPlan(
+            level=level.name,
+            variants=variants,
+            steps=steps,
+            learning=LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None,
+            checkpoint=level.name == "checkpoint",
+            resume=level.name == "checkpoint",
+            metric_keys=METRIC_KEYS,
+        )
+
+    def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        from jobspec.frameworks.skyrl.judge import judge  # not needed, and not loaded, before there is a run
+
+        return judge(evidence)
+
+
+def _command(context: Context, checkout: str, label: str, until: int) -> CommandPlan:
+    """The entrypoint with its overrides; folders of the run are the shell's variables, known only there."""
+    launcher = context.spec.train.command or UV_COMMAND
+    resumes = label == "resume" or _continues(context)
+    words = [
+        *(shlex.quote(word) for word in (*launcher, *settings.arguments(context, until, resumes))),
+        '"trainer.policy.model.path=$JOBSPEC_MODEL_PATH"',
+        '"trainer.ckpt_path=$JOBSPEC_CHECKPOINT_DIR"',
+        '"trainer.export_path=$JOBSPEC_ATTEMPT_DIR/skyrl"',
+        '"trainer.log_path=$JOBSPEC_ATTEMPT_DIR/skyrl"',
+        *_data(context),
+    ]
+    lines = [
+        'mkdir -p "$JOBSPEC_ATTEMPT_DIR/skyrl" "$TENSORBOARD_DIR"',
+        f"export RAY_RUNTIME_ENV_HOOK={UV_HOOK}" if launcher[0] == "uv" else "",
+        " \\\n  ".join(words),
+    ]
+    if settings.schedule(context).save_every:
+        marker = f'"$JOBSPEC_CHECKPOINT_DIR/{MARKER}"'
+        lines.append(f'echo "jobspec: the last complete checkpoint is of step $(cat {marker})"')
+    text = "\n".join(line for line in lines if line) + "\n"
+    return CommandPlan(label, (text,), shell=True, cwd=checkout)  # noqa: S604 - plain data, starts nothing
+
+
+def _continues(context: Context) -> bool:
+    """A requeued attempt goes on from what was saved; the first half of a resume test starts anew."""
+    saves = settings.schedule(context).save_every > 0 and context.level.name != "checkpoint"
+    return saves and context.spec.checkpoint.resume != "never"
+
+
+def _data(context: Context) -> Iterator[str]:
+    variables = {item.name: _variable(item.name) for item in context.spec.data}
+    if {"train", "val"} == set(variables):
+        files = {"train": f"${variables['train']}", "val": f"${variables['val']}"}
+    else:
+        folder = f"${next(iter(variables.values()))}"
+        files = {"train": f"{folder}/train.parquet", "val": f"{folder}/validation.parquet"}
+    for part, path in files.items():
+        yield f"\"data.{part}_data=['{path}']\""
+
+
+def _variable(name: str) -> str:
+    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
+
+
+def _expect(context: Context) -> ExpectPlan:
+    spec, work = context.spec, settings.schedule(context)
+    asked = spec.metrics.learning
+    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
+    if learning is None and context.level.name == "learning":
+        learning = LearningPlan(METRIC_KEYS["reward"])
+    return ExpectPlan(
+        level=context.level.name,
+        steps=work.steps,
+        metrics_require=spec.metrics.require,
+        learning=learning,
+        files=spec.artifacts.require,
+        checkpoint=work.save_every > 0,
+        resume=work.half > 0,
+        metric_keys=METRIC_KEYS,
+        limitations=tuple(_limitations(context)),
+        options={"resume_from": work.half},
+    )
+
+
+def _limitations(context: Context) -> Iterator[str]:
+    if not settings.setting(context, "trainer.placement.colocate_all"):
+        return
+    yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"
+    if int(settings.setting(context, "trainer.policy.model.lora.rank")):
+        yield "a LoRA adapter was trained: full-parameter training is not proved"

@@ -1,0 +1,139 @@
+"""What a SkyRL run proves: steps by its metrics, the transfer of weights by its log-probabilities.
+
+A finished resume whose loop never ran leaves no metrics of new steps, and passes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.signals import (
+    CHECKPOINT,
+    RESUME,
+    learning_deliverable,
+    row_item,
+    training_deliverable,
+)
+from jobspec.metrics.text import strip_ansi
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+
+REWARD = "reward/avg_raw_reward"
+FINITE = (REWARD, "policy/final_loss", "policy/grad_norm")
+SYNC = "Weight transfer"
+DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
+LENGTH = "generate/avg_num_tokens"
+# Measured between trainer and engines: 0.15 to 0.30 when weights arrive, about 2 when they are mixed up.
+# Source: SkyRL pull request 1816, round-trip test.
+HEALTHY, BROKEN = 0.3, 1.0
+LINES = {
+    "marker": re.compile(r"^jobspec: the last complete checkpoint is of step (\d+)\s*$"),
+    "saved": re.compile(r"Successfully saved checkpoint for global_step_(\d+) to:"),
+    "from": re.compile(r"Resuming from global_step: (\d+)"),
+    "loaded": re.compile(r"Successfully loaded complete checkpoint state from global_step_(\d+)"),
+}
+MAX_LINES = 400  # kept for each pattern
+
+Found = dict[str, list[tuple[int, EvidenceItem]]]
+
+
+def judge(evidence: Evidence) -> Iterator[Deliverable]:
+    """`Training` and `Weight transfer` always; the others where the plan expects them."""
+    yield training_deliverable(evidence, REWARD, FINITE)
+    yield judge_sync(evidence)
+    expect = evidence.plan.expect
+    lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}
+    if expect.checkpoint:
+        yield judge_checkpoint(evidence, lines)
+    if expect.resume:
+        yield judge_resume(evidence, lines)
+    if expect.learning is not None:
+        yield learning_deliverable(evidence)
+
+
+def judge_sync(evidence: Evidence) -> Deliverable:
+    """`Fail` when engines answer with other weights than the trainer has."""
+    rows = [row for row in evidence.metrics.series(DIFFERENCE) if row.step is not None]
+    bad = next((row for row in rows if not row.value <= BROKEN), None)
+    if bad is not None:
+        reason = f"trainer and engines differ by {bad.value:.2f} in log-probability: weights arrive mixed up"
+        return Deliverable(SYNC, Status.FAIL, (row_item(bad),), reason)
+    rewards = evidence.metrics.values(REWARD)
+    answered = any(value > 0 for value in evidence.metrics.values(LENGTH))
+    if rewards and answered and not any(rewards):
+        first = evidence.metrics.series(REWARD)[0]
+        reason = "every reward is 0 though there are answers: weights, chat template or reward are wrong"
+        return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
+    if not rows:
+        reason = f"`{DIFFERENCE}` was not logged: nothing compares trainer and engines"
+        return Deliverable(SYNC, Status.SKIPPED, reason=reason, required=False)
+    worst = max(rows, key=lambda row: row.value)
+    word = (
+        "as it should"
+        if worst.value <= HEALTHY
+        else "more than a healthy run's 0.3, less than a broken one's"
+    )
+    reason = f"log-probabilities differ by {worst.value:.2f} at most, {word}"
+    return Deliverable(SYNC, Status.PASS, (row_item(worst),), reason)
+
+
+def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
+    """`Pass` when SkyRL's commit marker, which it writes last, names the last planned step."""
+    marked = lines.get("marker") or [
+        (item.step, EvidenceItem(item.path)) for item in evidence.checkpoints if evidence.foreign
+    ]
+    last = evidence.plan.expect.steps
+    if not marked:
+        return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
+    step, item = marked[-1]
+    saved = [found for number, found in lines.get("saved", []) if number == step]
+    if step != last:
+        reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
+        return Deliverable(CHECKPOINT, Status.FAIL, (item,), reason)
+    return Deliverable(CHECKPOINT, Status.PASS, (item, *saved[-1:]), f"complete up to step {step}")
+
+
+def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
+    """`Pass` when a new process loaded the planned step whole, and logged every step after it."""
+    begun, loaded = lines.get("from", []), lines.get("loaded", [])
+    planned = evidence.plan.expect
+    if not loaded or not begun:
+        return Deliverable(RESUME, Status.FAIL, reason="no process says that it loaded a whole checkpoint")
+    step, item = loaded[-1]
+    wanted = planned.options.get("resume_from") or step
+    found = (begun[-1][1], item)
+    if step != wanted:
+        reason = f"training continued from step {step}, planned was step {wanted}"
+        return Deliverable(RESUME, Status.FAIL, found, reason)
+    after = {row.step for row in evidence.metrics.series(REWARD) if row.step is not None and row.step > step}
+    missing = set(range(step + 1, planned.steps + 1)) - after
+    if missing or not after:
+        reason = f"step {min(missing, default=step + 1)} after the resume was not trained"
+        return Deliverable(RESUME, Status.FAIL, found, reason)
+    return Deliverable(RESUME, Status.PASS, found, f"a new process went on from step {step} to {max(after)}")
+
+
+def read_lines(evidence: Evidence) -> Found:
+    """The lines of `LINES` in the logs of the last attempt, with the step that each names."""
+    found: Found = {}
+    attempt = evidence.last
+    for log in attempt.logs if attempt else ():
+        try:
+            text = (evidence.root / log.path).open(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        with text:
+            for number, raw in enumerate(text, 1):
+                if "checkpoint" not in raw and "global_step" not in raw:
+                    continue
+                line = strip_ansi(raw)
+                for name, pattern in LINES.items():
+                    match = pattern.search(line)
+                    if match and len(found.setdefault(name, [])) < MAX_LINES:
+                        item = EvidenceItem(log.path, number, line.strip()[:300])
+                        found[name].append((int(match.group(1)), item))
+    return found

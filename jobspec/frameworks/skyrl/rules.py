@@ -1,0 +1,335 @@
+"""What can be known about a SkyRL run before sixty-four GPUs wait for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.skyrl import settings
+from jobspec.frameworks.skyrl.options import CONFIG, Options, read_options
+from jobspec.frameworks.skyrl.settings import ENGINE, MEGATRON, OPTIMIZER, OWNED, TRANSFORMER, setting
+from jobspec.frameworks.skyrl.sync import check_sync
+from jobspec.megatron.architecture import find_architecture
+from jobspec.megatron.weights import model_weights
+from jobspec.metrics.signal import MIN_POINTS
+from jobspec.spec.text import did_you_mean
+from jobspec.units import parse_bytes
+
+ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
+TEMPLATE = "chat_template.jinja"
+# bfloat16 weights 2, fp32 master weights 4 and two Adam moments of 4: what a checkpoint holds of a parameter.
+CHECKPOINT_BYTES, OFFLOAD_BYTES = 14, 12
+# Keys of earlier releases that today's drop or translate without a word. Source: SkyRL, `from_cli_overrides`.
+LEGACY = (f"{ENGINE}.async_engine",)
+DRIVER_ONLY = "NVTE_FLASH_ATTN"
+PYTHON = re.compile(r"python(3\.\d+)$")
+TERA = 1e12
+
+
+def check(context: Context) -> Iterator[Finding]:
+    checkout = find_checkout(context)
+    if checkout is None:
+        what = "no repository of the spec is a SkyRL checkout"
+        why = f"`{ENTRYPOINT}` is what runs"
+        yield error("skyrl.checkout", what, why, "name its checkout in `repos`", path="repos")
+    else:
+        options = read_options(checkout)
+        if options is None:
+            what, why = f"`{CONFIG}` of `{checkout}` cannot be read", "it says which settings there are"
+            yield error("skyrl.checkout", what, why, "use a complete checkout", path="repos")
+        else:
+            yield from check_keys(context, options)
+        yield from check_sync(context, checkout)
+    yield from check_owned(context)
+    yield from check_inputs(context)
+    yield from check_batches(context)
+    yield from check_megatron(context)
+    yield from check_engines(context)
+    yield from check_paths(context)
+    yield from check_sizes(context)
+    yield from check_environment(context)
+    yield from check_steps(context)
+
+
+def find_checkout(context: Context) -> Path | None:
+    """The repository with SkyRL's entrypoint."""
+    found = (Path(path) for path in context.repo_paths.values())
+    return next((path for path in found if (path / ENTRYPOINT).is_file()), None)
+
+
+# -- keys --------------------------------------------------------------------------------------------
+
+
+def check_keys(context: Context, options: Options) -> Iterator[Finding]:
+    for key in settings.flat(context.spec.train.overrides):
+        path = f"train.overrides.{key}"
+        if key.startswith("+"):
+            what, why = f"`{key}` has a plus sign", "SkyRL has no way to add a setting, and refuses it"
+            yield error("skyrl.key", what, why, f"write `{key.lstrip('+')}`", path=path)
+        elif key in LEGACY:
+            what, why = f"`{key}` is of an earlier SkyRL", "this one ignores `true` and refuses `false`"
+            yield warning("skyrl.legacy-key", what, why, "remove it", path=path)
+        elif not options.accepts(key):
+            fix = did_you_mean(key, options.keys) or f"see `{CONFIG}` in the checkout"
+            yield error("skyrl.key", f"SkyRL has no setting `{key}`", "it refuses to start", fix, path=path)
+
+
+def check_owned(context: Context) -> Iterator[Finding]:
+    colocated = setting(context, "trainer.placement.colocate_all")
+    for key in settings.flat(context.spec.train.overrides):
+        if not colocated and key.startswith("trainer.placement.policy_num_"):
+            continue  # a separate trainer does not have all nodes
+        if key in OWNED:
+            what = f"`{key}` is set by jobspec, from `{OWNED[key]}`"
+            fix = f"remove it, and set `{OWNED[key]}`"
+            yield error("skyrl.owned", what, fix=fix, path=f"train.overrides.{key}")
+
+
+# -- inputs ------------------------------------------------------------------------------------------
+
+
+def check_inputs(context: Context) -> Iterator[Finding]:
+    spec = context.spec
+    if spec.model is None:
+        yield error("skyrl.model", "there is no model", fix="set `model.id` or `model.path`", path="model")
+    elif TEMPLATE not in spec.model.require and not _has_template(spec.model.path):
+        yield error(
+            "skyrl.chat-template",
+            f"nothing says that the model comes with `{TEMPLATE}`",
+            "without a chat template every reward stays 0, and nothing else shows it",
+            f"add `{TEMPLATE}` to `model.require`; `--allow` this rule if tokenizer_config.json has one",
+            path="model.require",
+        )
+    if len(spec.data) not in (1, 2):
+        what = f"SkyRL needs training data, {len(spec.data)} data sets are given"
+        fix = "give a folder with train.parquet and validation.parquet, or data sets `train` and `val`"
+        yield error("skyrl.data", what, fix=fix, path="data")
+    elif len(spec.data) == 2 and {item.name for item in spec.data} != {"train", "val"}:
+        what = "two data sets are to be called `train` and `val`"
+        yield error("skyrl.data", what, fix="rename them", path="data")
+    if context.gpus_per_node < 1:
+        what, fix = "SkyRL trains on GPUs only", "set `resources.gpus_per_node`"
+        yield error("skyrl.gpus", what, fix=fix, path="resources.gpus_per_node")
+
+
+def _has_template(folder: str | None) -> bool:
+    """Whether a model folder that is seen from here has a template, in a file or in the tokenizer's."""
+    if folder is None:
+        return False
+    if (Path(folder) / TEMPLATE).is_file():
+        return True
+    try:
+        config = json.loads((Path(folder) / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and bool(config.get("chat_template"))
+
+
+# -- sizes that SkyRL itself checks late or not ------------------------------------------------------
+
+
+def check_batches(context: Context) -> Iterator[Finding]:
+    train = int(setting(context, "trainer.train_batch_size"))
+    mini = int(setting(context, "trainer.policy_mini_batch_size"))
+    samples = int(setting(context, "generator.n_samples_per_prompt"))
+    shape = settings.shape(context)
+    where = "train.overrides.trainer.policy_mini_batch_size"
+    if mini < 1 or train < mini or train % mini:
+        what = f"a batch of {train} prompts does not divide into mini batches of {mini}"
+        fix = f"use a divisor of {train}" if 1 <= mini <= train else f"use 1 to {train}"
+        yield error("skyrl.batch", what, "each mini batch is one optimizer step", fix, path=where)
+    elif shape.dp and (mini * samples) % shape.dp:
+        yield error(
+            "skyrl.batch",
+            f"a mini batch of {mini} x {samples} samples does not divide over {shape.dp} data-parallel ranks",
+            "SkyRL rounds down without a word, and the rest of the samples is lost",
+            f"use a multiple of {_step(samples, shape.dp)} prompts",
+            path=where,
+        )
+
+
+def _step(samples: int, ranks: int) -> int:
+    """Smallest number of prompts whose samples divide evenly over `ranks`."""
+    return next(count for count in range(1, ranks + 1) if (count * samples) % ranks == 0)
+
+
+def check_megatron(context: Context) -> Iterator[Finding]:
+    parallel = context.spec.train.parallel
+    if parallel.vpp is not None:
+        what, why = "SkyRL has no virtual pipeline", "it trains, and dies at the first checkpoint"
+        yield error("skyrl.vpp", what, why, "remove `vpp`", path="train.parallel.vpp")
+    for end in ("first", "last"):
+        key = f"{TRANSFORMER}.num_layers_in_{end}_pipeline_stage"
+        if parallel.pp == 1 and setting(context, key) is not None:
+            what, why = f"`num_layers_in_{end}_pipeline_stage` with one stage", "Megatron-Core refuses it"
+            yield error("skyrl.pipeline", what, why, "remove it", path=f"train.overrides.{key}")
+    if parallel.cp > 1 and not setting(context, "trainer.remove_microbatch_padding"):
+        what = "context parallelism needs `trainer.remove_microbatch_padding`"
+        yield error("skyrl.context-parallel", what, fix="set it to true", path="train.parallel.cp")
+    both = ("trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_in_reward")
+    if all(setting(context, key) for key in both):
+        what = "`use_kl_loss` and `use_kl_in_reward` exclude each other"
+        yield error("skyrl.kl", what, fix="choose one", path="train.overrides")
+    if (context.spec.train.algorithm or "grpo") == "gae":
+        what, why = "SkyRL has no critic on Megatron", "`gae` needs one"
+        yield error("skyrl.algorithm", what, why, "use `grpo`", path="train.algorithm")
+
+
+def check_engines(context: Context) -> Iterator[Finding]:
+    limit = setting(context, f"{ENGINE}.engine_init_kwargs.max_model_len")
+    prompt = int(setting(context, "trainer.max_prompt_length"))
+    answer = int(setting(context, "generator.sampling_params.max_generate_length"))
+    if limit is not None and prompt + answer > int(limit):
+        yield error(
+            "skyrl.max-model-len",
+            f"prompts of {prompt} and answers of {answer} tokens do not fit into `max_model_len` {limit}",
+            "SkyRL does not look, and answers are cut short",
+            f"use {prompt + answer} or more",
+            path=f"train.overrides.{ENGINE}.engine_init_kwargs.max_model_len",
+        )
+    routed = setting(context, f"{ENGINE}.enable_return_routed_experts")
+    if routed and setting(context, f"{ENGINE}.distributed_executor_backend") != "mp":
+        what, fix = "router replay needs the executor `mp`", "set `distributed_executor_backend` to `mp`"
+        path = f"train.overrides.{ENGINE}.distributed_executor_backend"
+        yield error("skyrl.router-replay", what, fix=fix, path=path)
+
+
+# -- paths, sizes on disk and in memory --------------------------------------------------------------
+
+
+def check_paths(context: Context) -> Iterator[Finding]:
+    for key, value in settings.flat(context.spec.train.overrides).items():
+        leaf = key.rpartition(".")[2]
+        if isinstance(value, str) and leaf.endswith(("_path", "_dir")) and not _absolute(value):
+            yield error(
+                "skyrl.relative-path",
+                f"`{key}` is `{value}`",
+                "SkyRL's entrypoint is a Ray task on any node, in a copy of the working folder",
+                "give an absolute path on shared storage",
+                path=f"train.overrides.{key}",
+            )
+    folder = context.spec.checkpoint.dir
+    if folder and _in_a_home(folder):
+        size = _checkpoint_bytes(context)
+        about = f": about {size / TERA:.1f} TB each" if size else ""
+        yield warning(
+            "skyrl.checkpoint-home",
+            f"checkpoints go to a home directory (`{folder}`){about}",
+            "home directories are small, and a full one ends the run at its first save",
+            "use shared storage with room, such as `${cluster:scratch}/ckpt/NAME`",
+            path="checkpoint.dir",
+        )
+
+
+def _absolute(value: str) -> bool:
+    return PurePosixPath(value).is_absolute() or "://" in value or value in ("", "none", "null")
+
+
+def _in_a_home(folder: str) -> bool:
+    parts = PurePosixPath(folder).parts
+    home = str(Path.home())
+    return folder.startswith(("~", f"{home}/")) or parts[1:2] == ("home",)
+
+
+def parameters(context: Context) -> int:
+    """Parameters of the spec's model; 0 when nothing here knows it."""
+    model = context.spec.model
+    found = find_architecture(model.id or model.path or "") if model else None
+    return model_weights(found).total if found else 0
+
+
+def _checkpoint_bytes(context: Context) -> int:
+    return parameters(context) * CHECKPOINT_BYTES
+
+
+def check_sizes(context: Context) -> Iterator[Finding]:
+    count, spec = parameters(context), context.spec
+    work = settings.schedule(context)
+    if work.save_every and count:
+        each = count * CHECKPOINT_BYTES
+        kept = spec.checkpoint.keep or max(1, work.steps // work.save_every)
+        if each * kept > TERA:
+            yield warning(
+                "skyrl.checkpoint-size",
+                f"{kept} checkpoint{'s' if kept > 1 else ''} of {each / TERA:.1f} TB, "
+                f"{each * kept / TERA:.1f} TB in all",
+                f"{CHECKPOINT_BYTES} bytes for each of {count / 1e9:.0f} billion parameters",
+                "see that the folder has this room, keep fewer, or save less often",
+                path="checkpoint.keep",
+            )
+    if work.save_every and setting(context, f"{OPTIMIZER}.use_precision_aware_optimizer"):
+        yield warning(
+            "skyrl.precision-aware",
+            "saving with `use_precision_aware_optimizer` is known to fail",
+            "Megatron-LM issue 1820; a resume is proved by level `checkpoint` only",
+            "set it to false, or do without checkpoints",
+            path=f"train.overrides.{OPTIMIZER}.use_precision_aware_optimizer",
+        )
+    yield from _host_memory(context, count)
+
+
+def _host_memory(context: Context, count: int) -> Iterator[Finding]:
+    offload = settings.shape(context).optimizer.offload
+    if not offload or not count:
+        return
+    need = count * OFFLOAD_BYTES * offload / max(1, context.spec.resources.nodes)
+    have = context.spec.resources.memory or context.cluster.node.memory
+    room = parse_bytes(have) if have else 0
+    what = f"the optimizer's state takes {need / 1e9:.0f} GB of host memory on each node"
+    why = f"{OFFLOAD_BYTES} bytes for each of {count / 1e9:.0f} billion parameters, beside vLLM's weights"
+    if room and need > room:
+        fix = f"a node has {room / 1e9:.0f} GB: use more nodes, or offload less"
+        yield error("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
+    elif not room or need > 0.7 * room:
+        fix = "see that the nodes have it" if not room else f"a node has {room / 1e9:.0f} GB: that is close"
+        yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
+
+
+# -- environment and steps ---------------------------------------------------------------------------
+
+
+def check_environment(context: Context) -> Iterator[Finding]:
+    env: dict[str, Any] = {**context.cluster.env, **context.spec.container.env}
+    if env.get(DRIVER_ONLY) == "0":
+        yield error(
+            "skyrl.flash-attention",
+            f"`{DRIVER_ONLY}=0` reaches the workers, where SkyRL turns fused attention off as well",
+            "unfused attention is left, whose memory grows with the square of the length",
+            "remove it; it is for the driver alone",
+            path=f"container.env.{DRIVER_ONLY}",
+        )
+    found = PYTHON.search(context.spec.container.python or "")
+    if found and found.group(1) != "3.12":
+        what = f"`container.python` is Python {found.group(1)}"
+        why = "SkyRL's images and its Ray are built for 3.12, and both must be the same"
+        yield error("skyrl.python", what, why, "use Python 3.12", path="container.python")
+
+
+def check_steps(context: Context) -> Iterator[Finding]:
+    steps, name = settings.schedule(context).steps, context.level.name
+    if name == "learning" and steps < MIN_POINTS:
+        what = f"{steps} train steps cannot tell a trend from noise"
+        yield error("skyrl.steps", what, fix=f"use {MIN_POINTS} or more", path="train.steps")
+    if name == "checkpoint" and steps < 2:
+        what = "level `checkpoint` needs a step before the resume and one after it"
+        yield error("skyrl.steps", what, fix="use `train.steps` of 2 or more", path="train.steps")
+    if (
+        context.spec.resources.nodes > 1
+        and settings.schedule(context).save_every
+        and not context.spec.checkpoint.dir
+    ):
+        what = "checkpoints go into the run directory"
+        why = "that is shared, but seldom where terabytes belong"
+        fix = "set `checkpoint.dir`"
+        yield warning("skyrl.checkpoint-dir", what, why, fix, path="checkpoint.dir")
+    if f"{MEGATRON}.dist_ckpt_optim_fully_reshardable" not in context.spec.train.overrides and (
+        context.spec.checkpoint.resume == "must"
+    ):
+        what = "a resume works only with the same sizes of parallelism"
+        fix = "keep them, or save with `dist_ckpt_optim_fully_reshardable: true`"
+        yield warning("skyrl.reshard", what, fix=fix, path="checkpoint.resume")

@@ -1,0 +1,277 @@
+"""What SkyRL's entrypoint is given: environment and overrides, by spec and coverage level. Pure.
+
+Source: SkyRL at a9564572 (2026-08-21), `skyrl/train/config/config.py` and `skyrl/train/utils/utils.py`, and
+the recipe of pull request 1816 for Nemotron-3-Ultra-550B.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobspec.frameworks.base import Context
+from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
+
+MEGATRON = "trainer.policy.megatron_config"
+REFERENCE = "trainer.ref.megatron_config"
+ENGINE = "generator.inference_engine"
+TRANSFORMER = f"{MEGATRON}.transformer_config_kwargs"
+OPTIMIZER = f"{MEGATRON}.optimizer_config_kwargs"
+DEFAULT_STEPS = {"smoke": 2, "checkpoint": 2, "learning": 50}
+# SkyRL's own defaults, where a rule needs a value that the spec does not give.
+DEFAULTS: Mapping[str, Any] = {
+    "trainer.strategy": "fsdp",
+    "trainer.train_batch_size": 1024,
+    "trainer.policy_mini_batch_size": 256,
+    "trainer.micro_train_batch_size_per_gpu": 1,
+    "trainer.max_tokens_per_microbatch": -1,
+    "trainer.max_prompt_length": 512,
+    "trainer.remove_microbatch_padding": True,
+    "trainer.algorithm.use_kl_loss": True,
+    "trainer.algorithm.use_kl_in_reward": False,
+    "trainer.placement.colocate_all": True,
+    "trainer.policy.model.lora.rank": 0,
+    "trainer.fused_lm_head_logprob": False,
+    "trainer.logprobs_chunk_size": 1024,
+    "generator.n_samples_per_prompt": 5,
+    "generator.sampling_params.max_generate_length": 1024,
+    f"{ENGINE}.num_engines": 1,
+    f"{ENGINE}.tensor_parallel_size": 1,
+    f"{ENGINE}.pipeline_parallel_size": 1,
+    f"{ENGINE}.data_parallel_size": 1,
+    f"{ENGINE}.expert_parallel_size": 1,
+    f"{ENGINE}.gpu_memory_utilization": 0.8,
+    f"{ENGINE}.distributed_executor_backend": "ray",
+    f"{ENGINE}.weight_sync_backend": "nccl",
+    f"{ENGINE}.use_expandable_segments": False,
+}
+# Set from the spec's own keys: an override of one would contradict what the run is judged by.
+OWNED: Mapping[str, str] = {
+    "trainer.policy.model.path": "model",
+    "trainer.placement.policy_num_nodes": "resources.nodes",
+    "trainer.placement.policy_num_gpus_per_node": "resources.gpus_per_node",
+    "trainer.max_training_steps": "train.steps",
+    "trainer.seed": "train.seed",
+    "trainer.ckpt_path": "checkpoint.dir",
+    "trainer.ckpt_interval": "checkpoint.every",
+    "trainer.max_ckpts_to_keep": "checkpoint.keep",
+    "trainer.resume_mode": "checkpoint.resume",
+    "trainer.export_path": "artifacts",
+    "trainer.log_path": "artifacts",
+    "trainer.logger": "metrics",
+    "data.train_data": "data",
+    "data.val_data": "data",
+    f"{MEGATRON}.tensor_model_parallel_size": "train.parallel.tp",
+    f"{MEGATRON}.pipeline_model_parallel_size": "train.parallel.pp",
+    f"{MEGATRON}.context_parallel_size": "train.parallel.cp",
+    f"{MEGATRON}.expert_model_parallel_size": "train.parallel.ep",
+    f"{MEGATRON}.expert_tensor_parallel_size": "train.parallel.etp",
+    f"{ENGINE}.num_engines": "train.rollout.engines",
+    f"{ENGINE}.tensor_parallel_size": "train.rollout.tp",
+    f"{ENGINE}.pipeline_parallel_size": "train.rollout.pp",
+    f"{ENGINE}.expert_parallel_size": "train.rollout.ep",
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps in all, how often to save (0: never), and the step of the resume (0: none)."""
+
+    steps: int
+    save_every: int
+    half: int
+
+
+def schedule(context: Context) -> Schedule:
+    spec = context.spec
+    steps = spec.train.steps or DEFAULT_STEPS[context.level.name]
+    half = max(1, steps // 2) if context.level.name == "checkpoint" else 0
+    return Schedule(steps, spec.checkpoint.every or half, half)
+
+
+def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Overrides as dotted keys: `{trainer: {epochs: 1}}` and `{trainer.epochs: 1}` mean the same."""
+    found: dict[str, Any] = {}
+    for key, value in overrides.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
+def setting(context: Context, key: str) -> Any:
+    """What SkyRL will use for `key`: the spec's override, what jobspec sets, or SkyRL's own default."""
+    own = {**DEFAULTS, **sizes(context), **flat(context.spec.train.overrides)}
+    return own.get(key)
+
+
+def sizes(context: Context) -> dict[str, Any]:
+    """Settings of sizes and placement that come from the spec's own keys."""
+    spec, parallel, rollout = context.spec, context.spec.train.parallel, context.spec.train.rollout
+    chosen: dict[str, Any] = {
+        "trainer.strategy": "megatron",
+        "trainer.placement.policy_num_nodes": spec.resources.nodes,
+        "trainer.placement.policy_num_gpus_per_node": context.gpus_per_node,
+    }
+    degrees = {
+        "tensor_model_parallel_size": parallel.tp,
+        "pipeline_model_parallel_size": parallel.pp,
+        "context_parallel_size": parallel.cp,
+        "expert_model_parallel_size": parallel.ep,
+        "expert_tensor_parallel_size": parallel.etp,
+    }
+    chosen |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
+    overrides = {**DEFAULTS, **flat(spec.train.overrides)}
+    if overrides["trainer.algorithm.use_kl_loss"] or overrides["trainer.algorithm.use_kl_in_reward"]:
+        # The reference model is laid out by its own keys, which default to 1.
+        chosen |= {f"{REFERENCE}.{name}": value for name, value in degrees.items()}
+        chosen |= {
+            "trainer.placement.ref_num_nodes": spec.resources.nodes,
+            "trainer.placement.ref_num_gpus_per_node": context.gpus_per_node,
+        }
+    named = {
+        "num_engines": rollout.engines,
+        "tensor_parallel_size": rollout.tp,
+        "pipeline_parallel_size": rollout.pp,
+        "expert_parallel_size": rollout.ep,
+    }
+    return chosen | {f"{ENGINE}.{name}": value for name, value in named.items() if value is not None}
+
+
+def arguments(context: Context, until: int, resume: bool) -> list[str]:
+    """Overrides that do not depend on the run's folders, in the order: jobspec's, then the spec's."""
+    spec, work = context.spec, schedule(context)
+    chosen: dict[str, Any] = {**sizes(context), "trainer.max_training_steps": until}
+    chosen["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
+    # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
+    chosen["trainer.ckpt_interval"] = work.save_every
+    chosen["trainer.resume_mode"] = "latest" if resume else "none"
+    if spec.checkpoint.keep:
+        chosen["trainer.max_ckpts_to_keep"] = spec.checkpoint.keep
+    if spec.train.seed is not None:
+        chosen["trainer.seed"] = spec.train.seed
+    if spec.train.algorithm:
+        chosen["trainer.algorithm.advantage_estimator"] = spec.train.algorithm
+    chosen |= flat(spec.train.overrides)
+    return [f"{key}={value_text(value)}" for key, value in chosen.items()]
+
+
+def value_text(value: Any) -> str:
+    """A value as OmegaConf's dotlist reads it: YAML, of which JSON is a part."""
+    if isinstance(value, str) and value and all(char.isalnum() or char in "._/-" for char in value):
+        return value
+    return json.dumps(value)
+
+
+def environment(context: Context) -> dict[str, str]:
+    """What is exported before Ray starts on every node, since SkyRL forwards only part of it."""
+    folder = context.cluster.paths.node_local
+    caches = {
+        "XDG_CACHE_HOME": "",
+        "UV_CACHE_DIR": "/uv",
+        "TRITON_CACHE_DIR": "/triton",
+        "TORCHINDUCTOR_CACHE_DIR": "/inductor",
+        "VLLM_CACHE_ROOT": "/vllm",
+    }
+    chosen = {name: f"{folder}/cache{part}" for name, part in caches.items()}
+    chosen |= {
+        "TENSORBOARD_DIR": "${JOBSPEC_METRICS_DIR}/tensorboard",
+        # Workers of a large model start slowly: the defaults are 180, 600 and 60 s.
+        "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
+        "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "2400",
+        "RAY_worker_register_timeout_seconds": "600",
+        "SKYRL_DUMP_INFRA_LOG_TO_STDOUT": "1",
+    }
+    if engine_nodes(context) > 1:
+        chosen["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] = "1"  # the default only from vLLM 0.21 on
+    if "LD_LIBRARY_PATH" in {**context.cluster.env, **context.spec.container.env}:
+        chosen["SKYRL_LD_LIBRARY_PATH_EXPORT"] = "1"
+    return chosen
+
+
+def engine_nodes(context: Context) -> int:
+    """Nodes that one inference engine spans."""
+    gpus = int(setting(context, f"{ENGINE}.tensor_parallel_size") or 1)
+    gpus *= int(setting(context, f"{ENGINE}.pipeline_parallel_size") or 1)
+    return -(-gpus // context.gpus_per_node) if context.gpus_per_node else 1
+
+
+def shape(context: Context) -> TrainShape:
+    """The run in Megatron's words, for the rules of sizes and the memory estimate."""
+    spec, parallel = context.spec, context.spec.train.parallel
+
+    def get(key: str) -> Any:
+        return setting(context, key)
+
+    colocated = bool(get("trainer.placement.colocate_all"))
+    tokens = get("trainer.max_tokens_per_microbatch")
+    answer = get("generator.sampling_params.max_generate_length")
+    kwargs = {key.rpartition(".")[2]: value for key, value in flat(spec.train.overrides).items()
+              if key.startswith(f"{TRANSFORMER}.")}  # fmt: skip
+    return TrainShape(
+        nodes=int(get("trainer.placement.policy_num_nodes")),
+        gpus_per_node=int(get("trainer.placement.policy_num_gpus_per_node")),
+        framework="skyrl",
+        tp=parallel.tp,
+        pp=parallel.pp,
+        cp=parallel.cp,
+        ep=parallel.ep,
+        etp=parallel.etp,
+        vpp=parallel.vpp,
+        sequence_parallel=parallel.tp > 1,
+        first_stage_layers=kwargs.get("num_layers_in_first_pipeline_stage"),
+        last_stage_layers=kwargs.get("num_layers_in_last_pipeline_stage"),
+        seq_length=int(get("trainer.max_prompt_length")) + int(answer),
+        micro_batch=int(get("trainer.micro_train_batch_size_per_gpu")),
+        tokens_per_microbatch=int(tokens) if tokens and int(tokens) > 0 else None,
+        packed=bool(get("trainer.remove_microbatch_padding")),
+        train_batch=int(get("trainer.train_batch_size")),
+        samples_per_prompt=int(get("generator.n_samples_per_prompt")),
+        global_batch=int(get("trainer.policy_mini_batch_size")) * int(get("generator.n_samples_per_prompt")),
+        fp32_grads=bool(get(f"{MEGATRON}.ddp_config.grad_reduce_in_fp32")),
+        optimizer=_optimizer(context),
+        recompute=_recompute(kwargs),
+        logits_chunk=get("trainer.logprobs_chunk_size"),
+        fused_logprobs=bool(get("trainer.fused_lm_head_logprob")),
+        lora_rank=int(get("trainer.policy.model.lora.rank")),
+        mtp_layers=kwargs.get("mtp_num_layers"),
+        reference=bool(get("trainer.algorithm.use_kl_loss")),
+        rollout=RolloutShape(
+            engines=int(get(f"{ENGINE}.num_engines")),
+            tp=int(get(f"{ENGINE}.tensor_parallel_size")),
+            pp=int(get(f"{ENGINE}.pipeline_parallel_size")),
+            dp=int(get(f"{ENGINE}.data_parallel_size")),
+            ep=int(get(f"{ENGINE}.expert_parallel_size")),
+            colocated=colocated,
+            nodes=0 if colocated else spec.resources.nodes,
+            memory_fraction=float(get(f"{ENGINE}.gpu_memory_utilization")),
+            executor="mp" if get(f"{ENGINE}.distributed_executor_backend") == "mp" else "ray",
+        ),
+        keys={
+            "train_batch": "train.overrides.trainer.train_batch_size",
+            "global_batch": "train.overrides.trainer.policy_mini_batch_size",
+            "tokens_per_microbatch": "train.overrides.trainer.max_tokens_per_microbatch",
+        },
+    )
+
+
+def _optimizer(context: Context) -> OptimizerShape:
+    offloaded = setting(context, f"{OPTIMIZER}.optimizer_cpu_offload")
+    fraction = setting(context, f"{OPTIMIZER}.optimizer_offload_fraction")
+    return OptimizerShape(
+        precision_aware=bool(setting(context, f"{OPTIMIZER}.use_precision_aware_optimizer")),
+        offload=float(1.0 if fraction is None else fraction) if offloaded else 0.0,
+    )
+
+
+def _recompute(kwargs: Mapping[str, Any]) -> Recompute:
+    granularity = kwargs.get("recompute_granularity")
+    if granularity not in ("selective", "full"):
+        return Recompute()
+    return Recompute(
+        granularity=granularity,
+        method=kwargs.get("recompute_method") or "",
+        layers=kwargs.get("recompute_num_layers"),
+        modules=tuple(kwargs.get("recompute_modules") or ("core_attn",)),
+    )

@@ -1,0 +1,101 @@
+"""The weight-sync gate: does this checkout carry weights intact from this trainer to these engines?
+
+A wrong transfer raises nothing: the engines answer in coherent nonsense and every reward is 0. So the source
+is looked at before submission. Source: SkyRL pull request 1816 and its review; vLLM's issues are named below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.skyrl.settings import ENGINE, engine_nodes, setting
+from jobspec.megatron.architecture import MAMBA, Architecture, find_architecture
+
+BACKEND = "skyrl/backends/skyrl_train"
+IPC = f"{BACKEND}/weight_sync/cuda_ipc_strategy.py"
+RECEIVER = f"{BACKEND}/inference_servers/new_inference_worker_wrap.py"
+WORKER = f"{BACKEND}/workers/megatron/megatron_worker.py"
+RELOAD = f"{BACKEND}/inference_servers/layerwise_reload.py"
+PER_GPU, BIAS, CAP = "per_gpu_meta_pickled", "e_score_correction_bias", "min(numel"
+RELOAD_PATCH = "get_numel_loaded"
+# Model families whose routers score by a sigmoid and correct it by a bias for each expert.
+SIGMOID = ("nemotron-3", "glm-4", "glm-5", "deepseek-v3", "deepseek-r1", "kimi-k2", "moonlight")
+FIX = "use a checkout with SkyRL pull request 1816"
+
+
+def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
+    """Findings about the way of weights from Megatron to vLLM."""
+    if setting(context, "trainer.strategy") != "megatron" or not _is_nccl(context):
+        return
+    parallel, model = context.spec.train.parallel, context.spec.model
+    name = (model.id or model.path or "").lower() if model else ""
+    arch = find_architecture(name)
+    colocated = bool(setting(context, "trainer.placement.colocate_all"))
+    bias = any(family in name for family in SIGMOID)
+    if (
+        colocated
+        and (parallel.pp > 2 or parallel.ep > 16)
+        and not _both_have(checkout, (IPC, RECEIVER), PER_GPU)
+    ):
+        yield error(
+            "skyrl.sync-metadata",
+            f"with pp {parallel.pp} and ep {parallel.ep} this checkout gives weights wrong names in vLLM",
+            "each rank packs its own buffer, and all are cut up by the first rank's list: rewards stay 0",
+            f"{FIX}, or pp of at most 2 and ep of at most 16",
+            path="train.parallel",
+        )
+    keeps_fp32 = _has(checkout, WORKER, BIAS)
+    if bias and not keeps_fp32:
+        yield error(
+            "skyrl.sync-router-bias",
+            "this checkout sends the router's bias of each expert in bfloat16",
+            "biases of 25 to 57 differ by less than bfloat16 can tell apart: routing collapses",
+            FIX,
+            path="repos",
+        )
+    if bias and keeps_fp32 and not colocated:
+        yield error(
+            "skyrl.sync-broadcast",
+            "with separate engines, weights of two types are sent in another order than they are announced",
+            "the broadcast path announces them ungrouped: nonsense, or half an hour of waiting",
+            "place the engines on the trainer's GPUs (`trainer.placement.colocate_all: true`)",
+            path="train.overrides.trainer.placement.colocate_all",
+        )
+    yield from _check_reload(checkout, arch)
+    if engine_nodes(context) > 1 and setting(context, f"{ENGINE}.distributed_executor_backend") == "mp":
+        what = f"an engine of {engine_nodes(context)} nodes with the executor `mp`, which stays on one"
+        path = f"train.overrides.{ENGINE}.distributed_executor_backend"
+        yield error("skyrl.executor", what, fix="use `ray`", path=path)
+
+
+def _check_reload(checkout: Path, arch: Architecture | None) -> Iterator[Finding]:
+    if arch is None or not arch.count(MAMBA):
+        return
+    if not (_has(checkout, RELOAD, CAP) or _has(checkout, RELOAD, RELOAD_PATCH)):
+        yield warning(
+            "skyrl.sync-reload",
+            "nothing in this checkout guards vLLM's layerwise reload of Mamba layers",
+            "up to vLLM 0.22 it finishes a layer early and leaves `mixer.D` unset (vLLM pull request 44814)",
+            f"{FIX}, or an image with a later vLLM",
+            path="container.image",
+        )
+
+
+def _is_nccl(context: Context) -> bool:
+    return str(setting(context, f"{ENGINE}.weight_sync_backend")) == "nccl"
+
+
+def _both_have(checkout: Path, files: tuple[str, ...], text: str) -> bool:
+    return all(_has(checkout, file, text) for file in files)
+
+
+def _has(checkout: Path, file: str, text: str) -> bool:
+    """Whether a source file holds `text`, outside its comment lines."""
+    try:
+        lines = (checkout / file).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(text in line for line in lines if not line.lstrip().startswith("#"))
