@@ -1,0 +1,78 @@
+"""Every public case in every surrounding: class, verdict and first cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from corpus.corpus_kit import (
+    SURROUNDINGS,
+    TREND_LINES,
+    Case,
+    Surrounding,
+    before_another_cause,
+    public_cases,
+    scan,
+)
+
+from jobspec.triage import first_cause, load_signatures
+
+ROOT = Path(__file__).parents[2]
+CASES = public_cases()
+TRENDS = {signature.id for signature in load_signatures() if signature.trend}
+GENERIC = {signature.id for signature in load_signatures() if signature.generic}
+WRAPPERS = {signature.id for signature in load_signatures() if signature.wrapper}
+Record = Callable[[str, str, str, str], None]
+
+# Cases that show in no log line, and the test of what prevents or finds them.
+ELSEWHERE = {
+    "A11": ("the step gets the variables of the spec, not the caller's",
+            "tests/render/test_batch_script.py", "test_the_step_runs_in_a_clean_environment"),
+    "B13": ("a container's name holds the job's id",
+            "tests/render/test_batch_script.py",
+            "test_pyxis_gets_its_folders_before_and_is_cleaned_up_after"),
+    "C03": ("staging compares hashes, not sizes",
+            "tests/runtime/test_stage_faults.py", "test_bit_flipped_in_source_is_named_with_both_hashes"),
+    "E09": ("a resumed run passes with new steps only",
+            "tests/frameworks/test_trl_judge.py", "test_resume_without_later_steps_fails"),
+    "F05": ("a job is asked for by its id, also when it has ended",
+            "tests/launchers/test_batch.py",
+            "test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting"),
+    "F08": ("a job that nobody knows is missing, never successful",
+            "tests/launchers/test_slurm_text.py", "test_job_that_nobody_knows_is_missing"),
+    "F17": ("values reach the step whole, whatever they hold",
+            "tests/render/test_hostile_values.py", "test_slurm_scripts_pass_every_value_on"),
+    "G02": ("a progress bar's redraws do not hide the line after them",
+            "tests/triage/test_scan.py", "test_colours_prefixes_and_progress_bars_do_not_hide_a_line"),
+    "G09": ("what Ray logged is collected in bounded time",
+            "tests/runtime/test_collect.py", "test_deadline_is_kept"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("surrounding", SURROUNDINGS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_first_cause(case: Case, surrounding: Surrounding, tmp_path: Path, record: Record) -> None:
+    lines = case.lines * (TREND_LINES if case.signature in TRENDS else 1)
+    found = scan(surrounding(lines), tmp_path)
+    hidden = surrounding is before_another_cause and case.signature in GENERIC
+    if case.verdict == "Note" or case.signature in WRAPPERS or hidden:
+        # Never a cause beside others, but it is found.
+        shown = next((match for match in found if match.signature == case.signature), None)
+    else:
+        shown = first_cause(found)
+    got = f"{shown.signature} {shown.kind}" if shown is not None else ""
+    record("public cases", case.id, f"{case.signature} {case.kind}", got)
+    assert got == f"{case.signature} {case.kind}", [match.signature for match in found]
+    if not shown or not shown.boundary:
+        assert shown is not None and shown.verdict == case.verdict
+
+
+def test_table_is_whole() -> None:
+    assert len({case.id for case in CASES} | ELSEWHERE.keys()) == 108
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_case_without_a_line_is_caught_elsewhere(case: str) -> None:
+    _, file, test = ELSEWHERE[case]
+    assert f"def {test}(" in (ROOT / file).read_text("utf-8")
