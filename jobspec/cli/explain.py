@@ -1,6 +1,7 @@
 """Show every resolved value of a spec and where it came from: file and line, --set, site profile, default.
 
-With KEY (for example `train.steps` or `resources`) only the values below it.
+With KEY (for example `train.steps` or `resources`) only the values below it. KEY `memory` prints what a
+Megatron run needs of GPUs and hosts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
-    into.add_argument("key", metavar="KEY", nargs="?", default="", help="dotted path of a value or a section")
+    into.add_argument(
+        "key", metavar="KEY", nargs="?", default="", help="dotted path of a value or a section, or `memory`"
+    )
     into.add_argument(
         "--plan", action="store_true", help="the whole plan as JSON: what render and submit use"
     )
@@ -38,6 +41,10 @@ def run(args: argparse.Namespace) -> int:
         pipeline.stop_on_errors(resolved.findings)
         print(to_json(pipeline.plan_of(resolved)), end="")
         return 0
+    if args.key == "memory":
+        from jobspec.cli.memory import print_memory
+
+        return print_memory(resolved, args.json)
     values = {key: value for key, value in _values(resolved).items() if _below(key, args.key)}
     if not values:
         raise _unknown(args.key, list(_values(resolved)))

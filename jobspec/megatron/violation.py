@@ -1,0 +1,70 @@
+"""What a rule reports, and the search for values that it would accept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobspec.megatron.architecture import Architecture
+from jobspec.megatron.fits import suits
+from jobspec.megatron.shape import TrainShape
+
+MOST = 4096  # how far above a batch's own size is looked
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken condition. `nearest` maps a field to values of it that satisfy the rule, others unchanged.
+
+    `field` is where the finding points to; `fix` says what to do where no single value helps.
+    """
+
+    field: str
+    what: str
+    nearest: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    fix: str = ""
+
+
+def with_value(shape: TrainShape, name: str, value: Any) -> TrainShape:
+    """The shape with one field changed; `rollout.tp` is a field of the rollout."""
+    if name.startswith("rollout.") and shape.rollout is not None:
+        return replace(shape, rollout=replace(shape.rollout, **{name.removeprefix("rollout."): value}))
+    return replace(shape, **{name: value})
+
+
+def _value(shape: TrainShape, name: str) -> int:
+    if name.startswith("rollout."):
+        return int(getattr(shape.rollout, name.removeprefix("rollout.")) or 1)
+    return int(getattr(shape, name) or (shape.expert_tp if name == "etp" else 1))
+
+
+def near(
+    shape: TrainShape, arch: Architecture | None, valid: Callable[[TrainShape], bool], *names: str
+) -> dict[str, tuple[int, ...]]:
+    """For each field the closest valid value below and above its own, where there is one.
+
+    Values that break no other rule of the same field come first; without any, those that break one.
+    """
+    found = {}
+    for name in names:
+        values = _closest(shape, name, lambda s: valid(s) and suits(s, arch)) or _closest(shape, name, valid)
+        if values:
+            found[name] = values
+    return found
+
+
+def _closest(shape: TrainShape, name: str, valid: Callable[[TrainShape], bool]) -> tuple[int, ...]:
+    now = _value(shape, name)
+    below = (value for value in range(now - 1, 0, -1) if valid(with_value(shape, name, value)))
+    above = (value for value in range(now + 1, _most(shape, name)) if valid(with_value(shape, name, value)))
+    return tuple(value for value in (next(below, None), next(above, None)) if value is not None)
+
+
+def _most(shape: TrainShape, name: str) -> int:
+    """No degree of parallelism can be larger than the number of GPUs."""
+    if name in ("nodes", "gpus_per_node"):
+        return _value(shape, name) * 16 + 64
+    if name in ("global_batch", "train_batch", "samples_per_prompt", "micro_batch"):
+        return _value(shape, name) * 2 + MOST
+    return max(shape.world, shape.rollout.nodes * shape.gpus_per_node if shape.rollout else 0) + 1

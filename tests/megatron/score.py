@@ -1,0 +1,51 @@
+"""The estimate against what was measured; `python tests/megatron/score.py` prints the table of the page."""
+
+from __future__ import annotations
+
+from measured import ROWS, Row
+from shapes_kit import known
+
+from jobspec.megatron.memory import GIB, Estimate, estimate
+
+H200 = 141 * GIB
+PROCESS = ("CUDA and NCCL", "engine, asleep", "engine, awake")  # what the allocator does not see
+
+
+def judged(row: Row) -> Estimate:
+    return estimate(row.shape, known(row.model), H200)
+
+
+def is_right(row: Row) -> bool:
+    """Whether `does not fit` was said exactly of what did not."""
+    return (judged(row).outcome != "does not fit") == row.fits
+
+
+def allocated(row: Row) -> float:
+    """What the allocator of the fullest GPU would report, in GB as the measurements are."""
+    parts = judged(row).worst.parts
+    return sum(part.bytes for part in parts if part.name not in PROCESS) / 1e9
+
+
+def table() -> str:
+    lines = ["| Measured case | Was | Estimate (GiB) | Verdict | |", "| --- | --- | --- | --- | --- |"]
+    for row in ROWS:
+        if row.fits is None:
+            lines.append(f"| {row.name} | invalid | | refused by `megatron.layers` | |")
+            continue
+        found = judged(row)
+        was = "fits" if row.fits else "out of memory"
+        size = f"{found.worst.bytes / GIB:.0f} of {found.usable / GIB:.0f}"
+        lines.append(
+            f"| {row.name} | {was} | {size} | {found.outcome} | {'' if is_right(row) else '**wrong**'} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows = [row for row in ROWS if row.fits is not None]
+    print(table())
+    print(f"\n{sum(is_right(row) for row in rows)} of {len(rows)} right")
+
+
+if __name__ == "__main__":
+    main()
