@@ -187,7 +187,7 @@ def checkpoints(folders: Sequence[str]) -> Iterator[str]:
     """`complete checkpoint DIR` for each with weights and a finished record, `unfinished …` for others."""
     for folder in folders:
         for path in sorted(glob.glob(f"{glob.escape(folder)}/**/*step_*", recursive=True)):  # noqa: PTH207
-            step = Path(path)
+            step = Path(path).absolute()
             if not step.is_dir():
                 continue
             if step.name.startswith("step_") and (step / "training_info.json").is_file():
