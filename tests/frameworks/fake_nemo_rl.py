@@ -1,0 +1,168 @@
+"""A stand-in for a NeMo-RL checkout: a git repository whose scripts keep the contract of the real ones.
+
+The scripts are real bash and do what the maintained ones do around the training: remove their own folder,
+tee a log, dump metrics, check them. `trainer.py` stands in for the training, `uv` for uv. The training is
+broken by `FAKE_NEMO_RL_FAULT`; see `fake_nemo_rl_tree/trainer.py` for the faults.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from framework_kit import make_fake_nemo_rl
+
+TREE = Path(__file__).with_name("fake_nemo_rl_tree")
+ENTRIES = (
+    "run_grpo",
+    "run_sft",
+    "run_dpo",
+    "run_distillation",
+    "run_vlm_grpo",
+    "run_grpo_single_controller",
+)
+UV = """\
+#!/usr/bin/env bash
+# A stand-in for uv: drops the options of `uv run` and runs the command with one Python.
+set -eu
+[ "$1" = run ] && shift
+while [[ "${{1:-}}" == --* ]]; do
+  case "$1" in --extra|--group|--project) shift 2 ;; *) shift ;; esac
+done
+case "$1" in
+  coverage) shift; while [[ "$1" != *.py ]]; do shift; done; exec {python} "$@" ;;
+  *.py) exec {python} "$@" ;;
+  python|python3) shift; exec {python} "$@" ;;
+  *) exec "$@" ;;
+esac
+"""
+HEAD = """\
+#!/bin/bash
+SCRIPT_DIR=$( cd -- "$( dirname -- "${BASH_SOURCE[0]}" )" &> /dev/null && pwd)
+PROJECT_ROOT=$(realpath $SCRIPT_DIR/../..)
+set -eou pipefail
+EXP_NAME=$(basename $0 .sh)
+EXP_DIR=$SCRIPT_DIR/$EXP_NAME
+LOG_DIR=$EXP_DIR/logs
+CKPT_DIR=$EXP_DIR/ckpts
+JSON_METRICS=$EXP_DIR/metrics.json
+RUN_LOG=$EXP_DIR/run.log
+export PYTHONPATH=${PROJECT_ROOT}:${PYTHONPATH:-}
+rm -rf $EXP_DIR $LOG_DIR
+mkdir -p $EXP_DIR $LOG_DIR
+cd $PROJECT_ROOT
+"""
+COVERAGE = "uv run coverage run -a --data-file=$PROJECT_ROOT/tests/.coverage --source=$PROJECT_ROOT/nemo_rl"
+LOGGING = "logger.tensorboard_enabled=true logger.wandb_enabled=false logger.monitor_gpus=true"
+SMOKE_CHECKS = (
+    'max(data["train/token_mult_prob_error"]) < 1.05',
+    'min(data["train/probs_ratio_clamped_min"]) > 0.79',
+    'max(data["train/probs_ratio_clamped_min"]) < 1.21',
+    'min(data["train/probs_ratio_clamped_max"]) > 0.79',
+    'max(data["train/probs_ratio_clamped_max"]) < 1.21',
+)
+LORA_CHECKS = ('max(data["train/reward"]) > 0.03', 'max(data["train/gen_kl_error"]) < 0.001')
+MEGATRON_CONFIG = "examples/configs/grpo_math_1B_megatron.yaml"
+
+
+def functional(entry: str, settings: str, checks: tuple[str, ...], config: str = MEGATRON_CONFIG) -> str:
+    """One script of the common form."""
+    quoted = " \\\n  ".join(f"'{check}'" for check in checks)
+    return (
+        f"{HEAD}{COVERAGE} \\\n  $PROJECT_ROOT/examples/{entry}.py --config $PROJECT_ROOT/{config} \\\n"
+        f"  {settings} logger.log_dir=$LOG_DIR {LOGGING} \\\n  $@ \\\n  2>&1 | tee $RUN_LOG\n"
+        "uv run tests/json_dump_tb_logs.py $LOG_DIR --output_path $JSON_METRICS\n"
+        f"uv run tests/check_metrics.py $JSON_METRICS \\\n  {quoted}\n"
+    )
+
+
+DTENSOR = "policy.dtensor_cfg.enabled=true policy.megatron_cfg.enabled=false"
+MCORE = "policy.dtensor_cfg.enabled=false policy.megatron_cfg.enabled=true"
+STOP = "checkpointing.checkpoint_must_save_by=0:0:0:1"
+
+
+def _diamond() -> str:
+    """Five runs: uninterrupted, then stopped after one step and resumed, with DTensor and with Megatron."""
+    text = (
+        f'{HEAD}prefix_output() {{\n  sed "s/^/$1/"\n}}\ntrain_cmd() {{\n{COVERAGE} \\\n'
+        "  $PROJECT_ROOT/examples/run_sft.py policy.model_name=Qwen/Qwen3-0.6B sft.max_num_steps=2 \\\n"
+        f"  {LOGGING} checkpointing.enabled=false checkpointing.save_period=1 $@\n}}\n"
+    )
+    for name, backend in (("baseline", DTENSOR), ("dtensor", DTENSOR), ("mcore", MCORE)):
+        for count in ("2step",) if name == "baseline" else ("1step", "2step"):
+            saves = f"checkpointing.enabled=true checkpointing.checkpoint_dir=$CKPT_DIR/{name} "
+            settings = ("" if name == "baseline" else saves) + (f"{STOP} " if count == "1step" else "")
+            log = "2step_baseline" if name == "baseline" else f"{name}_{count}"
+            dump = "baseline" if name == "baseline" else f"{name}_{count}"
+            text += (
+                f"train_cmd logger.log_dir=$LOG_DIR/{name} {settings}{backend} $@ 2>&1 "
+                f'| prefix_output "[{name} {count}] " | tee ${{RUN_LOG}}.{log}\n'
+                f"uv run tests/json_dump_tb_logs.py $LOG_DIR/{name} --output_path $EXP_DIR/{dump}.json\n"
+            )
+    lines = (f"echo '✓ {key} {step} is equal'\n" for key in ("train/lr", "train/loss") for step in (1, 2))
+    return text + "".join(lines)
+
+
+SCRIPTS = {
+    "grpo_megatron": functional(
+        "run_grpo",
+        "policy.model_name=Qwen/Qwen2.5-0.5B grpo.max_num_steps=2 checkpointing.enabled=false",
+        SMOKE_CHECKS,
+    ),
+    "grpo_megatron_lora": 'trap "rm -rf /tmp/grpo_megatron_lora_checkpoints" EXIT\n'
+    + functional(
+        "run_grpo",
+        "grpo.max_num_steps=3 policy.megatron_cfg.peft.enabled=true policy.megatron_cfg.peft.dim=32 "
+        "checkpointing.enabled=true checkpointing.save_period=3 "
+        "checkpointing.checkpoint_dir=/tmp/grpo_megatron_lora_checkpoints",
+        LORA_CHECKS,
+    ),
+    "grpo_megatron_generation": functional(
+        "run_grpo",
+        "grpo.max_num_steps=2 policy.generation.backend=megatron checkpointing.enabled=false",
+        SMOKE_CHECKS[:1],
+    ),
+    "sft_resume_diamond": _diamond(),
+}
+
+
+def fake_nemo_rl(root: Path) -> Path:
+    """Make the checkout at `root`, committed, with `uv` and `python` in `root/bin`."""
+    make_fake_nemo_rl(root)
+    for name, text in SCRIPTS.items():
+        (root / "tests/functional" / f"{name}.sh").write_text(text)
+    _add_keys(root)
+    for entry in ENTRIES:
+        shutil.copyfile(TREE / "trainer.py", root / "examples" / f"{entry}.py")
+    for tool in ("check_metrics.py", "json_dump_tb_logs.py"):
+        shutil.copyfile(TREE / tool, root / "tests" / tool)
+    (root / "bin").mkdir()
+    (root / "bin/uv").write_text(UV.format(python=sys.executable))
+    (root / "bin/uv").chmod(0o755)
+    (root / ".gitignore").write_text("tests/functional/*/\nresults/\n")
+    for argv in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "a stand-in"],
+    ):
+        subprocess.run(["git", *argv], cwd=root, check=True, env={"PATH": "/usr/bin:/bin", "HOME": str(root)})
+    return root
+
+
+def _add_keys(root: Path) -> None:
+    """What the scripts set, in every recipe: an override of an absent key is refused."""
+    keys = set(re.findall(r"(?<![\w.$/])([a-z]\w*(?:\.\w+)+)=", " ".join(SCRIPTS.values())))
+    for path in root.glob("examples/**/*.yaml"):
+        recipe = json.loads(path.read_text()) if path.read_text().startswith("{") else None
+        for key in sorted(keys) if isinstance(recipe, dict) else ():
+            at = recipe
+            *parents, last = key.split(".")
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            at.setdefault(last, None)
+        if recipe is not None:
+            path.write_text(json.dumps(recipe))

@@ -1,0 +1,157 @@
+"""Runs of the stand-in checkout, healthy and broken, by the commands that jobspec makes for them.
+
+Real bash, git and TensorBoard files; no agent around it (`test_nemo_rl_judge_chain.py` has one).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_nemo_rl import fake_nemo_rl
+from framework_kit import context, plan_of
+
+from jobspec import frameworks
+from jobspec.coverage import judge
+from jobspec.evidence import Attempt, CommandResult, Event, Evidence, LogFile, Results
+from jobspec.frameworks.nemo_rl.levels import BY_NAME
+from jobspec.metrics import read_metrics
+from jobspec.plan import Plan
+from jobspec.triage import scan_files
+from jobspec.verdict import Status, Verdict
+
+IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"
+VARIANTS, CAPTURE = "Requested variants", "Metrics/log capture"
+
+
+@dataclass
+class Runner:
+    """One checkout; each run has a folder of its own, as an attempt has."""
+
+    checkout: Path
+    bridge: Path
+    folder: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def plan(self, variant: str, **spec: Any) -> Plan:
+        repos = {"rl": str(self.checkout), "bridge": str(self.bridge)}
+        named = {"coverage": {"variants": [variant]}, **spec}
+        level = BY_NAME[variant].level
+        found = list(frameworks.get("nemo_rl").validate(context("nemo_rl", level, repos=repos, **named)))
+        assert not [one for one in found if one.is_error], found
+        return plan_of(context("nemo_rl", level, repos=repos, **named))
+
+    def run(self, variant: str, fault: str = "", **spec: Any) -> Evidence:
+        plan = self.plan(variant, **spec)
+        attempt = self.folder / "attempts/1"
+        logs, metrics = attempt / "logs/n1", attempt / "metrics"
+        logs.mkdir(parents=True)
+        metrics.mkdir()
+        results = []
+        for command in plan.commands:
+            env = {
+                "PATH": f"{self.checkout}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "HOME": str(self.folder),
+                "PYTHONPATH": str(self.bridge / "src"),
+                "JOBSPEC_ATTEMPT_DIR": str(attempt),
+                "JOBSPEC_ATTEMPT": "1",
+                "JOBSPEC_RUN_DIR": str(self.folder),
+                "JOBSPEC_CHECKPOINT_DIR": str(self.folder / "checkpoints"),
+                "JOBSPEC_METRICS_DIR": str(metrics),
+                "FAKE_NEMO_RL_FAULT": fault,
+                **self.env,
+            }
+            argv = ["bash", "-eo", "pipefail", "-c", command.argv[0], command.name]
+            log = logs / f"{command.name}.log"
+            with log.open("w") as out:
+                done = subprocess.run(argv, env=env, cwd=command.cwd, stdout=out, stderr=subprocess.STDOUT)
+            relative = str(log.relative_to(self.folder))
+            results.append(CommandResult(command.name, done.returncode, log=relative))
+            if done.returncode:
+                break
+        return self._evidence(plan, results)
+
+    def _evidence(self, plan: Plan, results: list[CommandResult]) -> Evidence:
+        attempt = self.folder / "attempts/1"
+        files = sorted(attempt.rglob("logs/n1/*.log"))
+        names = [str(path.relative_to(self.folder)) for path in files]
+        codes = [result.exit_code for result in results]
+        outcome = "ok" if not any(codes) else "failed"
+        ends = ("preflight", "driver")
+        events = tuple(Event(time.time(), phase, "end", outcome="ok" if phase == "preflight" else outcome)
+                       for phase in ends)  # fmt: skip
+        starts = (Event(0.0, "driver", "start"),)
+        found = Attempt(
+            number=1,
+            folder="attempts/1",
+            events=(*starts, *events),
+            results=Results(outcome, max(code or 0 for code in codes), commands=tuple(results)),
+            logs=tuple(
+                LogFile(name, "n1", path.stat().st_size) for name, path in zip(names, files, strict=True)
+            ),
+            metrics=read_metrics(attempt / "metrics", relative_to=self.folder),
+            matches=tuple(scan_files([(path, name, "n1") for name, path in zip(names, files, strict=True)])),
+        )
+        return Evidence(self.folder, plan, attempts=(found,))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    bridge = tmp_path_factory.mktemp("bridge")
+    (bridge / "src/megatron/bridge").mkdir(parents=True)
+    (bridge / "src/megatron/bridge/__init__.py").touch()
+    return fake_nemo_rl(tmp_path_factory.mktemp("nemo") / "rl"), bridge
+
+
+@pytest.fixture
+def runner(places: tuple[Path, Path], tmp_path: Path) -> Runner:
+    shutil.rmtree(places[0] / "results", ignore_errors=True)
+    return Runner(*places, tmp_path)
+
+
+def first_bad(verdict: Verdict) -> str:
+    """The first deliverable that is required and did not pass."""
+    bad = (item for item in verdict.deliverables if item.required and item.status not in GOOD)
+    return next((item.name for item in bad), "")
+
+
+GOOD = (Status.PASS, Status.NOT_REQUESTED)
+# (variant, fault) -> (result, first deliverable that did not pass)
+EXPECTED: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("colocated", ""): ("Pass", ""),
+    ("colocated", "nan"): ("Fail", CAPTURE),
+    ("colocated", "high-error"): ("Fail", "Run"),
+    ("colocated", "zero-gradient"): ("Fail", CAPTURE),
+    ("colocated", "dtensor"): ("Fail", RUN),
+    ("colocated", "no-steps"): ("Fail", "Run"),
+    ("colocated", "finished"): ("Fail", "Run"),
+    ("colocated", "import-skipped"): ("Fail", "HF import"),
+    ("colocated", "wrong-bridge"): ("Blocked", IMPORT),
+    ("colocated", "disk-full"): ("Blocked", "Run"),
+    ("colocated", "crash"): ("Fail", "Run"),
+    ("non-colocated", ""): ("Pass", ""),
+    ("tp2", ""): ("Pass", ""),
+    ("megatron-generation", ""): ("Pass", ""),
+    ("lora", ""): ("Pass", ""),
+    ("lora", "no-adapter"): ("Fail", VARIANTS),
+    ("lora", "unfinished-save"): ("Fail", "Checkpoint"),
+    ("resume", ""): ("Pass", ""),
+    ("data-plane-simple", ""): ("Pass", ""),
+    ("data-plane-simple", "no-plane"): ("Fail", RUN),
+    ("data-plane-simple", "no-transfer-queue"): ("Blocked", "Run"),
+}
+
+
+@pytest.mark.parametrize(("variant", "fault"), EXPECTED, ids=lambda text: text or "healthy")
+def test_verdict_of_a_run(runner: Runner, variant: str, fault: str) -> None:
+    verdict = judge(runner.run(variant, fault))
+    told = "\n".join(f"{item.status}: {item.name}: {item.reason}" for item in verdict.deliverables)
+    assert (str(verdict.result), first_bad(verdict)) == EXPECTED[variant, fault], told
