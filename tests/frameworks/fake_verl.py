@@ -181,6 +181,8 @@ def make_bridge(root: Path, commit: bool = False) -> Path:
 
 
 def commit_all(root: Path) -> None:
+    """A git repository of everything; what Python and pytest leave there is ignored, as in the real ones."""
+    (root / ".gitignore").write_text("__pycache__/\n.pytest_cache/\n")
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
     for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "all")):
         subprocess.run(["git", *words], cwd=root, check=True)
