@@ -156,6 +156,18 @@ def test_a_script_that_trains_on_another_backend_is_refused(tmp_path: Path) -> N
     assert "policy.dtensor_cfg.enabled=false" in BY_NAME["dpo-lora"].overrides
 
 
+def test_a_script_that_compares_both_backends_is_judged_by_its_log(tmp_path: Path) -> None:
+    make_fake_nemo_rl(tmp_path)
+    runs = "uv run run.py --config $PROJECT_ROOT/x.yaml {} $@\n"
+    both = [runs.format(f"policy.megatron_cfg.enabled={value}") for value in ("true", "false")]
+    (tmp_path / "tests/functional/sft_resume_diamond.sh").write_text("".join(both))
+    (tmp_path / "x.yaml").write_text("policy: {megatron_cfg: {enabled: false}}\n")
+    asked = {"repos": {"rl": str(tmp_path)}, **variant("resume")}
+    assert not findings("nemo_rl", 1, **asked)
+    found = findings("nemo_rl", 1, **asked, **override("policy.megatron_cfg.enabled", False))
+    assert rules(found) == {"nemo_rl.backend"}
+
+
 def test_model_that_is_not_in_the_cache(tmp_path: Path) -> None:
     (tmp_path / "hub/models--Qwen--Qwen3-0.6B").mkdir(parents=True)
     cache = {"hf_cache": {"home": str(tmp_path)}}

@@ -32,6 +32,7 @@ DATA_PLANE = (
     "local_buffer_size",
 )
 BACKENDS = ("simple", "mooncake_cpu")
+BACKENDS_ON = ("policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled")
 TP_GUARDED = ("train_micro_batch_size", "logprob_batch_size")
 
 
@@ -51,7 +52,8 @@ def probe(context: Context, root: str, variant: Variant) -> Iterator[Finding]:
         return
     recipe, changed, arguments = composed
     yield from _check_keys(variant, recipe, arguments, context)
-    yield from _check_trainer(variant, changed)
+    if not _runs_both(script.arguments) or not _own_keys(context).isdisjoint(BACKENDS_ON):
+        yield from _check_trainer(variant, changed)
     yield from _check_sizes(variant, changed)
     yield from _check_data_plane(root, variant, changed)
     yield from _check_replay(variant, changed)
@@ -99,7 +101,7 @@ def _check_files(root: str, variant: Variant) -> Iterator[Finding]:
 def _check_keys(
     variant: Variant, recipe: Config, arguments: Sequence[str], context: Context
 ) -> Iterator[Finding]:
-    own = {key.lstrip("+") for key in context.spec.train.overrides}
+    own = _own_keys(context)
     for key in config.absent_keys(recipe, arguments):
         mine = key in own
         yield error(
@@ -111,14 +113,23 @@ def _check_keys(
         )
 
 
+def _own_keys(context: Context) -> frozenset[str]:
+    return frozenset(key.lstrip("+") for key in context.spec.train.overrides)
+
+
+def _runs_both(arguments: Sequence[str]) -> bool:
+    """Whether a script compares a run on Megatron with one on DTensor: then its log tells which was which."""
+    return {f"{BACKENDS_ON[0]}=true", f"{BACKENDS_ON[0]}=false"} <= set(arguments)
+
+
 def _check_trainer(variant: Variant, changed: Config) -> Iterator[Finding]:
     """A run on DTensor says nothing about the Bridge, however well it goes."""
-    megatron, dtensor = (get(changed, f"policy.{name}_cfg.enabled") for name in ("megatron", "dtensor"))
+    megatron, dtensor = (get(changed, key) for key in BACKENDS_ON)
     if megatron is not True or dtensor is True:
         yield error(
             "nemo_rl.backend",
             f"variant `{variant.name}` would not train on Megatron alone with this checkout and spec",
-            f"`policy.megatron_cfg.enabled` is {megatron}, `policy.dtensor_cfg.enabled` is {dtensor}",
+            f"`{BACKENDS_ON[0]}` is {megatron}, `{BACKENDS_ON[1]}` is {dtensor}",
             "remove the override, or use a revision whose recipe is Megatron's",
             path="coverage.variants",
         )
