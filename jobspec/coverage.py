@@ -118,7 +118,7 @@ def _judge_attempt(
     own = _own_deliverables(evidence, framework)
     own = (*other_checks(evidence, own), *own)
     if not finished:
-        own = tuple(_held_back(item) for item in own)
+        own = tuple(held_back(item) for item in own)
     metrics = metrics_deliverable(evidence, finished)
     artifacts = artifacts_deliverable(evidence, attempt, finished)
     return (*phases, run, *own, metrics, artifacts), cause
@@ -143,7 +143,7 @@ def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
     )
 
 
-def _held_back(item: Deliverable) -> Deliverable:
+def held_back(item: Deliverable) -> Deliverable:
     """A run that did not end well passes nothing and fails nothing of its own."""
     if item.settled or item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
         return item

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobspec.causes import first_cause
-from jobspec.coverage import cause_of, decide, figures, line_findings, with_level
+from jobspec.coverage import cause_of, decide, figures, held_back, line_findings, with_level
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import read_checkpoints
 from jobspec.evidence_model import Attempt, Evidence, LogFile
@@ -198,6 +198,9 @@ def _judge(found: Foreign, wanted: Expected) -> Verdict:
     if decide(deliverables, None) is not Result.PASS:
         cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, wanted, run))
     result = Result.BLOCKED if is_void(deliverables) else decide(deliverables, cause)
+    if run.status is Status.BLOCKED:
+        # Stopped from outside: what is missing for that reason is no failure of what is tested.
+        deliverables = (imports, run, *(held_back(item) for item in own), held_back(metrics))
     return Verdict(
         result=result,
         level=wanted.level.name,

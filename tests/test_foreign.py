@@ -314,7 +314,7 @@ def test_json_contract(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert {"result", "level", "deliverables", "first_cause", "limitations"} <= data.keys()
     assert data["result"] == "Blocked"
     assert {"file", "line", "class", "text"} <= data["first_cause"].keys()
-    assert data["deliverables"]["Required metrics"]["status"] == "Fail"
+    assert data["deliverables"]["Required metrics"]["status"] == "Skipped"
 
 
 def test_unmet_requirement_is_the_cause_where_no_line_is(
