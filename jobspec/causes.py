@@ -164,7 +164,7 @@ def _from_match(match: Match) -> Cause:
         line=match.line,
         node=match.node,
         time=match.time or 0.0,
-        why=match.why or match.title,
+        why="; ".join([match.why or match.title, *match.facts]),
         fix=match.fix,
         signature=match.signature,
         source=match.source,

@@ -31,9 +31,10 @@ from jobspec.evidence_model import (
 from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
-from jobspec.runs import RunPaths
+from jobspec.runs import SCRIPT_LOGS, RunPaths
 from jobspec.testlog import read_test_log
 from jobspec.triage import LogSource, scan_files
+from jobspec.triage.facts import with_recorded_facts
 
 __all__ = [
     "Artifact",
@@ -128,27 +129,43 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
     folder = paths.attempt(number)
     logs = _read_logs(paths, folder, number)
     events = tuple(_read_events(folder / "events.jsonl", paths.root, problems))
-    scanned = scan_files(LogSource(paths.root / log.path, log.path, log.node) for log in logs)
+    results = _read_results(folder / "results.json", paths.root, problems)
+    nodes = {node.name: node.facts for node in results.nodes} if results is not None else {}
+    scanned = scan_files(
+        LogSource(paths.root / log.path, log.path, log.node, _clock_ahead(nodes.get(log.node, {})))
+        for log in logs
+    )
     return Attempt(
         number=number,
         folder=_relative(folder, paths.root),
         events=events,
-        results=_read_results(folder / "results.json", paths.root, problems),
+        results=results,
         logs=logs,
         metrics=read_metrics(folder / "metrics", relative_to=paths.root),
-        matches=tuple(scanned),
+        matches=tuple(with_recorded_facts(scanned, nodes)),
     )
+
+
+def _clock_ahead(facts: Mapping[str, Any]) -> float:
+    """By how many seconds a node's clock was ahead of the head's, 0 below what its measurement can tell."""
+    ahead = facts.get("clock_skew_s")
+    return float(ahead) if isinstance(ahead, int | float) and abs(ahead) > 1 else 0.0
 
 
 def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...]:
     """Logs of every node, and the batch script's own, which all attempts share, for the first attempt."""
     base = folder / "logs"
     found = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES)
-    logs = [LogFile(_relative(p, paths.root), p.relative_to(base).parts[0], _size(p)) for p in found]
+    logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in found]
     if number == min(paths.attempts()):
         batch = sorted(p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log")
         logs.extend(LogFile(path.name, "", _size(path)) for path in batch)
     return tuple(logs)
+
+
+def _node_of(log: Path) -> str:
+    """The node whose folder it is; a framework's own batch script has one for all, `<job>-logs`."""
+    return "" if SCRIPT_LOGS.match(log.parts[0]) else log.parts[0]
 
 
 def _read_events(path: Path, root: Path, problems: list[Finding]) -> Iterator[Event]:

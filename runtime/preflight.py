@@ -65,6 +65,7 @@ class Facts:
             "open_files": self.open_files,
             "local_free": self.local_free,
             "shm_bytes": self.shm_bytes,
+            "ephemeral": list(self.ephemeral),
             "clock_skew_s": round(self.clock_skew_s, 3),
             "stage_bytes": self.stage_bytes,
             "addresses": [f"{one.interface} {one.ip}" for one in self.addresses],

@@ -1,6 +1,6 @@
-"""Find the first cause in logs: its class, the line, and what to do. `-` reads standard input.
+"""Find the first cause in logs: its class, the line in its context, and what to do. `-` reads standard input.
 
-Folders are searched for logs. Exit code 1 when a cause was found, 0 when none was.
+Folders are searched for logs; gzip is read as well. Exit code 1 when a cause was found, 0 when none was.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from jobspec.triage import Match
 
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
+MAX_CONTEXT_CHARS = 160
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -41,21 +43,51 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scan(names: list[str]) -> list[Match]:
-    from jobspec.triage import scan_files, scan_lines
+    from jobspec.cli.lookup import look_up
+    from jobspec.triage import scan_files, scan_stream
+    from jobspec.triage.facts import with_recorded_facts
 
-    if names == ["-"]:
-        return scan_lines(sys.stdin, "<stdin>")
-    files = [path for name in names for path in _logs(Path(name))]
-    return scan_files([(path, str(path), "") for path in files])
+    if "-" in names:
+        if len(names) > 1:
+            raise fail(
+                "triage.mixed", "standard input cannot be read beside files", fix="name `-` alone, or files"
+            )
+        found = scan_stream(sys.stdin.buffer)
+    else:
+        files = list(dict.fromkeys(path for name in names for path in _logs(Path(name))))
+        found = scan_files([(path, str(path), "") for path in files])
+    known = with_recorded_facts(found, {})
+    return [replace(match, facts=(*match.facts, *look_up(match))) for match in known]
 
 
 def _logs(path: Path) -> Iterator[Path]:
+    """Raises: JobspecError for a name that leads to no log that can be read."""
     if path.is_dir():
-        yield from sorted(item for item in path.rglob("*") if item.is_file() and item.suffix in LOG_SUFFIXES)
-    elif path.is_file():
-        yield path
+        found = sorted(item for item in path.rglob("*") if item.is_file() and _is_log(item))
+        if not found:
+            what = f"the folder `{path}` holds no log"
+            raise fail(
+                "triage.no-log", what, f"logs end in {', '.join(LOG_SUFFIXES)} or .gz", "name the file"
+            )
+        yield from found
+    elif path.exists():
+        yield _readable(path)
     else:
         raise fail("triage.no-log", f"there is no file `{path}`", fix="name a log, a folder of logs, or -")
+
+
+def _is_log(path: Path) -> bool:
+    name = path.name.removesuffix(".gz")
+    return Path(name).suffix in LOG_SUFFIXES
+
+
+def _readable(path: Path) -> Path:
+    try:
+        path.open("rb").close()
+    except OSError as why:
+        fix = "name a log that this user may read"
+        raise fail("triage.unreadable", f"`{path}` cannot be read", why.strerror or "", fix) from why
+    return path
 
 
 def _as_json(match: Match) -> dict[str, Any]:
@@ -70,10 +102,24 @@ def _as_json(match: Match) -> dict[str, Any]:
         "why": match.why,
         "fix": match.fix,
         "generic": match.generic,
+        "survived": match.survived,
+        "time": match.time,
+        "facts": list(match.facts),
+        "context": list(match.context),
+        "source": match.source,
     }
 
 
 def _text(match: Match) -> str:
     head = f"{match.verdict} [{match.signature}] {match.kind}  {match.file}:{match.line}"
-    rows = (("what", match.title), ("line", match.text.strip()), ("why", match.why), ("fix", match.fix))
-    return "\n".join([head, *(f"  {name + ':':<5} {text}" for name, text in rows if text)])
+    facts = "; ".join(match.facts)
+    rows = (("what", match.title), ("why", match.why), ("fact", facts), ("fix", match.fix))
+    told = [f"  {name + ':':<5} {text}" for name, text in rows if text]
+    return "\n".join([head, *_context(match), *told])
+
+
+def _context(match: Match) -> Iterator[str]:
+    """The lines around, the matching one marked."""
+    for line in match.context or (match.text,):
+        mark = ">" if match.text.strip() and match.text.strip() in line else "|"
+        yield f"  {mark} {line.strip()[:MAX_CONTEXT_CHARS]}"

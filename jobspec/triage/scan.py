@@ -37,7 +37,7 @@ MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl ha
 MAX_SHAPES = 200_000  # distinct shapes remembered, about 40 MB; then the memory starts anew
 TIME_LOOK_BACK = 2000  # lines before a match in which its time is looked for
 TIME_LOOK_AHEAD = 50  # and after it, where a log starts with the failure
-MAX_TRIES = 50  # lines of one shape in a block that are tried: they differ in digits only
+MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # values of a metric, the last of a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 2, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
@@ -47,6 +47,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b|resource_tracker|destroy_process_group"
     r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
+    # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
+    # ray.sub prints the whole of its node scripts that way into the log of every job.
+    r"|^\s*# |\b(?:echo|printf) [\"']"
 )
 
 

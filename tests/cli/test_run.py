@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -230,6 +231,9 @@ def test_first_cause_is_found_in_a_log(project: Project) -> None:
     assert "train.log:2" in done.out
     assert project.cli("triage", ".", "--json").json[0]["line"] == 2
     assert project.process("triage", "-", stdin=log).code == 1
+    assert "> OSError: [Errno 28]" in done.out and "| step 1" in done.out and "  fix: " in done.out
+    (project.root / "packed.log.gz").write_bytes(gzip.compress(log.encode()))
+    assert "packed.log.gz:2" in project.cli("triage", "packed.log.gz").out
     project.write("good.log", "all is well\n")
     assert project.cli("triage", "good.log").code == 0
 

@@ -45,6 +45,7 @@ USAGE = [
     ["judge", ".", "--framework", "command", "--expect-import", "nopair"],
     ["triage"],
     ["triage", "nosuch.log"],
+    ["triage", "-", "hello.yaml"],
     ["init", "--framework", "nosuch"],
     ["init", "--name", "bad name"],
     ["init", "--out", "nosuch-folder/x.yaml"],

@@ -58,6 +58,21 @@ def test_secret_is_found_but_not_repeated() -> None:
     assert "abcdef0123" not in str(match) and "[secret]" in match.text
 
 
+def test_the_text_of_a_script_that_traces_itself_is_no_message() -> None:
+    """NeMo-RL's ray.sub (main, 2026-08) runs with `set -x`: its log holds the whole of its node scripts."""
+    said = (
+        "[ERROR] /r/.shared_fs_canary not visible on the head node; LOG_DIR must be on a shared filesystem."
+    )
+    text = [
+        "+ head_cmd='set -o pipefail",
+        f'  echo "{said}" >&2',
+        "  #   AssertionError: Session name ... does not match persisted value ...",
+        '  echo "[ERROR] Timed out waiting for all workers to connect ($worker_units/16 after 30 min)"',
+    ]
+    assert scan_lines(text) == []
+    assert [match.line for match in scan_lines([*text, said])] == [5]
+
+
 def test_harmless_exception_of_a_busy_ray_is_a_note() -> None:
     line = "(TrainController pid=7) ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready."
     assert signatures(line) == ["note.ray-get-timeout"]

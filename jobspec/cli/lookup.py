@@ -1,0 +1,104 @@
+"""Looks at this machine for the fact that decides: file systems, port range, partitions, locks, credentials.
+
+Only `jobspec triage` uses it, and its answers say that they are about this machine now: the log may come from
+another one. Whatever cannot be asked gives no fact.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jobspec.triage.facts import CREDENTIALS, DISK_KINDS, GIB, PORT_KIND, path_of, port_fact, port_of
+from jobspec.triage.match import Match
+
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+SINFO_TIMEOUT_S = 5.0
+LOCK_KINDS = frozenset({"cache-lock", "stale-lock"})
+TIME_SIGNATURES = frozenset({"slurm.time-request", "slurm.time-limit", "slurm.time-limit-signal"})
+
+
+def look_up(match: Match) -> tuple[str, ...]:
+    """Facts of this machine about the match; `()` where none decides or none can be had."""
+    return next((look(match) for applies, look in _LOOKS if applies(match)), ())
+
+
+def _disk(match: Match) -> tuple[str, ...]:
+    named = path_of(match.text)
+    place = _existing(Path(named)) if named else None
+    if place is None:
+        return ()
+    usage = shutil.disk_usage(place)
+    nodes = os.statvfs(place)
+    told = f"here, now: {place} has {usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
+    return (told, "and no free inode") if nodes.f_files and not nodes.f_favail else (told,)
+
+
+def _existing(path: Path) -> Path | None:
+    """The path or its nearest folder that is here; None for the root alone: a path of another machine."""
+    found = next((one for one in (path, *path.parents) if one.exists()), None)
+    return found if found is not None and found != Path("/") else None
+
+
+def _port(match: Match) -> tuple[str, ...]:
+    try:
+        low, high = (int(word) for word in PORT_RANGE.read_text("ascii").split())
+    except (OSError, ValueError):
+        return ()
+    return port_fact(port_of(match.text), (low, high), f"on {socket.gethostname()}")
+
+
+def _time_limit(match: Match) -> tuple[str, ...]:
+    if shutil.which("sinfo") is None:
+        return ()
+    try:
+        done = subprocess.run(
+            ["sinfo", "-h", "-o", "%P %l"], capture_output=True, timeout=SINFO_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    rows = (line.split() for line in done.stdout.decode("utf-8", "replace").splitlines())
+    limits = dict(row for row in rows if len(row) == 2)
+    listed = ", ".join(f"{name.rstrip('*')} {limit}" for name, limit in sorted(limits.items()))
+    return (f"time limits of the partitions here: {listed}",) if listed else ()
+
+
+def _lock(match: Match) -> tuple[str, ...]:
+    path = path_of(match.text)
+    if not path:
+        return ()
+    try:
+        age = time.time() - Path(path).stat().st_mtime
+    except OSError:
+        return (f"here, now: {path} is not there",) if _existing(Path(path)) else ()
+    return (f"here, now: {path} is {age / 60:.0f} min old",)
+
+
+def _credentials(match: Match) -> tuple[str, ...]:
+    """Whether Enroot has a line for the registry; its content is never shown."""
+    if not match.signature.startswith("container."):
+        return ()
+    base = os.environ.get("ENROOT_CONFIG_PATH") or str(Path.home() / ".config" / "enroot")
+    path = Path(base, ".credentials")
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return (f"here, now: there is no {path}",)
+    hosts = [
+        words[1] for words in map(str.split, text.splitlines()) if words[:1] == ["machine"] and words[1:]
+    ]
+    return (f"here, now: {path} has lines for {', '.join(hosts) or 'no registry'}",)
+
+
+_LOOKS: tuple[tuple[Callable[[Match], bool], Callable[[Match], tuple[str, ...]]], ...] = (
+    (lambda match: match.kind in DISK_KINDS, _disk),
+    (lambda match: match.kind == PORT_KIND, _port),
+    (lambda match: match.signature in TIME_SIGNATURES, _time_limit),
+    (lambda match: match.kind in LOCK_KINDS, _lock),
+    (lambda match: match.kind == CREDENTIALS, _credentials),
+)

@@ -1,0 +1,88 @@
+"""The fact that decides between causes of the same text: from the line itself, or as the runtime recorded it.
+
+Pure. A fact that is not known is left out, never guessed; `jobspec.cli.lookup` asks this machine instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from jobspec.triage.match import Match
+
+GIB = 1024**3
+DISK_KINDS = frozenset({"disk"})
+PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memory"
+_PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
+_PORT = re.compile(r"\bport:? ?(\d{2,5})\b|:(\d{4,5})\b(?!:)|in use: (\d{2,5})\b")
+_REGISTRY = re.compile(
+    r"https?://([\w.-]+(?::\d+)?)/|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
+)
+_IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
+_TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
+_FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
+
+
+def with_recorded_facts(matches: Iterable[Match], nodes: Mapping[str, Mapping[str, Any]]) -> list[Match]:
+    """The matches with what their own lines and the facts of their nodes add."""
+    return [
+        replace(match, facts=(*facts_of_line(match), *recorded(match, nodes.get(match.node, {}))))
+        for match in matches
+    ]
+
+
+def facts_of_line(match: Match) -> tuple[str, ...]:
+    """What the line itself says and is easily read over."""
+    if match.kind == CREDENTIALS or match.signature == "container.registry-separator":
+        host = registry_host(match.text)
+        return (f"the registry is {host}",) if host else ()
+    tried, free = _TRIED.search(match.text), _FREE.search(match.text)
+    if match.kind == GPU and tried is not None:
+        return (f"asked for {tried[1]}" + (f", {free[1]} were free" if free else ""),)
+    return ()
+
+
+def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the runtime saw on the match's node before the run, as far as it decides."""
+    if match.kind == PORT_KIND and isinstance(facts.get("ephemeral"), list):
+        return port_fact(port_of(match.text), tuple(facts["ephemeral"]), f"on {match.node}")
+    if match.kind in DISK_KINDS and isinstance(facts.get("local_free"), int):
+        return (f"before the run {match.node} had {facts['local_free'] / GIB:.1f} GiB free node-locally",)
+    if match.kind == LIMITS and isinstance(facts.get("open_files"), int):
+        return (f"{match.node} allows a process {facts['open_files']} open files",)
+    return ()
+
+
+def path_of(text: str) -> str:
+    """The path that a line names last, "" for none: of a copy that failed, its target."""
+    found = [path for path in _PATH.findall(text) if len(PurePosixPath(path).parts) > 1]
+    return found[-1] if found else ""
+
+
+def port_of(text: str) -> int | None:
+    found = _PORT.search(text)
+    return int(next(group for group in found.groups() if group)) if found is not None else None
+
+
+def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple[str, ...]:
+    """Whether the kernel may have given the port to somebody else."""
+    if len(ephemeral) != 2:
+        return ()
+    low, high = ephemeral
+    kernel = f"the kernel gives out ports {low} to {high} {where}"
+    if port is None:
+        return (kernel,)
+    if low <= port <= high:
+        return (f"{kernel}: port {port} is one of them, so any process may have got it",)
+    return (f"{kernel}: port {port} is not one of them, so another service listens there",)
+
+
+def registry_host(text: str) -> str:
+    """The host that an image is pulled from; one that was read as part of the name is told apart."""
+    inside = _IMAGE_HOST.search(text)
+    found = _REGISTRY.search(text)
+    host = next((group for group in found.groups() if group), "") if found is not None else ""
+    return f"{host}, though the image names {inside[1]}" if inside is not None and host else host

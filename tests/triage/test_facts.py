@@ -1,0 +1,112 @@
+"""Facts that decide: out of the line, as recorded, and looked up on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobspec.cli import lookup
+from jobspec.cli.lookup import look_up
+from jobspec.triage import Match, scan_lines
+from jobspec.triage.facts import facts_of_line, port_of, recorded, registry_host, with_recorded_facts
+
+
+def match(line: str) -> Match:
+    return scan_lines([line])[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "port"),
+    [
+        ("[Errno 98] address already in use: 8265", 8265),
+        ("listen ... port: 29500 ... name: EADDRINUSE", 29500),
+        ("bind 10.0.0.1:41000 failed: Address already in use", 41000),
+        ("[Errno 98] Address already in use", None),
+    ],
+)
+def test_port_is_read_from_the_line(line: str, port: int | None) -> None:
+    assert port_of(line) == port
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401", "reg.example.org"),
+        ("URL https://hub.example.org/v2/other.example.org/x/manifests/1 returned error code: 401",
+         "hub.example.org, though the image names other.example.org"),
+        ("no image", ""),
+    ],
+)  # fmt: skip
+def test_registry_is_read_from_the_line(line: str, host: str) -> None:
+    assert registry_host(line) == host
+
+
+def test_memory_asked_and_free() -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 of which 1.2 GiB is free"
+    assert facts_of_line(match(line)) == ("asked for 2.00 GiB, 1.2 GiB were free",)
+
+
+@pytest.mark.parametrize(
+    ("line", "facts", "expected"),
+    [
+        ("[Errno 98] address already in use: 10005", {"ephemeral": [9000, 65000]},
+         "the kernel gives out ports 9000 to 65000 on n1: port 10005 is one of them, so any process may have got it"),
+        ("OSError: [Errno 28] No space left on device", {"local_free": 3 * 1024**3},
+         "before the run n1 had 3.0 GiB free node-locally"),
+        ("OSError: [Errno 24] Too many open files", {"open_files": 1024}, "n1 allows a process 1024 open files"),
+    ],
+)  # fmt: skip
+def test_recorded_facts_of_the_node(line: str, facts: dict[str, object], expected: str) -> None:
+    found = with_recorded_facts([replace(match(line), node="n1")], {"n1": facts, "n2": {}})
+    assert found[0].facts == (expected,)
+
+
+def test_nothing_recorded_is_nothing_told() -> None:
+    assert recorded(match("OSError: [Errno 28] No space left on device"), {}) == ()
+
+
+def test_disk_of_the_named_path_is_looked_at(tmp_path: Path) -> None:
+    line = f"OSError: [Errno 28] No space left on device: '{tmp_path}/ckpt/step_3/model.pt'"
+    (fact, *_) = look_up(match(line))
+    assert fact.startswith(f"here, now: {tmp_path} has ") and fact.endswith("GiB free")
+
+
+def test_path_of_another_machine_gives_no_fact() -> None:
+    assert look_up(match("OSError: [Errno 28] No space left on device: '/nosuch-a/b/c'")) == ()
+
+
+def test_port_range_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("9000\t65000\n")
+    monkeypatch.setattr(lookup, "PORT_RANGE", tmp_path / "range")
+    assert "port 10005 is one of them" in look_up(match("[Errno 98] address already in use: 10005"))[0]
+    monkeypatch.setattr(lookup, "PORT_RANGE", tmp_path / "none")
+    assert look_up(match("[Errno 98] address already in use: 10005")) == ()
+
+
+def test_partition_limits_come_from_sinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\necho 'batch* 4:00:00'\necho 'long 7-00:00:00'\n")
+    sinfo.chmod(0o755)
+    line = "sbatch: error: Requested time limit is invalid (missing or exceeds some limit)"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert look_up(match(line)) == ("time limits of the partitions here: batch 4:00:00, long 7-00:00:00",)
+
+
+def test_lock_has_an_age(tmp_path: Path) -> None:
+    lock = tmp_path / "a.lock"
+    line = f"still waiting to acquire lock on {lock}"
+    assert look_up(match(line)) == (f"here, now: {lock} is not there",)
+    lock.touch()
+    os.utime(lock, (time.time() - 3600, time.time() - 3600))
+    assert look_up(match(line)) == (f"here, now: {lock} is 60 min old",)
+
+
+def test_credentials_name_hosts_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / ".credentials").write_text("machine reg.example.org login $oauthtoken password s3cret\n")
+    monkeypatch.setenv("ENROOT_CONFIG_PATH", str(tmp_path))
+    (fact,) = look_up(match("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401"))
+    assert "reg.example.org" in fact and "s3cret" not in fact
