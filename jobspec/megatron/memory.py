@@ -279,6 +279,8 @@ def _assumed(shape: TrainShape, arch: Architecture) -> Iterable[str]:
         yield "no sequence length is known: activations are not counted"
     if _microbatches(shape) is None and shape.pp > 1:
         yield "the batch is not known: the pipeline is taken to be full"
+    if shape.fp32_grads is None:
+        yield "the width of gradients is not known: bf16 is taken, the least memory"
     if shape.recompute is None:
         yield "recomputation is not known: full recomputation is taken, the least memory"
     if arch.experts and shape.ep > 1:

@@ -89,7 +89,7 @@ class TrainShape:
     `content`: throughput harnesses fabricate sequences, or batches, of one token: its experts get all.
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
     samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
-    `fp32_grads`: gradients accumulate and reduce in fp32 (Megatron's default).
+    `fp32_grads`: gradients accumulate and reduce in fp32. None: not known, the estimate takes bf16.
     `grad_offload` and `param_offload`: those buffers leave the GPU while engines generate.
     `logits_chunk`: tokens whose logits exist at one time (None: all of a micro-batch);
     `fused_logprobs`: the loss never makes the whole logits.
@@ -124,7 +124,7 @@ class TrainShape:
     global_batch: int | None = None
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     fp8: bool = False
-    fp32_grads: bool = True
+    fp32_grads: bool | None = None
     optimizer: OptimizerShape = OptimizerShape()
     grad_offload: bool = False
     param_offload: bool = False

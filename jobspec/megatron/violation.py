@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobspec.megatron.architecture import Architecture
@@ -22,7 +23,7 @@ class Violation:
 
     field: str
     what: str
-    nearest: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    nearest: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     fix: str = ""
 
 

@@ -36,7 +36,9 @@ def parts(found: Estimate, stage: int = 0) -> dict[str, int]:
 
 
 def of_tiny(**changes: Any) -> Estimate:
-    shape = TrainShape(1, 8, seq_length=4096, micro_batch=1, recompute=Recompute("full", "uniform", 1))
+    shape = TrainShape(
+        1, 8, seq_length=4096, micro_batch=1, recompute=Recompute("full", "uniform", 1), fp32_grads=True
+    )
     return estimate(replace(shape, **changes), tiny())
 
 
@@ -148,6 +150,7 @@ def test_what_is_not_known_is_said() -> None:
     assert [text.split(":")[0] for text in estimate(TrainShape(1, 8, pp=2), tiny()).assumed] == [
         "no sequence length is known",
         "the batch is not known",
+        "the width of gradients is not known",
         "recomputation is not known",
     ]
 

@@ -6,9 +6,9 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.arguments import ENGINE, SEQUENCE_PARALLEL, SIZES
 from jobspec.frameworks.nemo_rl.config import Config, get, number
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, Variant
-from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
+from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
-GENERATION = "policy.generation"
+GENERATION, MEGATRON = "policy.generation", "policy.megatron_cfg"
 FIXED = ("tp", "pp", "cp", "ep", "etp", "rollout.tp", "rollout.pp", "rollout.ep")
 
 
@@ -37,11 +37,25 @@ def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShap
         samples_per_prompt=number(recipe, "grpo.num_generations_per_prompt") or 1,
         global_batch=number(recipe, "policy.train_global_batch_size"),
         fp8=get(recipe, "policy.megatron_cfg.fp8_cfg.enabled") is True,
+        fp32_grads=get(recipe, f"{MEGATRON}.distributed_data_parallel_config.grad_reduce_in_fp32")
+        is not False,
+        optimizer=_optimizer(recipe),
+        logits_chunk=number(recipe, "policy.logprob_chunk_size"),
+        fused_logprobs=get(recipe, f"{MEGATRON}.use_fused_linear_logprobs") is True,
         recompute=Recompute("full", "uniform", 1) if _recomputes(recipe) else Recompute(),
         reference=(get(recipe, "loss_fn.reference_policy_kl_penalty") or 0) != 0,
         lora_rank=lora if get(recipe, "policy.megatron_cfg.peft.enabled") is True else 0,
         rollout=_rollout(recipe, variant),
         keys={} if variant.sizes else dict.fromkeys(FIXED, "coverage.variants"),
+    )
+
+
+def _optimizer(recipe: Config) -> OptimizerShape:
+    away = get(recipe, f"{MEGATRON}.optimizer.optimizer_cpu_offload") is True
+    share = get(recipe, f"{MEGATRON}.optimizer.optimizer_offload_fraction")
+    return OptimizerShape(
+        precision_aware=get(recipe, f"{MEGATRON}.optimizer.use_precision_aware_optimizer") is True,
+        offload=float(share if isinstance(share, (int, float)) else 1.0) if away else 0.0,
     )
 
 
