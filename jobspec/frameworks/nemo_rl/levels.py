@@ -7,12 +7,13 @@ paths of their own, as the architectures are: both belong to level 5, `features`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from jobspec.frameworks.base import Level, VariantNote
 from jobspec.frameworks.nemo_rl.common import MEGATRON_CONFIG
 from jobspec.frameworks.nemo_rl.features import FEATURES
 from jobspec.frameworks.nemo_rl.generation import GENERATION, REFIT
+from jobspec.frameworks.nemo_rl.proofs import PROOFS
 from jobspec.frameworks.nemo_rl.training import CORE, LEARNING, PARALLEL, STATE
 from jobspec.frameworks.nemo_rl.variant import MetricCheck, Variant
 
@@ -53,17 +54,30 @@ def _level(name: str, number: int, proves: str, *not_proved: str) -> Level:
 
 
 def _note(variant: Variant) -> VariantNote:
-    nodes = f"{variant.nodes or 'any number of'} node{'s' if variant.nodes != 1 else ''}"
-    needs = [f"{nodes} with {variant.gpus} GPU{'s' if variant.gpus > 1 else ''}, `{variant.model}`"]
-    needs += [variant.network] if variant.network else []
-    lines = ", ".join(variant.proofs)
-    proof = [f"{variant.steps} steps"]
-    proof += [check.text for check in variant.checks]
-    proof += [f"lines of the log: {lines}"] if lines else []
     about = f"{variant.proves}; runs `{variant.script}`"
     if variant.is_entry:
         about += f" with `{variant.config.rpartition('/')[2]}`"
-    return VariantNote(variant.name, about, "; ".join(needs), "; ".join(proof))
+    nodes = _count(variant.nodes, "node") if variant.nodes else "any number of nodes"
+    needs = [f"{nodes} with {_count(variant.gpus, 'GPU')}, `{variant.model}`"]
+    needs += [variant.network] if variant.network else []
+    return VariantNote(variant.name, about, "; ".join(needs), "; ".join(_proof(variant)))
+
+
+def _proof(variant: Variant) -> Iterator[str]:
+    yield f"{_count(variant.steps, 'finished step')} on Megatron"
+    lines = [PROOFS[name] for name in variant.proofs]
+    shown = ["a LoRA adapter with parameters to train"] if variant.lora else []
+    shown += [line.shows for line in lines if not line.forbidden]
+    shown += [f"not {line.shows}" for line in lines if line.forbidden]
+    if shown:
+        yield f"in the log {', '.join(shown)}"
+    if variant.saves:
+        yield "a complete checkpoint"
+    yield from (check.text.replace('data["', "").replace('"]', "") for check in variant.checks)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 LEVELS = (
