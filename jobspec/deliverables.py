@@ -32,7 +32,7 @@ def phase_deliverables(evidence: Evidence, attempt: Attempt) -> tuple[Deliverabl
         _phase(STAGING, "stage", attempt, bool(plan.stage)),
         _phase(HELPERS, "helpers", attempt, plan.helpers is not None),
         _imports(plan, attempt),
-        _phase(RAY, "ray", attempt, plan.ray is not None),
+        _phase(RAY, "ray", attempt, plan.ray is not None or plan.upstream is not None),
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from jobspec.finding import fail
 
 RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
+SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: what a framework's own batch script wrote
 LAUNCH_VERSION = 1
 _KNOWN_FOLDERS = "run-folders"
 

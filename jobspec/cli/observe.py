@@ -11,10 +11,11 @@ from typing import Any
 from jobspec import launchers
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs import Launch, RunPaths, read_launch, read_scheduler
+from jobspec.runs import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
 
 # One line of metrics.jsonl is far below this; reading the end alone keeps `status` quick for long runs.
 _TAIL_BYTES = 64 * 1024
+OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote
 _REWARD_KEYS = ("reward", "rewards/mean", "reward/mean", "train/reward")
 
 
@@ -160,7 +161,9 @@ def log_files(run: RunPaths, node: str = "", name: str = "") -> list[Path]:
     found = [path for path in sorted(folder.glob("*/*.log")) if not node or path.parent.name == node]
     if node or name:
         return [path for path in found if not name or path.stem == name]
-    commands = [path for path in found if path.stem not in ("agent", "ray", "ray-probe")]
+    commands = [
+        path for path in found if path.stem not in OWN_LOGS and not SCRIPT_LOGS.match(path.parent.name)
+    ]
     return commands or run.job_logs()
 
 

@@ -61,7 +61,7 @@ def test_secret_is_found_but_not_repeated() -> None:
 def test_the_text_of_a_script_that_traces_itself_is_no_message() -> None:
     """NeMo-RL's ray.sub (main, 2026-08) runs with `set -x`: its log holds the whole of its node scripts."""
     said = (
-        "[ERROR] /r/.shared_fs_canary not visible on the head node; LOG_DIR must be on a shared filesystem."
+        "[ERROR] /r/.shared_fs_canary not visible on the head node; LOG_DIR must be shared"
     )
     text = [
         "+ head_cmd='set -o pipefail",

@@ -1,0 +1,90 @@
+"""Mode `upstream` on the test cluster: a stand-in for ray.sub starts a real Ray, the agents do the rest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Lab, profile_text
+
+pytestmark = [pytest.mark.slurm]
+
+STAND_IN = Path(__file__).with_name("stand_in_ray.sub")
+IMAGE = "registry.example.com#nvidia/stand-in:1"  # the stand-in starts no container
+DRIVER = """\
+import os, ray
+print("slurm variables:", [name for name in os.environ if name.startswith("SLURM_")])
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+print("nodes:", sorted(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]))
+"""
+
+
+@pytest.fixture
+def checkout(lab: Lab, tmp_shared: Path) -> Path:
+    """A git checkout with ray.sub in its root and a package that the import proof can ask for."""
+    (lab.clusters / "lab-upstream.yaml").write_text(profile_text(lab.cluster, "lab-upstream", "pyxis"))
+    root = tmp_shared / "RL"
+    (root / "stand_in_rl").mkdir(parents=True)
+    shutil.copy(STAND_IN, root / "ray.sub")
+    (root / "stand_in_rl/__init__.py").write_text("")
+    (root / "driver.py").write_text(DRIVER)
+    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
+    for step in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "a checkout"]):
+        subprocess.run(["git", "-C", str(root), *step], check=True)
+    return root
+
+
+def submit(lab: Lab, checkout: Path, name: str, nodes: int, command: list[str], python: str = "") -> Any:
+    ray = lab.python.with_name("ray")
+    repo = {"name": "rl", "path": str(checkout), "pythonpath": ["."], "prove": {"import": "stand_in_rl"}}
+    container = {"image": IMAGE, "python": python or str(lab.python)}
+    container["env"] = {"RAY_PROGRAM": str(ray), "HOSTILE": "$(touch /tmp/x) 'q' \"d\"\n%j"}  # type: ignore[assignment]
+    spec = lab.command_spec(
+        name, command, nodes=nodes, mode="upstream", repos=[repo], container=container,
+    )  # fmt: skip
+    return lab.submit(spec, cluster="lab-upstream")
+
+
+def test_a_framework_script_of_two_nodes_passes_with_the_whole_proof(lab: Lab, checkout: Path) -> None:
+    made = submit(lab, checkout, "up-pass", 2, [str(lab.python), str(checkout / "driver.py")])
+    assert lab.await_end(made["job_id"], timeout=240) == ("COMPLETED", "0:0")
+    code, report = lab.report(made["run_id"])
+    assert (code, report["result"]) == (0, "Pass")
+    results = lab.results(made["run_dir"])
+    hosts = {node["name"] for node in results["nodes"]}
+    assert len(hosts) == 2
+    assert set(results["imports"]["stand_in_rl"]) == hosts
+    assert [p["outcome"] for p in results["phases"] if p["phase"] in ("imports", "ray", "driver")] == [
+        "ok"
+    ] * 3
+    head = results["nodes"][0]["name"]
+    text = (Path(made["run_dir"]) / f"attempts/1/logs/{head}/command.log").read_text()
+    assert f"slurm variables: []\nnodes: {sorted(hosts)}\n" in text
+    (logs,) = Path(made["run_dir"]).glob(f"attempts/1/logs/{made['job_id']}-logs")
+    assert {"ray-head.log", "ray-worker-0.log", "ray-driver.log"} <= {path.name for path in logs.iterdir()}
+
+
+def test_a_node_whose_setup_fails_blocks_the_run_by_name(lab: Lab, checkout: Path) -> None:
+    """The script ignores it: Ray comes up on both nodes, and only the head's agent can say no."""
+    python = checkout.parent / "python"
+    python.write_text(f'#!/bin/bash\n[[ $(uname -n) != n2 ]] || {{ echo "no such interpreter"; exit 9; }}\n'
+                      f'exec {lab.python} "$@"\n')  # fmt: skip
+    python.chmod(0o755)
+    made = submit(lab, checkout, "up-setup", 2, ["true"], str(python))
+    assert lab.await_end(made["job_id"], timeout=240) == ("FAILED", "3:0")
+    code, report = lab.report(made["run_id"])
+    assert (code, report["result"]) == (3, "Blocked")
+    cause = report["first_cause"]
+    assert (cause["kind"], cause["node"]) == ("upstream.setup", "n2")
+    assert "status 9" in cause["text"] and "no such interpreter" in cause["why"]
+
+
+def test_the_exit_code_of_the_command_is_the_jobs(lab: Lab, checkout: Path) -> None:
+    made = submit(lab, checkout, "up-seven", 1, ["bash", "-c", "echo last words; exit 7"])
+    assert lab.await_end(made["job_id"], timeout=240) == ("FAILED", "7:0")
+    code, report = lab.report(made["run_id"])
+    assert (code, report["result"]) == (1, "Fail")
+    assert report["first_cause"]["text"] == "command `command` exited with 7"
