@@ -266,6 +266,11 @@ def test_checks_read_as_the_checkout_s_tool_takes_them() -> None:
         '"3" in data["train/loss"]',
         'ratio_above(data["train/x"], 1.03) < 0.05',
     ]
+    assert [check.words for check in checks] == [
+        "`train/loss` of step 3 < 5.9",
+        "`train/loss` of step 3 is logged",
+        "`ratio_above(train/x, 1.03)` < 0.05",
+    ]
     for item in VARIANTS:
         for check in item.checks:
             compile(check.text, item.name, "eval")

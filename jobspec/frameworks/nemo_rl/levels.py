@@ -73,7 +73,7 @@ def _proof(variant: Variant) -> Iterator[str]:
         yield f"in the log {', '.join(shown)}"
     if variant.saves:
         yield "a complete checkpoint"
-    yield from (check.text.replace('data["', "").replace('"]', "") for check in variant.checks)
+    yield from (check.words for check in variant.checks)
 
 
 def _count(number: int, what: str) -> str:

@@ -35,11 +35,22 @@ class MetricCheck:
         data = f'data["{self.metric}"]'
         if self.reduce == "has":
             return f'"{self.argument:g}" in {data}'
-        value = {
-            "at": f'{data}["{self.argument:g}"]',
-            "ratio_above": f"ratio_above({data}, {self.argument:g})",
-        }.get(self.reduce, f"{self.reduce}({data})")
+        value = f'{data}["{self.argument:g}"]' if self.reduce == "at" else self._reduced(data)
         return f"{value} {self.op} {self.limit:g}"
+
+    @property
+    def words(self) -> str:
+        """The condition for people."""
+        step = f"`{self.metric}` of step {self.argument:g}"
+        if self.reduce == "has":
+            return f"{step} is logged"
+        value = step if self.reduce == "at" else f"`{self._reduced(self.metric)}`"
+        return f"{value} {self.op} {self.limit:g}"
+
+    def _reduced(self, data: str) -> str:
+        if self.reduce == "ratio_above":
+            return f"ratio_above({data}, {self.argument:g})"
+        return f"{self.reduce}({data})"
 
 
 @dataclass(frozen=True)
