@@ -1,6 +1,7 @@
 """One node's staging beside what the disk and plain tools reach, in one run, on a model of your size.
 
     python benchmarks/staging.py [--gib 4] [--folder DIR] [--rounds 2]
+    python benchmarks/staging.py --nodes 1,2,4,8        as root: several nodes, see staging_nodes.py
 
 Every row starts with the source out of the page cache where that is possible (root), and ends when its
 bytes are on the disk (`sync` is part of the time). The rows differ in what they prove: only jobspec's
@@ -133,7 +134,19 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--folder", type=Path, default=None, help="a folder on the node's disk")
     parser.add_argument("--rounds", type=int, default=2, help="the best of so many counts")
+    parser.add_argument("--nodes", help="several nodes instead, e.g. 1,2,4,8: see staging_nodes.py")
+    parser.add_argument("--mib", type=int, default=256, help="with --nodes: size of the model")
+    parser.add_argument("--storage", type=int, default=50, help="with --nodes: MB/s of shared storage")
+    parser.add_argument("--link", type=int, default=100, help="with --nodes: MB/s of a node's link")
     args = parser.parse_args()
+    if args.nodes:
+        import staging_nodes
+
+        with tempfile.TemporaryDirectory(dir=args.folder) as name:
+            repo = make_model(Path(name) / "model", args.mib / 1024)
+            counts = [int(count) for count in args.nodes.split(",")]
+            staging_nodes.run(counts, repo, args.mib, args.storage, args.link)
+        return
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         folder = Path(name)
         repo = make_model(folder, args.gib)

@@ -27,7 +27,17 @@ from jobspec.runtime.channel import ChannelError, Hello, Link, connect
 from jobspec.runtime.chunks import ChunkFile
 from jobspec.runtime.hfcache import FileEntry
 from jobspec.runtime.serving import PIECE_BYTES, BadChunkError, Gone, GoneError, Piece, Wait
-from jobspec.runtime.transfer import Lane, OpenSource, Stream, Work, cut_off, open_local, os_finding, write_at
+from jobspec.runtime.transfer import (
+    Lane,
+    OpenSource,
+    Stream,
+    Work,
+    cut_off,
+    default_lanes,
+    open_local,
+    os_finding,
+    write_at,
+)
 
 Report = Callable[[str, Mapping[str, Any]], None]
 
@@ -39,7 +49,6 @@ SLOW_S = 10.0
 WINDOW_BYTES = 2 * chunks.CHUNK_BYTES  # on their way on one connection
 WINDOW_CHUNKS = 64
 STREAMS = 4  # connections of a node to all others, at least one to each
-OWN_READERS = 2
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ class Swarm:
             self._peers, self._open = tuple(peers), open_source
             self._shares = [_Share() for _ in peers]
             self._since = time.monotonic()
-        for _ in range(OWN_READERS):
+        for _ in range(default_lanes()):
             threading.Thread(target=self._read_share, daemon=True, name="stage-read").start()
         for index in range(len(peers)):
             for _ in range(max(1, STREAMS // max(1, len(peers) - 1)) if index != self.me else 0):
@@ -343,6 +352,7 @@ class Swarm:
         offset, length = chunks.span(entry.size, chunk.number)
         code, done = chunks.new_code(chunk.file.data.strong), 0
         stream: Stream = self._open(entry, offset)
+        _read_no_further(stream, offset, length)
         try:
             with _part(chunk.file) as fd:
                 while done < length:
@@ -573,6 +583,17 @@ class Feed:
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def _read_no_further(stream: Stream, offset: int, length: int) -> None:
+    """Ask the kernel for these bytes at once, and for none beyond: what follows another node reads.
+
+    Read-ahead past the end of each chunk cost 0.7 of the model again on two nodes.
+    """
+    fileno = getattr(stream, "fileno", None)
+    if fileno is not None and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        os.posix_fadvise(fileno(), offset, length, os.POSIX_FADV_WILLNEED)
 
 
 @contextlib.contextmanager
