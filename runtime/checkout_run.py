@@ -48,6 +48,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         code = run(asked.command)
         if asked.outputs:
             keep(Path(asked.outputs), kept, metrics, asked.file, start, code)
+    if asked.scratch and code == 0:
+        shutil.rmtree(asked.scratch, ignore_errors=True)
     for line in checkpoints([folder for folder in (asked.checkpoints, asked.outputs) if folder]):
         print(f"jobspec: {line}", flush=True)
     return code
@@ -61,6 +63,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--outputs", default="", help="folder that the script writes to")
     parser.add_argument("--checkpoints", default="", help="folder of checkpoints; must not exist yet")
     parser.add_argument("--leftover", action="append", default=[], help="glob that must match nothing")
+    parser.add_argument("--scratch", default="", help="folder that is removed after a success")
     parser.add_argument("--hold", default="", help="file that one run holds at a time")
     parser.add_argument("--below-capability", default="", help="skip on this compute capability and newer")
     parser.add_argument("--own-ray", action="store_true", help="the script starts Ray by itself")

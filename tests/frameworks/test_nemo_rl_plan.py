@@ -62,6 +62,7 @@ def test_every_run_is_isolated(variant: Variant) -> None:
     script = text(variant.name)
     assert f"unset {commands.TP_GUARD}" in script
     assert 'export NRL_MEGATRON_CHECKPOINT_DIR="$kept/hf-import"' in script
+    assert '--scratch "$kept/hf-import"' in script
     assert variant.script in script
     own = variant.own_checkpoint_dir
     assert ('checkpointing.checkpoint_dir="$checkpoints"' in script) is not own

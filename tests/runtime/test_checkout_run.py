@@ -78,6 +78,14 @@ def test_event_files_stand_in_for_a_missing_metric_file(root: Path) -> None:
     assert files(root / "metrics") == {"logs/events.out.tfevents.1"}
 
 
+@pytest.mark.parametrize("code", [0, 5])
+def test_scratch_is_removed_after_a_success_alone(root: Path, code: int) -> None:
+    folder = root / "kept/hf-import"
+    script = f"mkdir -p '{folder}/iter_0000000'\nexit {code}\n"
+    assert run(root, "--scratch", str(folder), script=script) == code
+    assert folder.exists() is (code != 0)
+
+
 def test_several_metric_files_keep_their_folders(root: Path) -> None:
     assert run(root, "--file", "case/metrics.json") == 0
     assert files(root / "metrics") == {"metrics.json", "case/metrics.json"}

@@ -86,7 +86,9 @@ def _commands(context: Context, root: str, chosen: tuple[Variant, ...]) -> tuple
             own_ray=context.spec.launch.mode == "srun",
         )
 
-    found = [commands.bridge_command(setting())] if find_bridge(context.repo_paths) else []
+    # A checkout may also prove the Bridge that lies inside it.
+    proved = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
+    found = [commands.bridge_command(setting())] if proved or find_bridge(context.repo_paths) else []
     if any("data_plane.backend=mooncake_cpu" in overrides(context, item) for item in chosen):
         found.append(commands.announce_command(setting(), context.spec.resources.nodes))
     source = transfer_queue_source(root)

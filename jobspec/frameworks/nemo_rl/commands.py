@@ -124,7 +124,8 @@ def _blocked(what: str) -> str:
 
 def _runner(setting: Setting, variant: Variant) -> Iterator[str]:
     yield f"{shlex.quote(setting.python)} -m {RUNNER}"
-    yield f'--kept "$kept" --metrics "$JOBSPEC_METRICS_DIR/{variant.name}"'
+    # Converted weights are as large as the model, and the next attempt must not find them.
+    yield f'--kept "$kept" --metrics "$JOBSPEC_METRICS_DIR/{variant.name}" --scratch "$kept/hf-import"'
     if variant.is_entry:
         yield '--outputs "$kept"'
     else:
