@@ -38,7 +38,7 @@ def check_training(training: Training) -> tuple[Finding, ...]:
     found = check_shape(training.shape, training.arch)
     if any(finding.is_error for finding in found):
         return (*found, *_alternatives(training))
-    return (*found, *_gpu_memory(training), *_host_memory(training))
+    return (*found, *_gpu_memory(training), *_engine_memory(training), *_host_memory(training))
 
 
 def _alternatives(training: Training) -> Iterator[Finding]:
@@ -72,6 +72,33 @@ def _gpu_memory(training: Training) -> Iterator[Finding]:
         fix=fix,
         path=training.shape.key("tp"),
     )
+
+
+def _engine_memory(training: Training) -> Iterator[Finding]:
+    """An engine whose weights alone exceed its share cannot start; beside the trainer's they must fit too."""
+    memory, rollout = training.memory, training.shape.rollout
+    if memory is None or memory.engine is None or rollout is None or not memory.capacity:
+        return
+    engine = memory.engine
+    spread = f"tp {rollout.tp} x pp {rollout.pp}" + (f", ep {rollout.ep}" if rollout.ep > 1 else "")
+    if engine.allowed and engine.weights > engine.allowed:
+        yield error(
+            "memory.engine",
+            f"an engine's weights are {_gib(engine.weights)} on each GPU ({spread}), its share is "
+            f"{_gib(engine.allowed)}",
+            why=f"{rollout.memory_fraction} of the GPU's memory is for weights and KV cache together",
+            fix="give an engine more GPUs, or a larger share",
+            path=training.shape.key("rollout.tp"),
+        )
+    elif engine.weights + engine.beside > memory.usable:
+        yield error(
+            "memory.engine",
+            f"an engine's weights ({_gib(engine.weights)} on each GPU, {spread}) and the trainer's "
+            f"({_gib(engine.beside)}) exceed the usable {_gib(memory.usable)}",
+            why="both lie on the GPU while weights are sent from the one to the other",
+            fix="give an engine more GPUs, or generate on nodes of their own",
+            path=training.shape.key("rollout.tp"),
+        )
 
 
 def _host_memory(training: Training) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Literal
 from jobspec.megatron.activations import TokenBytes, input_bytes, layer_bytes, logits_bytes
 from jobspec.megatron.architecture import Architecture
 from jobspec.megatron.routing import routing_imbalance
-from jobspec.megatron.shape import Recompute, TrainShape
+from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 from jobspec.megatron.weights import Stage, adapter_weights, gpu_weights, model_weights, padded_vocab, stages
 
 GIB = 1024**3
@@ -56,6 +56,19 @@ class StageMemory:
 
 
 @dataclass(frozen=True)
+class Engine:
+    """A GPU of an inference engine: its weights, and what is beside them.
+
+    `allowed` is the share of the card's memory that the engine is given, 0 where it is not known. `beside`
+    are a colocated trainer's weights, which lie there while they are sent over.
+    """
+
+    weights: int
+    allowed: int
+    beside: int = 0
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Needs of GPUs and hosts. `capacity` and `host_capacity` are 0 where the site profile says nothing."""
 
@@ -64,6 +77,7 @@ class Estimate:
     capacity: int = 0
     host_capacity: int = 0
     assumed: tuple[str, ...] = ()
+    engine: Engine | None = None
 
     @property
     def worst(self) -> StageMemory:
@@ -100,7 +114,8 @@ def estimate(shape: TrainShape, arch: Architecture, capacity: int = 0, host_capa
         for stage in stages(arch, shape)
     )
     host = tuple(part for part in _host(shape, arch) if part.bytes)
-    return Estimate(found, host, capacity, host_capacity, tuple(_assumed(shape, arch)))
+    assumed = tuple(_assumed(shape, arch))
+    return Estimate(found, host, capacity, host_capacity, assumed, _engine(shape, arch, capacity, found))
 
 
 # -- state -------------------------------------------------------------------------------------------
@@ -241,10 +256,27 @@ def _process(shape: TrainShape, arch: Architecture) -> Iterable[Part]:
         if not rollout.stays:
             yield Part("engine, asleep", ASLEEP, "context, communicators and graphs of the inference engine")
             return
-        whole = model_weights(arch).total
-        width = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}[rollout.precision]
-        spread = max(rollout.tp * rollout.pp, rollout.ep)
-        yield Part("engine, awake", ASLEEP + int(width * whole / spread), f"weights over {spread} GPUs")
+        yield Part("engine, awake", ASLEEP + _engine_weights(arch, rollout), "with its weights")
+
+
+def _engine_weights(arch: Architecture, rollout: RolloutShape) -> int:
+    width = {"fp8": 1.0, "fp4": 0.5}.get(rollout.precision, 2.0)
+    return int(width * model_weights(arch).total / max(rollout.tp * rollout.pp, rollout.ep))
+
+
+def _engine(
+    shape: TrainShape, arch: Architecture, capacity: int, trainer: tuple[StageMemory, ...]
+) -> Engine | None:
+    """None where no engine is known, or not how wide its weights are."""
+    rollout = shape.rollout
+    if rollout is None or not rollout.precision:
+        return None
+    own = max(part.bytes for stage in trainer for part in stage.parts if part.name == "weights")
+    return Engine(
+        _engine_weights(arch, rollout),
+        int(capacity * (rollout.memory_fraction or 0.0)),
+        own + CONTEXT if rollout.colocated else 0,
+    )
 
 
 def _host(shape: TrainShape, arch: Architecture) -> Iterable[Part]:

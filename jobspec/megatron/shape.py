@@ -25,7 +25,8 @@ class RolloutShape:
 
     `memory_fraction` is the share of a GPU that an awake engine takes (vLLM's `gpu_memory_utilization`).
     `stays` says that a colocated engine keeps its weights on the GPU while the trainer works, as it does
-    where sleep mode is off. `executor` is vLLM's: `mp` keeps an engine inside a node.
+    where sleep mode is off. `precision` is that of its weights; "": not known, so not checked.
+    `executor` is vLLM's: `mp` keeps an engine inside a node.
     """
 
     engines: int | None = None
@@ -38,7 +39,7 @@ class RolloutShape:
     memory_fraction: float | None = None
     stays: bool = False
     executor: Literal["", "mp", "ray"] = ""
-    precision: Literal["bf16", "fp8", "fp4"] = "bf16"
+    precision: Literal["", "bf16", "fp8", "fp4"] = ""
 
     @property
     def gpus_per_engine(self) -> int:

@@ -39,7 +39,9 @@ _BASE = TrainShape(
     optimizer=OptimizerShape(precision_aware=True, offload=1.0),
     recompute=Recompute("full", "uniform", 1),
 )
-_ULTRA = replace(_BASE, fp32_grads=False, rollout=RolloutShape(2, tp=8, pp=4, memory_fraction=0.6))
+_ULTRA = replace(
+    _BASE, fp32_grads=False, rollout=RolloutShape(2, tp=8, pp=4, memory_fraction=0.6, precision="bf16")
+)
 _GLM = replace(_BASE, fp32_grads=True)
 ULTRA, GLM = "NVIDIA-Nemotron-3-Ultra-550B-A55B", "GLM-4.7"
 

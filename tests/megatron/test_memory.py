@@ -12,6 +12,7 @@ from score import H200, allocated, is_right, judged, table
 from shapes_kit import TINY_MOE, known, tiny
 from test_recipes import RECIPES, shape_of
 
+from jobspec.checks.megatron import Training, check_training
 from jobspec.megatron.architecture import parse_config
 from jobspec.megatron.memory import GIB, Estimate, estimate
 from jobspec.megatron.routing import routing_imbalance
@@ -165,6 +166,21 @@ def test_outcomes(need: float, outcome: str) -> None:
     assert replace(found, capacity=0).outcome == "fits"
 
 
+def test_an_engine_has_its_weights_and_at_a_sync_the_trainers_beside_them() -> None:
+    rollout = RolloutShape(tp=2, memory_fraction=0.5, precision="bf16")
+    engine = replace(of_tiny(rollout=rollout), capacity=80 * GIB).engine
+    assert engine is not None
+    assert engine.weights == TINY_PARAMETERS
+    assert engine.beside > 2 * TINY_PARAMETERS
+    halved = of_tiny(rollout=replace(rollout, precision="fp8")).engine
+    assert halved is not None
+    assert halved.weights == TINY_PARAMETERS // 2
+    assert of_tiny(rollout=replace(rollout, precision="")).engine is None
+    apart = of_tiny(rollout=replace(rollout, colocated=False, nodes=1)).engine
+    assert apart is not None
+    assert apart.beside == 0
+
+
 # -- measured ----------------------------------------------------------------------------------------
 
 
@@ -203,6 +219,26 @@ def test_recipes_that_run_fit() -> None:
         if found.outcome == "does not fit":
             over.add(recipe["recipe"])
     assert over == OVER
+
+
+# Their engines' bf16 weights alone exceed the share of an 80 GB card that they ask for.
+ENGINES_OVER = {
+    "llm/grpo-glm5.1-64n8g-megatron",
+    "vlm/mopd-nemotron-super-omni-120ba12b-10n8g-megatron-tp8ep16cp2-async-gym.v1",
+    "vlm/mopd-nemotron-super-omni-120ba12b-4n8g-smoke.v1",
+}
+
+
+def test_engines_of_recipes_that_run_hold_their_weights() -> None:
+    over = set()
+    for recipe in RECIPES:
+        card = 186 if recipe["gpus_per_node"] == 4 else 80
+        training = Training(shape_of(recipe), known(recipe["model"]), card * GIB)
+        found = {finding.rule: finding.what for finding in check_training(training)}
+        if "memory.engine" in found:
+            assert "its share is" in found["memory.engine"]
+            over.add(recipe["recipe"])
+    assert over == ENGINES_OVER
 
 
 # -- routing and proposals ---------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 from shapes_kit import TINY, ShapedFramework
 
 from jobspec import frameworks
+from jobspec.checks.megatron import Training, check_training
 from jobspec.cli import main
 from jobspec.cluster import parse_cluster
+from jobspec.megatron.architecture import find_architecture
+from jobspec.megatron.memory import GIB
 from jobspec.megatron.page import PAGE, with_tables
+from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
@@ -76,6 +81,30 @@ def test_memory_is_judged_only_where_the_shape_is_possible(tmp_path: Path) -> No
     assert ("memory.gpu", "error") in found(tmp_path)  # nothing is offloaded: 12 B of each expert on its GPU
     rules = [rule for rule, _ in found(tmp_path, train=train({"tp": 8, "pp": 8, "ep": 8}))]
     assert "memory.gpu" not in rules
+
+
+def check(shape: TrainShape, gpu: int, node: int = 0) -> dict[str, tuple[str, str]]:
+    arch = find_architecture("Llama-3.1-70B")
+    found = check_training(Training(shape, arch, gpu * GIB, node * GIB))
+    return {finding.rule: (finding.severity, finding.what) for finding in found}
+
+
+def test_weights_of_engine_and_trainer_must_fit_together() -> None:
+    engine = RolloutShape(tp=2, precision="bf16")
+    shape = TrainShape(4, 8, tp=2, etp=1, optimizer=OptimizerShape(offload=1.0), rollout=engine)
+    severity, what = check(shape, 130)["memory.engine"]
+    assert severity == "error"
+    assert "and the trainer's" in what
+    apart = replace(shape, rollout=replace(engine, colocated=False, nodes=1))
+    assert "memory.engine" not in check(apart, 130)
+
+
+def test_offloading_needs_a_host_that_can_hold_it() -> None:
+    shape = TrainShape(1, 8, tp=8, etp=1, optimizer=OptimizerShape(offload=1.0))
+    assert check(shape, 80, 900)["memory.host"][0] == "error"  # 16 B of 70 B parameters
+    assert check(shape, 80, 1100)["memory.host"][0] == "warning"
+    assert "memory.host" not in check(shape, 80, 2000)
+    assert "memory.host" not in check(shape, 80)
 
 
 @pytest.mark.parametrize("allowed", ["memory", "memory.gpu"])

@@ -80,6 +80,10 @@ def _rollout(recipe: Config, variant: Variant) -> RolloutShape | None:
         return None
     colocated = get(recipe, f"{GENERATION}.colocated.enabled") is not False
     share = get(recipe, f"{GENERATION}.vllm_cfg.gpu_memory_utilization")
+    quantized = get(recipe, f"{GENERATION}.quant_cfg") or get(
+        recipe, f"{GENERATION}.vllm_kwargs.quantization"
+    )
+    precision = str(get(recipe, f"{GENERATION}.vllm_cfg.precision"))
     several = variant.nodes != 1 and not colocated
     return RolloutShape(
         tp=number(recipe, ENGINE["tp"]) or 1,
@@ -87,5 +91,6 @@ def _rollout(recipe: Config, variant: Variant) -> RolloutShape | None:
         ep=number(recipe, ENGINE["ep"]) or 1,
         colocated=colocated,
         nodes=(number(recipe, f"{GENERATION}.colocated.resources.num_nodes") or 0) if several else 0,
+        precision="fp8" if precision == "fp8" else "" if quantized or precision != "bfloat16" else "bf16",
         memory_fraction=float(share) if isinstance(share, (int, float)) else None,
     )
