@@ -17,9 +17,10 @@ from pathlib import Path
 from jobspec.evidence import CHECKPOINT_NAME
 from jobspec.finding import Finding, warning
 
-# `x.log`, `x.log.1`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`; others are data.
+# `x.log`, `x.log.1`, `run.log.mcore_1step`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`;
+# others are data.
 LOG_NAME = re.compile(
-    r"(?:\.(?:log|out|err|txt|stdout|stderr|[oe]\d+)(?:[.-]\d+)*|(?:^|/)[^.]+(?:\.\d+)?)(?:\.gz)?$",
+    r"(?:\.log(?:[.-](?!gz$|jsonl?$|ya?ml$)\w+)*|\.(?:out|err|txt|stdout|stderr|[oe]\d+)(?:[.-]\d+)*|(?:^|/)[^.]+(?:\.\d+)?)(?:\.gz)?$",
     re.IGNORECASE,
 )
 OTHER_NAMES = re.compile(

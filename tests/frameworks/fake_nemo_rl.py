@@ -12,7 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from framework_kit import make_fake_nemo_rl
 
@@ -153,16 +156,31 @@ def fake_nemo_rl(root: Path) -> Path:
     return root
 
 
+def write_events(folder: Path, metrics: Mapping[str, Mapping[str, float]]) -> None:
+    """A real TensorBoard event file with the values of a JSON dump."""
+    pb = import_module("tensorboard.compat.proto.summary_pb2").Summary
+    event = import_module("tensorboard.compat.proto.event_pb2").Event
+    module = import_module("tensorboard.summary.writer.event_file_writer")
+    writer = module.EventFileWriter(str(folder))
+    for tag, series in metrics.items():
+        for step, value in series.items():
+            summary = pb(value=[pb.Value(tag=tag, simple_value=value)])
+            writer.add_event(event(step=int(step), wall_time=1.0, summary=summary))
+    writer.close()
+
+
 def _add_keys(root: Path) -> None:
     """What the scripts set, in every recipe: an override of an absent key is refused."""
     keys = set(re.findall(r"(?<![\w.$/])([a-z]\w*(?:\.\w+)+)=", " ".join(SCRIPTS.values())))
     for path in root.glob("examples/**/*.yaml"):
-        recipe = json.loads(path.read_text()) if path.read_text().startswith("{") else None
-        for key in sorted(keys) if isinstance(recipe, dict) else ():
+        text = path.read_text()
+        if not text.startswith("{"):
+            continue  # the base of another recipe
+        recipe: dict[str, Any] = json.loads(text)
+        for key in sorted(keys):
             at = recipe
             *parents, last = key.split(".")
             for parent in parents:
                 at = at.setdefault(parent, {})
             at.setdefault(last, None)
-        if recipe is not None:
-            path.write_text(json.dumps(recipe))
+        path.write_text(json.dumps(recipe))

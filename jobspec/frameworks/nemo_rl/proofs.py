@@ -131,7 +131,14 @@ GENERAL = (
         "jobspec: unfinished checkpoint",
     ),
     _proof("skipped", "a skipped script", r"^jobspec: skipped: (.*)", "jobspec: skipped: "),
-    _proof("check", "the script's own metric checks", r"│\s*(PASS|FAIL)\s*│\s*(.*?)\s*│", "│"),
+    _proof(
+        "check",
+        "the script's own metric checks",
+        r"[│|]\s*(PASS|FAIL)\s*[│|]\s*(.*?)\s*[│|]",  # a terminal without UTF-8 gets ASCII frames
+        "│",
+        "| PASS",
+        "| FAIL",
+    ),
     _proof(
         "adapter",
         "a LoRA adapter with parameters to train",

@@ -71,6 +71,8 @@ def _routes(run: VariantRun) -> Iterator[Part]:
     traces = run.lines.get("trace", ())
     if traces and not run.lines.get("trace-passed"):
         yield wrong(run, "the check of the traced routes did not pass", [traces[0].item])
+    if run.variant.trace and not traces and not run.foreign:
+        yield unseen(run, "the traced routes were not checked")
     lines = run.lines.get("fallback", ())
     missing = sum(sum(_finite(table)) for _, table in run.tables)
     items: list[EvidenceItem] = [line.item for line in lines[:1]]

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 ENTRY = Path(sys.argv[0]).stem
@@ -224,19 +225,17 @@ class Events(Nothing):
     """A real TensorBoard event file, by TensorBoard's own writer."""
 
     def __init__(self, log_dir: Path) -> None:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self.writer = EventFileWriter(str(log_dir / "tensorboard"))
+        module = import_module("tensorboard.summary.writer.event_file_writer")
+        self.writer = module.EventFileWriter(str(log_dir / "tensorboard"))
 
     def __exit__(self, *_: object) -> None:
         self.writer.close()
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        rows = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self.writer.add_event(Event(step=step, wall_time=time.time(), summary=Summary(value=rows)))
+        summary = import_module("tensorboard.compat.proto.summary_pb2").Summary
+        event = import_module("tensorboard.compat.proto.event_pb2").Event
+        rows = [summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self.writer.add_event(event(step=step, wall_time=time.time(), summary=summary(value=rows)))
 
 
 if __name__ == "__main__":
