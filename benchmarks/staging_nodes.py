@@ -3,10 +3,10 @@
     sudo python benchmarks/staging.py --nodes 1,2,4,8 [--mib 256] [--storage 50] [--link 100]
 
 Shared storage is one ext4 image on a loop device, whose reads a cgroup limits to `--storage` MB/s for all
-nodes together (blkio.throttle) and whose counter says what has left it. Each node is a network namespace with
-a link of `--link` MB/s in each direction (tc tbf), and mounts that device by a loop of its own, so that no node
-profits from another's page cache. Node-local disks are tmpfs: the storage and the links are the limits, and the
-two cores of a small machine, which all nodes share here. Needs root, ip, tc, losetup and cgroup v1 blkio.
+nodes together (blkio.throttle) and whose counter says what has left it. Each node is a network namespace
+with a link of `--link` MB/s in each direction (tc tbf), and mounts that device by a loop of its own, so that
+no node profits from another's page cache. Node-local disks are tmpfs: the storage and the links are the
+limits, and the cores of this machine, which all nodes share. Needs root, ip, tc, losetup, cgroup v1 blkio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ import json, sys
 from jobspec.plan import StagePlan
 from jobspec.runtime import stage
 from jobspec.runtime.swarm import Peer, Swarm
-index, count, source, local, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+index, count, port = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5])
+source, local = sys.argv[3:5]
 swarm = Swarm(index, "token") if count > 1 else None
 if swarm:
     swarm.listen([port])
@@ -182,8 +183,8 @@ def run(counts: Sequence[int], repo: Path, mib: int, storage: int, link: int) ->
         device = make_storage(folder, repo, mib)
         size = sum(path.stat().st_size for path in (repo / "blobs").iterdir())
         print(
-            f"{size / 1e6:.0f} MB; shared storage {storage} MB/s for all nodes together, links {link} MB/s each "
-            f"way, local disks tmpfs; {os.cpu_count()} cores for all nodes, load {os.getloadavg()[0]:.1f}"
+            f"{size / 1e6:.0f} MB; shared storage {storage} MB/s for all nodes together, links {link} MB/s "
+            f"each way, local disks tmpfs; {os.cpu_count()} cores for all, load {os.getloadavg()[0]:.1f}"
         )
         print(f"{'':<30}{'nodes':>6}{'s':>8}{'of 1 node':>11}{'shared bytes':>14}")
         try:

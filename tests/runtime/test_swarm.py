@@ -223,12 +223,13 @@ class Slow(Source):
 
 
 def test_slow_node_does_not_hold_the_others_up(tmp_path: Path) -> None:
-    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3, stall_s=20.0, slow_s=0.5)
+    files = {"model.safetensors": safetensors(24 << 20)}
+    repo, all_nodes = hf_repo(tmp_path, files), nodes(tmp_path, 3, stall_s=20.0, slow_s=0.5)
     all_nodes[2].source = Slow()
     stage_all(all_nodes, [repo])
-    assert [content(node.ready()) for node in all_nodes] == [MODEL] * 3
+    assert [content(node.ready()) for node in all_nodes] == [files] * 3
     assert [excluded(node) for node in all_nodes] == [["n2"], ["n2"], []]
-    assert sum(node.source.bytes for node in all_nodes[:2]) <= TOTAL
+    assert sum(node.source.bytes for node in all_nodes[:2]) <= len(files["model.safetensors"])
 
 
 @pytest.mark.parametrize(("times", "left_out"), [(1, []), (1000, ["n0"])])
