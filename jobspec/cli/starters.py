@@ -127,7 +127,55 @@ hf_cache:
 # secrets: [HF_TOKEN]           # names only; values come from the shell that submits
 """  # noqa: E501 - one path
 
-_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "trl": _TRL}
+_VERL = """\
+coverage:
+  level: smoke                  # smoke … learning (0 to 5) and variants: `jobspec framework show verl`
+  checks: [{repo: bridge}]      # the guide's tests of the Bridge, as far as the checkout has them
+
+resources:
+  nodes: 1
+  gpus_per_node: 1
+  cpus_per_node: 8              # 3 a GPU and one more, or verl's workers wait for ever
+  # time: "00:30:00"            # D-HH:MM:SS; quoted, since YAML reads 1:00:00 as a number
+
+launch:
+  mode: ray                     # ray: jobspec starts Ray; srun: verl starts its own, on one node
+
+container:
+  # image: verlai/verl:vllm024.dev2   # pin tag and digest
+  env:
+    NCCL_DEBUG: WARN
+
+repos:                          # PYTHONPATH in this order
+  - name: bridge
+    path: ~/src/Megatron-Bridge # with its submodules
+    pythonpath: [src, 3rdparty/Megatron-LM]
+    prove: {import: megatron.bridge}
+  - name: verl
+    path: ~/src/verl            # a git checkout: the package on PyPI has no scripts
+    prove: {import: verl}
+
+model:
+  id: Qwen/Qwen3-0.6B           # in the shared Hugging Face cache: `jobspec stage SPEC` puts it there
+  stage: shared
+
+data:                           # a folder with train.parquet and test.parquet: examples/make_tiny_gsm8k.py
+  - {name: gsm8k, source: ~/data/gsm8k, stage: shared}
+  # - {name: gsm8k, source: openai/gsm8k, prepare: gsm8k}   # the real one, by the checkout's own script
+
+train:
+  algorithm: ppo                # ppo: with a critic; grpo and the like: without
+  # steps: 1                    # default: what the level needs
+  # parallel: {tp: 2, pp: 2}    # for level `parallel`
+  # reward: model:ORG/NAME      # default: verl's rule for GSM8K
+  # overrides:                  # capitals: variables of the script, others: Hydra keys
+  #   LORA_RANK: 8
+  #   actor_rollout_ref.rollout.enforce_eager: true
+
+# secrets: [HF_TOKEN]           # names only; values come from the shell that submits
+"""
+
+_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "trl": _TRL, "verl": _VERL}
 
 
 def starter(framework: str, name: str) -> str:

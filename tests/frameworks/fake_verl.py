@@ -38,6 +38,7 @@ VARIABLES = {
     "MICRO_BSZ": "2",
     "LORA_RANK": "0",
     "LORA_ALPHA": "${LORA_RANK}",
+    "LORA_MERGE": "False",
     "COMMON_PP": "2",
     "COMMON_VPP": "2",
     "COMMON_CP": "2",
@@ -159,7 +160,10 @@ def make_checkout(root: Path, release: str = "0.8.0", commit: bool = False) -> P
     (root / "verl/version/version").write_text("0.10.0.dev\n" if release == "main" else f"{release}\n")
     (root / WRAPPER).parent.mkdir(parents=True)
     (root / WRAPPER).write_text(wrapper_text(release), encoding="utf-8")
-    (root / "dummy.json").write_text('{"num_hidden_layers": 2}\n')
+    minimal = "tests/special_e2e/ppo_trainer/expert_parallel/qwen2moe_minimal.json"
+    (root / minimal).parent.mkdir(parents=True)
+    for name in ("dummy.json", minimal):
+        (root / name).write_text('{"num_hidden_layers": 2}\n')
     assert (root / PREPARE_GSM8K).is_file()
     if commit:
         commit_all(root)

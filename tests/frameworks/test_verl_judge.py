@@ -247,7 +247,7 @@ def test_feature_must_be_shown(tmp_path: Path, line: str, status: Status) -> Non
     [
         ({}, ""),
         ({"actor__kl_loss": 0.0}, "the adapter is frozen"),
-        ({"actor__grad_norm": 0.0}, "is 0 in 20 of 20 steps"),
+        ({"actor__grad_norm": 0.0}, "0 in 20 of 20 steps"),
         ({"critic__rewards__mean": 0.5}, "critic/rewards/mean"),
     ],
 )

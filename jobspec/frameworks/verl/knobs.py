@@ -253,7 +253,7 @@ def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -
             f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas"
             + (f" of the {role}" if role != "actor" else ""),
             f"`MICRO_BSZ` {batch.micro} x 4 prompts x {settings.RESPONSES} responses",
-            f"set `MICRO_BSZ` to {_either(nearest)}, or {_either(divisors(responses, replicas))} replicas",
+            f"set `MICRO_BSZ` to {_either(nearest)}, or have {_either(divisors(responses, replicas))} of them",
             path=path,
         )
     group = replicas * batch.micro
