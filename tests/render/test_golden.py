@@ -29,7 +29,7 @@ EXAMPLES = [
 SPECS = HERE / "specs"
 
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]
-CASES += [(SPECS / "every-key.yaml", "slurm-pyxis")]
+CASES += [(SPECS / name, "slurm-pyxis") for name in ("every-key.yaml", "upstream.yaml")]
 CASES += [(SPECS / "all-nodes.yaml", str(path)) for path in sorted(SPECS.glob("*.cluster.yaml"))]
 
 

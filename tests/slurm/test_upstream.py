@@ -78,7 +78,7 @@ def test_a_node_whose_setup_fails_blocks_the_run_by_name(lab: Lab, checkout: Pat
     code, report = lab.report(made["run_id"])
     assert (code, report["result"]) == (3, "Blocked")
     cause = report["first_cause"]
-    assert (cause["kind"], cause["node"]) == ("upstream.setup", "n2")
+    assert (cause["class"], cause["node"]) == ("upstream.setup", "n2")
     assert "status 9" in cause["text"] and "no such interpreter" in cause["why"]
 
 
@@ -87,4 +87,5 @@ def test_the_exit_code_of_the_command_is_the_jobs(lab: Lab, checkout: Path) -> N
     assert lab.await_end(made["job_id"], timeout=240) == ("FAILED", "7:0")
     code, report = lab.report(made["run_id"])
     assert (code, report["result"]) == (1, "Fail")
-    assert report["first_cause"]["text"] == "command `command` exited with 7"
+    assert "exit code 7" in report["first_cause"]["text"]
+    assert [row["exit_code"] for row in lab.results(made["run_dir"])["commands"]] == [7]
