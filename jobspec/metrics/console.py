@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 
 from jobspec.metrics.table import Row, Table
-from jobspec.metrics.text import clean, to_number, unwrap_scalars
+from jobspec.metrics.text import bare, to_number, unwrap_scalars
 
 Values = list[tuple[str, float]]
 
@@ -26,13 +27,22 @@ class Printed:
     values: Values
 
 
-Parser = Callable[[str, int | None], Printed | None]
-
-VERL_STEP = re.compile(r"^step:(\d+) - ")
-NEMO_STEP = re.compile(r"^=+ Step (\d+)/\d+ =+")
+# Digits are bounded: Python refuses to read a number of thousands, and no run has so many steps.
+VERL_STEP = re.compile(r"^step:(\d{1,15}) - ")
+# Another worker's unfinished line may stand before it.
+VERL_INSIDE = re.compile(r"\) ?(step:\d{1,15} - .*)$")
+NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
+NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
+NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
 NEMO_VALUE = re.compile(r"^\s*[•-] ([A-Z][\w/() ]{2,60}): (\S+?)(?:s|%)?(?: \(\d.*| tokens)?$")
-DICT_LINE = re.compile(r"^\s*\{['\"]\w")
+# A progress bar that was not ended may stand before it.
+DICT_LINE = re.compile(r"(?:^|\])\s*(\{['\"]\w.*)$")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
+# Every line with a metric holds one of these: the rest is not looked at closer.
+MARKS = (b"step:", b"= Step ", b"= Epoch ", b"train_data_step", "\u2022 ".encode(), b"  - ", b"{'", b'{"')
+BLOCK_BYTES = 4 * 1024**2
+MAX_LINE_BYTES = 64 * 1024  # the longest metric lines of verl have about 6 KB
+Parser = Callable[[str, int | None], Printed | None]
 # NeMo-RL prints titles for people; its metric files use these names. Source: nemo_rl `algorithms/grpo.py`.
 NEMO_NAMES = {
     "Loss": "train/loss",
@@ -48,25 +58,83 @@ STEP_NAMES = ("step", "global_step", "train_step")
 
 def read_console(path: Path, name: str = "") -> Table:
     """Metrics printed in a log; an empty table when it cannot be opened or prints none."""
-    source = name or str(path)
+    reader = ConsoleReader(name or str(path))
+    rows: list[Row] = []
     try:
-        with path.open("r", encoding="utf-8", errors="replace", newline="\n") as file:
-            return Table(tuple(parse_console(file, source)))
+        with path.open("rb") as file:
+            while block := file.read(BLOCK_BYTES):
+                rows.extend(reader.feed(block))
     except OSError:
-        return Table()
+        pass
+    rows.extend(reader.close())
+    return Table(tuple(rows))
 
 
 def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
     """Rows of the printed metrics in `lines`; line numbers count line feeds, not carriage returns."""
+    reader = ConsoleReader(source)
+    for line in lines:
+        yield from reader.line(line.encode("utf-8", "replace"))
+
+
+@dataclass
+class ConsoleReader:
+    """Reads a log piece by piece, as it grows; memory does not grow with it.
+
+    `feed` takes the next bytes and gives the rows of the lines that are whole by then. `close` reads the line
+    that was never ended: its last value may be cut, so it is left out.
+    """
+
+    source: str = ""
     step: int | None = None
-    for number, line in enumerate(lines, 1):
-        for part in line.split("\r"):
-            printed = _parse(clean(part), step)
+    number: int = 0
+    rest: bytes = b""
+    epoch: int = 0
+    header: int = 0
+    base: int = 0
+
+    def feed(self, data: bytes) -> Iterator[Row]:
+        *lines, rest = (self.rest + data).split(b"\n")
+        self.rest = rest[-MAX_LINE_BYTES:]
+        for line in lines:
+            yield from self.line(line)
+
+    def close(self) -> Iterator[Row]:
+        rest, self.rest = self.rest, b""
+        part = rest.rsplit(b"\r", 1)[-1]
+        if b"{" not in part:  # a dict's value ends with a comma or a brace, another with the line
+            part = part.rpartition(b" - ")[0] if b"step:" in part else b""
+        yield from self.line(part)
+
+    def line(self, line: bytes) -> Iterator[Row]:
+        self.number += 1
+        if not any(mark in line for mark in MARKS):
+            return
+        for part in line[-MAX_LINE_BYTES:].decode("utf-8", "replace").split("\r"):
+            text = bare(part)
+            self._nemo_rl_step(text)
+            printed = _parse(text, self.step)
             if printed is None:
                 continue
-            step = printed.step if printed.step is not None else step
+            self.step = printed.step if printed.step is not None else self.step
             for metric, value in printed.values:
-                yield Row(metric, printed.step, value, None, source, number)
+                yield Row(intern(metric), printed.step, value, None, self.source, self.number)
+
+    def _nemo_rl_step(self, text: str) -> None:
+        """The number of NeMo-RL's step over all epochs: its headers start anew in each.
+
+        The name of the step's data file has it, where one is written. Source: NeMo-RL `algorithms/grpo.py`.
+        """
+        if (found := NEMO_DATA.match(text)) is not None and self.header:
+            self.step = int(found[1])
+            self.base = self.step - self.header
+        elif (found := NEMO_EPOCH.match(text)) is not None:
+            following = self.epoch and int(found[1]) > self.epoch
+            self.base = self.base + self.header if following else 0
+            self.epoch, self.header = int(found[1]), 0
+        elif (found := NEMO_STEP.match(text)) is not None:
+            self.header = int(found[1])
+            self.step = self.base + self.header
 
 
 def _parse(line: str, step: int | None) -> Printed | None:
@@ -75,6 +143,9 @@ def _parse(line: str, step: int | None) -> Printed | None:
 
 def parse_verl(line: str, step: int | None) -> Printed | None:
     """`step:3 - actor/loss:0.1 - critic/score/mean:np.float64(0.5)`. Source: verl `utils/logger`."""
+    if ") step:" in line or ")step:" in line:
+        inside = VERL_INSIDE.search(line)
+        line = inside[1] if inside is not None else line
     found = VERL_STEP.match(line)
     if found is None:
         return None
@@ -89,9 +160,10 @@ def parse_verl(line: str, step: int | None) -> Printed | None:
 
 def parse_dict(line: str, step: int | None) -> Printed | None:
     """`{'loss': 0.1, 'grad_norm': nan, 'step': 3}`, as the Hugging Face Trainer and TRL print it."""
-    if not DICT_LINE.match(line) or line.count("{") > 1:  # a printed configuration is nested
+    found = DICT_LINE.search(line)
+    if found is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(line))}
+    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(found[1]))}
     numbers = {key: value for key, value in values.items() if value is not None}
     own = next((numbers[key] for key in STEP_NAMES if key in numbers), None)
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
@@ -100,10 +172,7 @@ def parse_dict(line: str, step: int | None) -> Printed | None:
 
 
 def parse_nemo_rl(line: str, step: int | None) -> Printed | None:
-    """`=== Step 3/10 ===`, then `• Loss: 0.1` under it. Source: NeMo-RL `algorithms/grpo.py`."""
-    opened = NEMO_STEP.match(line)
-    if opened is not None:
-        return Printed(int(opened[1]), [])
+    """`• Loss: 0.1` below a step's header. Source: NeMo-RL `algorithms/grpo.py`."""
     found = NEMO_VALUE.match(line) if step is not None else None
     number = to_number(found[2]) if found is not None else None
     if found is None or number is None:

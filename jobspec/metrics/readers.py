@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import Finding, warning
-from jobspec.metrics.table import Row, Table, concat
+from jobspec.metrics.table import Row, Table, concat, prefer
 
 MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
@@ -22,20 +22,21 @@ TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
 def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     """All metrics below `folder`; an empty table when there are none.
 
-    JSON lines and JSON dumps come first. TensorBoard's event files repeat them in all drivers of ours and
-    need a large import, so they are read only where nothing else held a metric. Sources are named relative to
-    `relative_to` where they lie below it.
+    Where two kinds of files hold one value, JSON lines count before JSON dumps. TensorBoard's event files
+    repeat them in all drivers of ours and need a large import: they are read only where nothing else held a
+    metric. Sources are named relative to `relative_to` where they lie below it.
     """
     files = sorted(Path(base, name) for base, _, names in os.walk(folder) for name in names)
-    tables = [read_json(path, _name(path, relative_to)) for path in files if path.suffix == ".json"]
-    tables += [read_jsonl(path, _name(path, relative_to)) for path in files if path.suffix == ".jsonl"]
+    lines = [read_jsonl(path, _name(path, relative_to)) for path in files if path.suffix == ".jsonl"]
+    dumps = [read_json(path, _name(path, relative_to)) for path in files if path.suffix == ".json"]
     events = [path for path in files if "tfevents" in path.name]
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
-    if events and all(table.last_step() is None for table in tables):
-        from jobspec.metrics.tensorboard import read_events
+    if not events or any(table.last_step() is not None for table in (*lines, *dumps)):
+        return prefer(concat(lines), concat(dumps))
+    from jobspec.metrics.tensorboard import read_events
 
-        tables += [read_events(path, _name(path, relative_to)) for path in events]
-    return concat(tables)
+    found = [read_events(path, _name(path, relative_to)) for path in events]
+    return prefer(concat(lines), concat(dumps), concat(found))
 
 
 def read_jsonl(path: Path, name: str = "") -> Table:
@@ -109,7 +110,7 @@ def _dump_rows(data: Mapping[str, Any], source: str) -> Iterator[Row]:
     for metric, series in data.items():
         if isinstance(series, Mapping):
             for step, value in series.items():
-                if step.isdecimal() and (value is None or _is_number(value)):
+                if step.isdecimal() and len(step) <= 15 and (value is None or _is_number(value)):
                     yield Row(
                         metric, int(step), float("nan") if value is None else float(value), None, source
                     )

@@ -89,6 +89,16 @@ def concat(tables: Iterable[Table]) -> Table:
     )
 
 
+def prefer(first: Table, *others: Table) -> Table:
+    """One table of several sources: a value that an earlier one has at a step is not taken again."""
+    rows, findings = list(first.rows), list(first.findings)
+    for table in others:
+        have = {(row.metric, row.step) for row in rows}
+        rows.extend(row for row in table.rows if (row.metric, row.step) not in have)
+        findings.extend(table.findings)
+    return Table(tuple(rows), tuple(findings))
+
+
 def continue_tables(tables: Iterable[Table]) -> Table:
     """The table of a run that went on over several attempts.
 

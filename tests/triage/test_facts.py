@@ -46,7 +46,7 @@ def test_registry_is_read_from_the_line(line: str, host: str) -> None:
 
 
 def test_memory_asked_and_free() -> None:
-    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 of which 1.2 GiB is free"
+    line = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 of which 1.2 GiB is free"
     assert facts_of_line(match(line)) == ("asked for 2.00 GiB, 1.2 GiB were free",)
 
 
@@ -54,10 +54,12 @@ def test_memory_asked_and_free() -> None:
     ("line", "facts", "expected"),
     [
         ("[Errno 98] address already in use: 10005", {"ephemeral": [9000, 65000]},
-         "the kernel gives out ports 9000 to 65000 on n1: port 10005 is one of them, so any process may have got it"),
+         "the kernel gives out ports 9000 to 65000 on n1: port 10005 is one of them, so any process may have got"
+         " it"),
         ("OSError: [Errno 28] No space left on device", {"local_free": 3 * 1024**3},
          "before the run n1 had 3.0 GiB free node-locally"),
-        ("OSError: [Errno 24] Too many open files", {"open_files": 1024}, "n1 allows a process 1024 open files"),
+        ("OSError: [Errno 24] Too many open files", {"open_files": 1024},
+         "n1 allows a process 1024 open files"),
     ],
 )  # fmt: skip
 def test_recorded_facts_of_the_node(line: str, facts: dict[str, object], expected: str) -> None:
