@@ -8,6 +8,7 @@ broken by `FAKE_NEMO_RL_FAULT`; see `fake_nemo_rl_tree/trainer.py` for the fault
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -133,8 +134,8 @@ SCRIPTS = {
 }
 
 
-def fake_nemo_rl(root: Path) -> Path:
-    """Make the checkout at `root`, committed, with `uv` and `python` in `root/bin`."""
+def fake_nemo_rl(root: Path, python: str = sys.executable) -> Path:
+    """Make the checkout at `root`, committed, with a `uv` in `root/bin` that runs everything by `python`."""
     make_fake_nemo_rl(root)
     for name, text in SCRIPTS.items():
         (root / "tests/functional" / f"{name}.sh").write_text(text)
@@ -144,16 +145,28 @@ def fake_nemo_rl(root: Path) -> Path:
     for tool in ("check_metrics.py", "json_dump_tb_logs.py"):
         shutil.copyfile(TREE / tool, root / "tests" / tool)
     (root / "bin").mkdir()
-    (root / "bin/uv").write_text(UV.format(python=sys.executable))
+    (root / "bin/uv").write_text(UV.format(python=python))
     (root / "bin/uv").chmod(0o755)
     (root / ".gitignore").write_text("tests/functional/*/\nresults/\n")
-    for argv in (
-        ["init", "-q"],
-        ["add", "-A"],
-        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "a stand-in"],
-    ):
-        subprocess.run(["git", *argv], cwd=root, check=True, env={"PATH": "/usr/bin:/bin", "HOME": str(root)})
+    _commit(root)
     return root
+
+
+def fake_bridge(root: Path) -> Path:
+    """Make a stand-in for Megatron-Bridge at `root`, committed: an empty package and one test."""
+    (root / "src/megatron/bridge").mkdir(parents=True)
+    (root / "src/megatron/bridge/__init__.py").touch()
+    (root / "tests").mkdir()
+    (root / "tests/test_it.py").write_text("def test_it() -> None:\n    assert True\n")
+    _commit(root)
+    return root
+
+
+def _commit(root: Path) -> None:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(root)}
+    for argv in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "a stand-in"]):
+        subprocess.run(["git", *argv], cwd=root, check=True, env=env)
 
 
 def write_events(folder: Path, metrics: Mapping[str, Mapping[str, float]]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nemo_rl import fake_nemo_rl
+from fake_nemo_rl import fake_bridge, fake_nemo_rl
 from framework_kit import context, plan_of
 
 from jobspec import frameworks
@@ -105,10 +105,8 @@ class Runner:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    bridge = tmp_path_factory.mktemp("bridge")
-    (bridge / "src/megatron/bridge").mkdir(parents=True)
-    (bridge / "src/megatron/bridge/__init__.py").touch()
-    return fake_nemo_rl(tmp_path_factory.mktemp("nemo") / "rl"), bridge
+    folder = tmp_path_factory.mktemp("nemo")
+    return fake_nemo_rl(folder / "rl"), fake_bridge(folder / "bridge")
 
 
 @pytest.fixture
