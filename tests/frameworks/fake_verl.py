@@ -7,14 +7,17 @@ trainer, which prints and writes what the release would.
 from __future__ import annotations
 
 import atexit
+import importlib.util
+import json
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
-from jobspec.frameworks.verl.checkout import PREPARE_GSM8K, WRAPPER
+from jobspec.frameworks.verl.checkout import CONFIG, PREPARE_GSM8K, WRAPPER
 
 TREE = Path(__file__).parent / "fake_verl_tree"
 # Variable -> default. Sizes of roles follow the common ones.
@@ -165,9 +168,21 @@ def make_checkout(root: Path, release: str = "0.8.0", commit: bool = False) -> P
     for name in ("dummy.json", minimal):
         (root / name).write_text('{"num_hidden_layers": 2}\n')
     assert (root / PREPARE_GSM8K).is_file()
+    (root / CONFIG).parent.mkdir(parents=True)
+    (root / CONFIG).write_text(json.dumps(_load(root / "verl/trainer/main_ppo.py").base()))
     if commit:
         commit_all(root)
     return root
+
+
+def _load(path: Path) -> ModuleType:
+    """The stand-in's trainer as a module: its configuration depends on the release that lies beside it."""
+    spec = importlib.util.spec_from_file_location(f"fake_main_ppo_{path.parents[2].name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def make_bridge(root: Path, commit: bool = False) -> Path:

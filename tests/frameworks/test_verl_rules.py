@@ -80,8 +80,8 @@ def test_image_megatron_is_warned_of() -> None:
         ({"train": {"overrides": {"LORA_RANK": 8, "NUM_GPUS": 2}}}, "verl.owned"),
         ({"train": {"overrides": {"++critic.megatron.vanilla_mbridge": True}}}, "verl.owned"),
         ({"train": {"overrides": {"trainer.total_epochs": 2}}}, "verl.owned"),
-        ({"train": {"overrides": {"a.b": "two words"}}}, "verl.override"),
-        ({"train": {"overrides": {"a.b": "x*"}}}, "verl.override"),
+        ({"train": {"overrides": {"trainer.project_name": "two words"}}}, "verl.override"),
+        ({"train": {"overrides": {"trainer.project_name": "x*"}}}, "verl.override"),
         ({"train": {"overrides": {"ENGINE": "trtllm"}}}, "verl.engine"),
         ({"train": {"overrides": {"ROUTING_REPLAY_MODE": "r3"}}}, "verl.replay"),
         ({"train": {"overrides": {"USE_DUMMY_MODEL": True}}}, "verl.dummy"),
@@ -96,6 +96,29 @@ def test_bridge_must_be_proved() -> None:
     spec = msgspec.structs.replace(asked.spec, repos=asked.spec.repos[:1])
     found = get("verl").validate(replace(asked, spec=spec))
     assert [finding.rule for finding in found if finding.is_error] == ["verl.bridge"]
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("trainer.test_frq", "did you mean `test_freq`?"),
+        ("trainer.balance", "write `++trainer.balance` to add it"),
+        ("nowhere.at.all", "write `++nowhere.at.all` to add it"),
+    ],
+)
+def test_keys_that_hydra_would_stop_on(key: str, fix: str) -> None:
+    found = errors(train={"overrides": {key: 1}})
+    assert [finding.rule for finding in found] == ["verl.key"]
+    assert found[0].fix == fix
+    assert errors(train={"overrides": {f"++{key}": 1}}) == []
+
+
+def test_variant_whose_key_the_release_lacks_is_refused() -> None:
+    qat: dict[str, Any] = {"coverage": {"variants": ["qat"]}, "train": {}}
+    assert errors("architecture", release="0.8.0", **qat) == []
+    found = errors("architecture", release="0.7.1", **qat)
+    assert [finding.rule for finding in found] == ["verl.key"]
+    assert "megatron.qat.enable" in found[0].what
 
 
 # -- resources and sizes -----------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 WRAPPER = "tests/special_e2e/run_ppo_trainer_megatron.sh"
 PREPARE_GSM8K = "examples/data_preprocess/gsm8k.py"
-DUMMY_SCRIPT = "scripts/init_random_model.py"
+CONFIG = "verl/trainer/config/_generated_ppo_megatron_trainer.yaml"
 IMAGE_MEGATRON = "/workspace/Megatron-LM"
 # The guide's tests of Megatron-Bridge, without `training/test_integration.py`: current checkouts lack it, and
 # pytest then ends without having run any. Source: Megatron-Bridge 067f987, skill `verl-e2e-testing`.
@@ -65,6 +66,39 @@ def read_wrapper(repo_paths: Mapping[str, str]) -> Wrapper | None:
     except (OSError, UnicodeDecodeError):
         return None
     return Wrapper("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
+
+
+def read_config(repo_paths: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """verl's whole configuration as its checkout keeps it, with defaults; None where it cannot be read.
+
+    Interpolations stay text. Source: verl, `scripts/generate_trainer_config.sh`.
+    """
+    import yaml  # only needed where a spec names keys
+
+    root = repo_paths.get("verl")
+    if root is None:
+        return None
+    try:
+        text = (Path(root) / CONFIG).read_text(encoding="utf-8")
+        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def unknown_part(config: Mapping[str, Any], key: str) -> tuple[str, tuple[str, ...]] | None:
+    """The first part of a dotted key that the configuration lacks, and what stands there instead.
+
+    None when the key is there, or lies below an interpolation, whose keys are not known.
+    """
+    at: Any = config
+    for part in key.split("."):
+        if not isinstance(at, Mapping):
+            return None if isinstance(at, str) else (part, ())
+        if part not in at:
+            return part, tuple(str(name) for name in at)
+        at = at[part]
+    return None
 
 
 def guide_tests(bridge: str) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.verl import settings
-from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper
+from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_config, unknown_part
 from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
-from jobspec.spec.text import one_of
+from jobspec.spec.text import did_you_mean, one_of
 
 ENGINES = ("vllm", "sglang")
 REPLAY = ("disabled", "R2", "R3")
@@ -144,6 +144,32 @@ def _check_dummy(context: Context) -> Iterator[Finding]:
         yield error("verl.dummy", what, fix=fix, path=path)
 
 
+def check_keys(context: Context) -> Iterator[Finding]:
+    """Hydra keys that the checkout's configuration lacks: Hydra stops on them, or worse, adds them."""
+    own = settings.split_overrides(context.spec.train.overrides).hydra
+    wanted = [item for item in settings.chosen_variants(context) if item.overrides]
+    config = read_config(context.repo_paths) if own or wanted else None
+    if config is None:
+        return
+    for key in own:
+        missing = None if key.startswith(("+", "~")) else unknown_part(config, key)
+        if missing is not None:
+            part, there = missing
+            what = f"verl's configuration has no `{key}`: `{part}` is not known there"
+            fix = did_you_mean(part, there) or f"write `++{key}` to add it"
+            yield error("verl.key", what, fix=fix, path=f"train.overrides.{key}")
+    for variant in wanted:
+        for text in variant.overrides:
+            key = text.partition("=")[0].lstrip("+")
+            if unknown_part(config, key) is not None:
+                what = (
+                    f"this verl checkout's configuration has no `{key}`, which variant `{variant.name}` needs"
+                )
+                why = "it would be added without any effect, or refused by a worker"
+                fix = f"use a newer checkout of verl ({variant.needs})"
+                yield error("verl.key", what, why, fix, path="coverage.variants")
+
+
 def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
     """A variable that the checkout's script does not read would be without any effect."""
     own = settings.split_overrides(context.spec.train.overrides).variables
@@ -248,12 +274,13 @@ def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -
     if not wrapper.batch_grows_with_gpus and responses % replicas:
         fits = [m for m in range(1, batch.micro + replicas + 1) if (m * step) % replicas == 0]
         nearest = sorted(fits, key=lambda m: (abs(m - batch.micro), m))[:2]
+        others = _either(divisors(responses, replicas))
         yield error(
             "verl.batch",
             f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas"
             + (f" of the {role}" if role != "actor" else ""),
             f"`MICRO_BSZ` {batch.micro} x 4 prompts x {settings.RESPONSES} responses",
-            f"set `MICRO_BSZ` to {_either(nearest)}, or have {_either(divisors(responses, replicas))} of them",
+            f"set `MICRO_BSZ` to {_either(nearest)}, or have {others} replicas",
             path=path,
         )
     group = replicas * batch.micro

@@ -21,7 +21,7 @@ from jobspec.frameworks.verl.checkout import (
 )
 from jobspec.frameworks.verl.commands import bridge_repo
 from jobspec.frameworks.verl.config import value_text
-from jobspec.frameworks.verl.knobs import check_overrides, check_sizes, check_variables
+from jobspec.frameworks.verl.knobs import check_keys, check_overrides, check_sizes, check_variables
 from jobspec.frameworks.verl.levels import VARIANTS
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import did_you_mean, one_of
@@ -43,6 +43,7 @@ def check(context: Context) -> Iterator[Finding]:
         yield _no_wrapper(context)
         return
     yield from check_variables(context, wrapper)
+    yield from check_keys(context)
     if context.gpus_per_node:
         yield from check_sizes(context, wrapper)
 

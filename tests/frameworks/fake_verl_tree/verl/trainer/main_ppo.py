@@ -37,6 +37,8 @@ def base() -> dict:
         switches["use_megatron_fsdp"] = False
     if VERSION != "0.7.0":
         switches["router_replay"] = {"mode": "disabled"}
+    if not VERSION.startswith("0.7"):
+        switches["qat"] = {"enable": False}
     megatron = {**sizes, **offload, **switches, "override_transformer_config": {}}
     reward = {"enable": False, "model_path": None}
     family = (
@@ -46,7 +48,12 @@ def base() -> dict:
     )
     return {
         "actor_rollout_ref": {
-            "actor": {"megatron": copied(megatron), "strategy": "megatron", "ppo_mini_batch_size": 8},
+            "actor": {
+                "megatron": copied(megatron),
+                "strategy": "megatron",
+                "ppo_mini_batch_size": 8,
+                "optim": {"lr": 1e-06},
+            },
             "model": {
                 "path": None,
                 "lora": {"rank": 0, "alpha": 32},
