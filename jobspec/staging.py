@@ -8,24 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobspec import hub
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime import hfcache
-
-# A 1 TB model over a 1 Gbit/s line takes about 2.5 hours.
-DOWNLOAD_TIMEOUT_S = 24 * 3600.0
-# Run as a child: importing huggingface_hub costs a second, and its retries must not outlive Ctrl-C.
-_DOWNLOAD = """
-import sys
-from huggingface_hub import snapshot_download
-repo, kind, revision, cache = sys.argv[1:5]
-print(snapshot_download(repo, repo_type=kind, revision=revision or None, cache_dir=cache))
-"""
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,9 @@ def _inspect(item: StagePlan) -> Item:
     return Item(item, complete, size, len(listing.files), tuple(findings))
 
 
-def bring(item: Item, mirror: Path | None) -> None:
+def bring(
+    item: Item, mirror: Path | None = None, progress: Callable[[int], None] = lambda count: None
+) -> None:
     """Put what is missing in its place, from a mirror folder or by downloading.
 
     Raises: JobspecError when it has no id, the mirror lacks it, or the download fails.
@@ -101,7 +93,7 @@ def bring(item: Item, mirror: Path | None) -> None:
     if mirror is not None:
         _copy(item, mirror)
     else:
-        _download(item)
+        _download(item, progress)
 
 
 def _copy(item: Item, mirror: Path) -> None:
@@ -116,6 +108,7 @@ def _copy(item: Item, mirror: Path) -> None:
             why="looked for " + " and ".join(f"`{place}`" for place in places),
             fix="name a Hugging Face cache folder that holds it",
         )
+    _check_space(item, source, target)
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,28 +128,23 @@ def _copy(item: Item, mirror: Path) -> None:
         shutil.rmtree(partial.with_name(f".{target.name}.replaced-{os.getpid()}"), ignore_errors=True)
 
 
-def _download(item: Item) -> None:
-    cache = str(Path(item.path).parent)
-    argv = [sys.executable, "-c", _DOWNLOAD, item.repo_id, item.kind, item.revision, cache]
-    # The job's offline switches say nothing about this machine.
-    env = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
-    try:
-        done = subprocess.run(
-            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            timeout=DOWNLOAD_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as problem:
-        raise _failed(item, f"it took longer than {DOWNLOAD_TIMEOUT_S / 3600:.0f} h") from problem
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise _failed(item, lines[-1] if lines else f"exit code {done.returncode}")
+def _check_space(item: Item, source: Path, target: Path) -> None:
+    """Raises: JobspecError where a copy of `source` does not fit beside what is there."""
+    needed = sum(path.lstat().st_size for path in source.rglob("*") if not path.is_dir())
+    there = next(folder for folder in target.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise fail(
+            "stage.space",
+            f"`{item.repo_id}` needs {needed / 2**30:.2f} GiB, {free / 2**30:.2f} GiB are free",
+            why=f"on the file system of `{there}`",
+            fix="free space there, or choose another `hf_cache.home`",
+        )
 
 
-def _failed(item: Item, why: str) -> JobspecError:
-    if "No module named" in why:
-        fix = "pip install huggingface-hub, or copy from a mirror by --from DIR"
-    elif "401" in why or "gated" in why.lower():
-        fix = "accept the model's terms on its page and set HF_TOKEN"
-    else:
-        fix = "without a network copy it from a mirror by --from DIR; a download goes on where it ended"
-    return fail("stage.download", f"`{item.repo_id}` could not be downloaded", why=why, fix=fix)
+def _download(item: Item, progress: Callable[[int], None]) -> None:
+    plan = item.plan
+    cache = str(Path(plan.source).parent)
+    present = hub.on_disk(hub.Download(plan.repo_id, plan.kind, plan.revision, cache))
+    what = hub.Download(plan.repo_id, plan.kind, plan.revision, cache, plan.allow, plan.ignore, present)
+    hub.download(what, progress)

@@ -1,17 +1,25 @@
 """Say which of a spec's models and data sets are on shared storage, and bring those that are not.
 
 `--check` only looks. `--from DIR` copies from a mirror: a Hugging Face cache, or folders named ORG/NAME;
-otherwise huggingface_hub downloads, in a process of its own. Exit code 1 when something is still missing.
+otherwise huggingface_hub downloads, in a process of its own. `--job` does it in a CPU job on the cluster.
+What is there already is not brought again; a download goes on where it ended. Exit code 1 when something is
+still missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobspec import staging
 from jobspec.cli import output, parser, pipeline
+
+if TYPE_CHECKING:
+    from jobspec.resolve import Resolved
+
+PROGRESS_S = 10.0
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -19,6 +27,10 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("--check", action="store_true", help="only say what is there and what is missing")
     into.add_argument(
         "--from", dest="mirror", metavar="DIR", help="copy from this folder instead of the network"
+    )
+    into.add_argument("--job", action="store_true", help="bring it by a CPU job on the cluster (submitit)")
+    into.add_argument(
+        "--timeout", type=float, default=24.0, metavar="H", help="with --job: give up after so many hours"
     )
     parser.add_json(into)
 
@@ -35,13 +47,30 @@ def run(args: argparse.Namespace) -> int:
         for item in missing:
             if not args.json:
                 print(f"{item.name}: bringing {item.source_name} to {item.path}", flush=True)
-            staging.bring(item, Path(args.mirror) if args.mirror else None)
+            _bring(args, resolved, item)
     after = staging.inspect(plan) if missing and not args.check else before
     if args.json:
         output.print_json([_as_json(item) for item in after])
     else:
         _print(after)
     return 1 if any(not item.present for item in after) else 0
+
+
+def _bring(args: argparse.Namespace, resolved: Resolved, item: staging.Item) -> None:
+    mirror = Path(args.mirror).expanduser().absolute() if args.mirror else None
+    if args.job:
+        from jobspec.launchers.stage_job import bring_there
+
+        bring_there(resolved.cluster.profile, item, mirror, args.timeout * 3600)
+        return
+    told = [0.0]
+
+    def progress(count: int) -> None:
+        if not args.json and time.monotonic() - told[0] > PROGRESS_S:
+            told[0] = time.monotonic()
+            print(f"{item.name}: {output.size(count)} on the disk", flush=True)
+
+    staging.bring(item, mirror, progress)
 
 
 def _print(items: tuple[staging.Item, ...]) -> None:

@@ -1,0 +1,41 @@
+"""Bringing a model by a job: submitit's own local executor runs it here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobspec import staging
+from jobspec.cluster import load_cluster
+from jobspec.finding import JobspecError
+from jobspec.launchers.stage_job import bring_there
+from jobspec.plan import StagePlan
+from jobspec.spec.cluster_model import ClusterProfile
+
+pytest.importorskip("submitit")
+
+
+def item(target: Path) -> staging.Item:
+    return staging.Item(StagePlan("m", "model", str(target), repo_id="org/name"), present=False)
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterProfile:
+    monkeypatch.chdir(tmp_path)  # the shipped profile keeps runs in ./runs
+    return load_cluster("local").profile
+
+
+def test_job_brings_from_a_mirror(tmp_path: Path, profile: ClusterProfile) -> None:
+    source = tmp_path / "mirror" / "models--org--name"
+    source.mkdir(parents=True)
+    (source / "x").write_text("y")
+    bring_there(profile, item(tmp_path / "hub" / source.name), tmp_path / "mirror", 60)
+    assert (tmp_path / "hub" / source.name / "x").read_text() == "y"
+
+
+def test_findings_of_the_job_are_the_callers(tmp_path: Path, profile: ClusterProfile) -> None:
+    (tmp_path / "mirror").mkdir()
+    with pytest.raises(JobspecError, match="the mirror") as caught:
+        bring_there(profile, item(tmp_path / "hub" / "models--org--name"), tmp_path / "mirror", 60)
+    assert caught.value.findings[0].rule == "stage.mirror"
