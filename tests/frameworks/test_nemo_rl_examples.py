@@ -13,6 +13,7 @@ from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
 
 ROOT = Path(__file__).parents[2]
+TWO_NODES = ("resources.nodes=2", "resources.gpus_per_node=8")
 SPECS = sorted((ROOT / "examples/nemo_rl").glob("*.yaml"))
 
 
@@ -63,6 +64,24 @@ def test_there_is_one_for_each_level(home: Path) -> None:
     names = ("smoke", "lora", "refit", "generation", "parallel", "features", "learning")
     assert [levels[f"level{number}"] for number in range(7)] == list(names)
     assert {"data_plane", "r3"} <= set(levels)
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("data_plane", ("coverage.variants=[data-plane-simple]",)),
+        ("data_plane", ("coverage.variants=[data-plane-nodes]", *TWO_NODES)),
+        ("level2", ("coverage.variants=[delta]", "resources.nodes=4", "resources.gpus_per_node=8")),
+    ],
+)
+def test_settings_in_the_comments_work(
+    name: str, sets: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    path = ROOT / f"examples/nemo_rl/{name}.yaml"
+    assert all(f"--set {item}" in path.read_text() for item in sets)
+    found = resolved(path, home, *sets)
+    assert not [finding for finding in found.findings if finding.is_error]
 
 
 def test_checks_come_before_training(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

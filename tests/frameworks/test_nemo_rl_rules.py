@@ -102,6 +102,12 @@ def test_each_level_s_first_variant_has_no_findings(level: int) -> None:
     assert not findings("nemo_rl", level, gpus=8, **variant(name))
 
 
+def test_data_planes_in_one_cluster_may_meet() -> None:
+    both = {"coverage": {"variants": ["data-plane-simple", "data-plane-mooncake-cpu"]}}
+    assert rules(findings("nemo_rl", 5, **both)) == {"nemo_rl.data-plane-shared"}
+    assert not findings("nemo_rl", 5, **both, launch={"mode": "srun"})
+
+
 def test_names_that_look_like_evidence_are_explained() -> None:
     found = findings("nemo_rl", 5, **variant("vlm-dtensor"))
     assert "DTensor" in found[0].why

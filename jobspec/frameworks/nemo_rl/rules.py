@@ -114,6 +114,11 @@ def _check_size(context: Context) -> Iterator[Finding]:
             what = f"variant `{item.name}` runs on {item.nodes} node(s), {nodes} are asked for"
             fix = f"use `resources.nodes: {item.nodes}`, or one run for each number of nodes"
             yield error("nemo_rl.nodes", what, fix=fix, path="resources.nodes")
+    carried = [item.name for item in variants(context) if item.network_actors]
+    if len(carried) > 1 and context.spec.launch.mode != "srun":
+        what = f"variants {', '.join(f'`{name}`' for name in carried)} share one Ray cluster"
+        why = "named actors and ports of the first data plane may outlive it, and the next would meet them"
+        yield warning("nemo_rl.data-plane-shared", what, why, "one run for each", path="coverage.variants")
     need = max((item.gpus for item in variants(context)), default=1)
     if gpus < need:
         what = f"{need} GPUs are needed on each node, there are {gpus}"
