@@ -100,7 +100,9 @@ def _recorded(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
 def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
     """Files of the package that any log names: our probe's line, warnings and tracebacks of workers."""
     attempt = evidence.last
-    logs = [log for log in (attempt.logs if attempt else ()) if log.path not in attempt.check_logs]  # type: ignore[union-attr]
+    if attempt is None:
+        return
+    logs = [log for log in attempt.logs if log.path not in attempt.check_logs]
     pairs = [(Path(evidence.root, log.path), log.path) for log in logs]
     for line in read_lines(pairs, [PROOFS["bridge-file"]]).get("bridge-file", ()):
         yield line.groups[0], line.item
