@@ -340,7 +340,15 @@ class Node:
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
 
     def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
+        told = [0.0]
+        # About four lines a second from all nodes together, or the event log of 64 nodes were all progress.
+        pause_s = max(1.0, self.plan.nodes / 4)
+
         def report(event: str, data: Mapping[str, Any]) -> None:
+            if event == "progress" and data.get("bytes") != data.get("total"):
+                if time.monotonic() - told[0] < pause_s:
+                    return
+                told[0] = time.monotonic()
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report
