@@ -154,7 +154,7 @@ def main() -> None:
     arguments.add_argument(
         "--folder", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
     )
-    arguments.add_argument("--skip", action="append", default=[], help="a tool to leave out")
+    arguments.add_argument("--skip", action="append", default=[], help="a tool, or LOG:TOOL, to leave out")
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--one", help=argparse.SUPPRESS)
     arguments.add_argument("--log", type=Path, help=argparse.SUPPRESS)
@@ -163,17 +163,23 @@ def main() -> None:
         print(json.dumps(measure_here(wanted.one, wanted.log)))
         return
     rows = []
+    if not wanted.json:
+        print(f"{'log':<12}{'tool':<12}{'s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)", flush=True)
     with tempfile.TemporaryDirectory(dir=wanted.folder) as folder:
         for name, line in LOGS.items():
             path = Path(folder, "run.log")
             make_log(path, line, int(wanted.gigabytes * 1e9))
-            rows += [{"log": name, **measure(tool, path)} for tool in TOOLS if tool not in wanted.skip]
+            for tool in TOOLS:
+                if tool in wanted.skip or f"{name}:{tool}" in wanted.skip:
+                    continue
+                rows.append({"log": name, **measure(tool, path)})
+                if not wanted.json:
+                    print(
+                        "{log:<12}{tool:<12}{seconds:>9}{memory_mib:>7}  {found}".format(**rows[-1]),
+                        flush=True,
+                    )
     if wanted.json:
         print(json.dumps(rows, indent=1))
-        return
-    print(f"{'log':<12}{'tool':<12}{'s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)")
-    for row in rows:
-        print(f"{row['log']:<12}{row['tool']:<12}{row['seconds']:>9}{row['memory_mib']:>7}  {row['found']}")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from codecs import getincrementaldecoder
 from pathlib import Path
+from typing import BinaryIO
 
 from jobspec import launchers
 from jobspec.cli import observe, output, parser, pipeline
+from jobspec.cli.progress import ProgressReader
+from jobspec.cli.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
 from jobspec.runs import RunPaths, read_launch
 
 POLL_S = 0.5
+PIECE_BYTES = 1024 * 1024
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -42,13 +47,36 @@ def run(args: argparse.Namespace) -> int:
     if not files and not args.follow:
         raise _nothing(found, args)
     printer.print_new(files, args.lines)
+    steps = _Steps(found)
+    steps.print_new()
     while args.follow and not observe.observe([found])[0].final:
         time.sleep(POLL_S)
         if launch is not None:
             launchers.sync(launch)
         printer.print_new(observe.log_files(found, args.node, args.name))
+        steps.print_new()
     printer.print_new(observe.log_files(found, args.node, args.name))
     return 0
+
+
+class _Steps:
+    """Says on standard error how far the run is, at most every few seconds: the logs stay what they are."""
+
+    def __init__(self, run: RunPaths) -> None:
+        self._reader = ProgressReader(run)
+        self._said: tuple[str, str] = ("", "")
+        self._next = 0.0
+
+    def print_new(self) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + PLAIN_PROGRESS_S
+        progress = self._reader.read()
+        said = (progress.text(), shown(progress))
+        if progress.step is not None and said != self._said:
+            self._said = said
+            print("step", *filter(None, said), sep="  ", file=sys.stderr, flush=True)
 
 
 class _Printer:
@@ -61,21 +89,52 @@ class _Printer:
 
     def print_new(self, files: list[Path], lines: int | None = None) -> None:
         for path in files:
+            start = self._offsets.get(path, 0)
             with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                data = file.read()
-            self._offsets[path] = self._offsets.get(path, 0) + len(data)
-            if lines is not None:
-                data = b"".join(data.splitlines(keepends=True)[-lines:] if lines > 0 else [])
-            if data:
-                self._head(path, many=len(files) > 1 or self._last is not None)
-                sys.stdout.write(data.decode("utf-8", "replace"))
-                sys.stdout.flush()
+                if lines is not None:
+                    start = _last_lines(file, lines)
+                file.seek(start)
+                # No more than there is now: a log may grow faster than it is printed.
+                self._offsets[path] = start + self._copy(path, file, path.stat().st_size - start, len(files))
+
+    def _copy(self, path: Path, file: BinaryIO, size: int, files: int) -> int:
+        """Print `size` bytes in pieces; the number printed. A character is never cut in two."""
+        decoder = getincrementaldecoder("utf-8")("replace")
+        copied = 0
+        while copied < size and (data := file.read(min(PIECE_BYTES, size - copied))):
+            if not copied:
+                self._head(path, many=files > 1 or self._last is not None)
+            copied += len(data)
+            sys.stdout.write(decoder.decode(data))
+        kept = len(decoder.getstate()[0])  # the first bytes of a character that is still being written
+        sys.stdout.flush()
+        return copied - kept
 
     def _head(self, path: Path, many: bool) -> None:
         if path != self._last and many:
             print(f"==> {path.relative_to(self._run.root)} <==")
         self._last = path
+
+
+def _last_lines(file: BinaryIO, lines: int) -> int:
+    """Where the last lines of a file begin, found from its end."""
+    at = file.seek(0, 2)
+    if lines <= 0:
+        return at
+    ends, last = 0, True
+    while at > 0:
+        size = min(PIECE_BYTES, at)
+        at -= size
+        file.seek(at)
+        piece = file.read(size)
+        # The last line's own end does not begin another one.
+        end = len(piece) - 1 if last and piece.endswith(b"\n") else len(piece)
+        last = False
+        while (end := piece.rfind(b"\n", 0, end)) >= 0:
+            ends += 1
+            if ends == lines:
+                return at + end + 1
+    return 0
 
 
 def _list(found: RunPaths, as_json: bool) -> int:

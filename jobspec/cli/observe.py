@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from jobspec import launchers
+from jobspec.cli.progress import NO_PROGRESS, Progress, ProgressReader
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
 
-# One line of metrics.jsonl is far below this; reading the end alone keeps `status` quick for long runs.
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote
-_REWARD_KEYS = ("reward", "rewards/mean", "reward/mean", "train/reward")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The newest step that the metrics show, out of those planned (0: not known)."""
-
-    step: int | None = None
-    steps: int = 0
-    metric: str = ""
-    value: float | None = None
-
-    def text(self) -> str:
-        """`12 of 60`, `12`, or nothing."""
-        if self.step is None:
-            return f"0 of {self.steps}" if self.steps else ""
-        return f"{self.step} of {self.steps}" if self.steps else str(self.step)
 
 
 @dataclass(frozen=True)
@@ -42,7 +25,7 @@ class View:
     run: RunPaths
     launch: Launch | None
     status: JobStatus | None
-    progress: Progress = Progress()
+    progress: Progress = NO_PROGRESS
     points: int = 0
     damaged: tuple[Finding, ...] = ()
 
@@ -81,40 +64,8 @@ def _settled(view: View, status: JobStatus | None) -> View:
 
 
 def progress(run: RunPaths) -> Progress:
-    """The newest metrics of the run's newest attempt, read from the end of the file alone."""
-    expect = _expect(run)
-    steps = int(expect.get("steps") or 0)
-    attempts = run.attempts()
-    if not attempts:
-        return Progress(steps=steps)
-    row = last_metrics(run.attempt(attempts[-1]) / "metrics")
-    learning = expect.get("learning") or {}
-    keys = (learning.get("metric", ""), (expect.get("metric_keys") or {}).get("reward", ""), *_REWARD_KEYS)
-    metric = next((key for key in keys if isinstance(row.get(key), int | float)), "")
-    step = row.get("step")
-    return Progress(
-        step if isinstance(step, int) else None, steps, metric, row.get(metric) if metric else None
-    )
-
-
-def _expect(run: RunPaths) -> Mapping[str, Any]:
-    try:
-        expect = json.loads(run.plan.read_text(encoding="utf-8")).get("expect")
-    except (OSError, ValueError):
-        return {}
-    return expect if isinstance(expect, dict) else {}
-
-
-def last_metrics(folder: Path) -> dict[str, Any]:
-    """The last value of each metric in the end of the folder's JSONL files; a torn line is left out."""
-    row: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            lines = file.read().splitlines()
-        for line in lines:
-            row.update(_object(line))
-    return row
+    """How far the run is, looked at once."""
+    return ProgressReader(run).read()
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import time
 from jobspec import launchers
 from jobspec.cli import observe, parser, verdicts
 from jobspec.cli.boundary import INTERRUPTED
+from jobspec.cli.progress import ProgressReader
 from jobspec.cli.screen import Screen, open_screen
 from jobspec.cli.submit import announcement, submit
 from jobspec.finding import JobspecError
@@ -57,14 +58,14 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
 
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
     """Show a run until its job's state is final; that state, recorded in the run directory."""
-    events = observe.EventTail(run)
+    events, progress = observe.EventTail(run), ProgressReader(run)
     asker = _Asker(launch)
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
     while True:
         status = asker.ask()
         launchers.sync(launch)
         if screen is not None:
-            screen.show(status, events.read(), observe.progress(run))
+            screen.show(status, events.read(), progress.read())
         if status.state.final and _results_have_arrived(run, status, asker.final_since):
             launchers.record_final(run, status)
             return status

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobspec.cli import output
-from jobspec.cli.observe import Progress
+from jobspec.cli.progress import Progress
 from jobspec.finding import Finding
 from jobspec.launchers import JobStatus
 
@@ -35,6 +35,13 @@ def open_screen(title: str) -> Screen:
     return LiveScreen(title) if output.colored(sys.stdout) else PlainScreen()
 
 
+def shown(progress: Progress) -> str:
+    """The figures of a step; what the spec asks to rise comes first where it is none of them."""
+    if progress.value is None or progress.value == progress.figure("reward"):
+        return progress.figures_text()
+    return f"{progress.metric} {progress.value:.4g}  {progress.figures_text()}".rstrip()
+
+
 def finding_of(event: Mapping[str, Any]) -> Finding | None:
     data = event.get("finding")
     return Finding.from_json(data) if isinstance(data, dict) and "what" in data else None
@@ -58,8 +65,7 @@ class PlainScreen:
         done = progress.steps and progress.step == progress.steps
         if progress.step != self._step and (now - self._step_time > PLAIN_PROGRESS_S or done):
             self._step, self._step_time = progress.step, now
-            value = f"{progress.metric} {progress.value:.4g}" if progress.value is not None else ""
-            self._line("step", progress.text(), value)
+            self._line("step", progress.text(), shown(progress))
         if status.state.final:
             self._status(status)
 
@@ -142,8 +148,7 @@ class LiveScreen:
         from rich.columns import Columns
         from rich.progress_bar import ProgressBar
 
-        value = f"{progress.metric} {progress.value:.4g}" if progress.value is not None else ""
-        text = f"{progress.text()}  {value}"
+        text = f"{progress.text()}  {shown(progress)}"
         bar = ProgressBar(total=progress.steps or None, completed=progress.step, width=24)
         return Columns([bar, text])
 

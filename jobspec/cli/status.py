@@ -1,4 +1,4 @@
-"""Show where runs are: state, step, reward, attempt and the reason of the scheduler.
+"""Show where runs are: state, step, reward and its like, attempt and the reason of the scheduler.
 
 Without RUN the newest runs. The scheduler is asked once for all of them, and not at all about runs that
 have ended.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobspec.cli import observe, output, parser, pipeline
 from jobspec.cli.observe import View
+from jobspec.cli.progress import Progress
 from jobspec.finding import JobspecError
+from jobspec.runs import RunPaths, read_results
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -40,35 +43,59 @@ def run(args: argparse.Namespace) -> int:
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0
-    output.print_table(_HEADER, [_row(view) for view in views])
+    rows = [row for view in views for row in (_row(view), *_points(view, bool(args.runs_wanted)))]
+    output.print_table(*_without_empty(_HEADER, rows))
     return 0
 
 
-_HEADER = ("RUN", "NAME", "CLUSTER", "JOB", "STATE", "STEP", "REWARD", "ATTEMPT", "AGE", "REASON")
+_HEADER = (
+    "RUN", "NAME", "CLUSTER", "JOB", "STATE", "STEP", "REWARD", "LOSS", "GRAD NORM", "TOKENS/S", "ATTEMPT",
+    "AGE", "REASON",
+)  # fmt: skip
+_OPTIONAL = frozenset({"LOSS", "GRAD NORM", "TOKENS/S"})
 
 
 def _row(view: View) -> tuple[str, ...]:
-    launch, status, progress = view.launch, view.status, view.progress
-    value = progress.value
+    launch, status = view.launch, view.status
     name = view.run.root.parent.name + (f" ({view.points} points)" if view.points else "")
     if launch is None or status is None:
         state = "damaged" if view.damaged else "not started"
-        return (view.run.run_id, name, "", "", state, "", "", "", "", "")
+        return (view.run.run_id, name, "", "", state, *[""] * (len(_HEADER) - 5))
+    waits = not view.final and not status.nodes and status.start
     return (
         view.run.run_id,
         name,
         launch.cluster,
         launch.job_id,
         status.state.value,
-        progress.text(),
-        f"{value:.4g}" if value is not None else "",
+        *_progress(view.progress),
         str(status.restarts + 1),
         output.duration(max(0.0, time.time() - (launch.submit_time or launch.intent_time))),
-        status.reason
-        + (
-            f", start expected {status.start}" if not view.final and not status.nodes and status.start else ""
-        ),
+        status.reason + (f", start expected {status.start}" if waits else ""),
     )
+
+
+def _progress(progress: Progress) -> tuple[str, ...]:
+    """The columns from STEP to TOKENS/S."""
+    figures = (progress.value, *(progress.figure(name) for name in ("loss", "grad norm", "tokens/s")))
+    return (progress.text(), *("" if value is None else f"{value:.4g}" for value in figures))
+
+
+def _points(view: View, asked_for: bool) -> Iterator[tuple[str, ...]]:
+    """The points of a sweep that was asked for by name, one row each."""
+    for point in view.run.points() if asked_for else ():
+        results = read_results(point)
+        outcome = str(results.get("outcome", "")) if results else ""
+        progress = _progress(observe.progress(point))
+        yield ("", f"point {point.root.name}", "", "", outcome, *progress, "", "", "")
+
+
+def _without_empty(
+    header: Sequence[str], rows: Sequence[tuple[str, ...]]
+) -> tuple[list[str], list[list[str]]]:
+    """The table without columns of figures that no run has."""
+    kept = [at for at, name in enumerate(header) if name not in _OPTIONAL or any(row[at] for row in rows)]
+    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def as_json(view: View) -> dict[str, Any]:
@@ -88,7 +115,21 @@ def as_json(view: View) -> dict[str, Any]:
         "steps": progress.steps,
         "metric": progress.metric,
         "value": progress.value,
+        "figures": dict(progress.figures),
         "points": view.points,
+        "point_progress": [_point_json(point) for point in view.run.points()],
         "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
+    }
+
+
+def _point_json(point: RunPaths) -> dict[str, Any]:
+    progress = observe.progress(point)
+    return {
+        "point": int(point.root.name),
+        "step": progress.step,
+        "steps": progress.steps,
+        "metric": progress.metric,
+        "value": progress.value,
+        "figures": dict(progress.figures),
     }

@@ -72,6 +72,16 @@ def read_json(path: Path, name: str = "") -> Table:
     return Table(tuple(_dump_rows(data, source)))
 
 
+def record_rows(line: bytes) -> Iterator[Row]:
+    """Rows of one JSON line; none where it is torn or no record."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(data, Mapping):
+        yield from _record_rows(data, "", 0)
+
+
 def _read_record(line: bytes, source: str, number: int, rows: list[Row], findings: list[Finding]) -> None:
     try:
         data = json.loads(line)

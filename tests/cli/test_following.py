@@ -10,7 +10,7 @@ import pytest
 
 from jobspec import launchers
 from jobspec.cli import run as run_command
-from jobspec.cli.observe import EventTail, last_metrics
+from jobspec.cli.observe import EventTail
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState, JobStatus
 from jobspec.runs import Launch, RunPaths
@@ -100,9 +100,3 @@ def test_events_come_once_and_whole(tmp_path: Path) -> None:
     run.attempt(2).mkdir()
     (run.attempt(2) / "events.jsonl").write_text('{"phase": "c"}\n')
     assert [(event["phase"], event["attempt"]) for event in tail.read()] == [("c", 2)]
-
-
-def test_newest_metrics_are_read_from_the_end_alone(tmp_path: Path) -> None:
-    lines = [json.dumps({"step": step, "reward": step / 10**6}) for step in range(20000)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 99')
-    assert last_metrics(tmp_path) == {"step": 19999, "reward": 0.019999}
