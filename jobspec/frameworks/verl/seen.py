@@ -22,10 +22,14 @@ REWARD = "critic/rewards/mean"
 
 @dataclass(frozen=True)
 class Seen:
-    """The evidence with its metrics complete, and what the logs say."""
+    """The evidence with its metrics complete, and what the logs say.
+
+    `last_record` is the last step of any metrics file: what a foreign plan has where nobody named a number.
+    """
 
     evidence: Evidence
     logs: tuple[LogFacts, ...]
+    last_record: int = 0
 
     def values(self, key: str) -> list[Setting]:
         """What each log's strongest source shows for a key of verl's configuration or a script's variable."""
@@ -65,9 +69,7 @@ class Seen:
             return expect.steps
         shown = [one.value for one in self.values("trainer.total_training_steps")]
         told = [int(value) for value in shown if value.isdecimal()]
-        logged = self.evidence.metrics.last_step() or 0
-        # Given by the user, unless it is just the last step that any metric was logged at.
-        if expect.steps and expect.steps != logged:
+        if expect.steps and expect.steps != self.last_record:
             return expect.steps
         return max([*told, *self.trained, 0])
 
@@ -115,10 +117,11 @@ def see(evidence: Evidence) -> Seen:
     attempt = evidence.last
     if attempt is None:
         return Seen(evidence, ())
+    last_record = evidence.metrics.last_step() or 0
     names = [log.path for log in attempt.logs if log.path not in attempt.check_logs]
     logs = read_logs(evidence.root, names)
     if not evidence.metrics.series(STEP):
         printed = concat([read_console(evidence.root / name, name) for name in names])
         last = replace(attempt, metrics=concat([attempt.metrics, printed]))
         evidence = replace(evidence, attempts=(*evidence.attempts[:-1], last))
-    return Seen(evidence, logs)
+    return Seen(evidence, logs, last_record)
