@@ -34,7 +34,9 @@ class UpstreamLauncher(SlurmLauncher):
             self._sleep(POLL_S)
             left -= POLL_S
             running = self._running(launches)
-        super().cancel([launch for launch, status in self.query(launches).items() if not status.state.final])
+        ended = (JobState.COMPLETING,)
+        states = self.query(launches).items()
+        super().cancel([one for one, status in states if not status.state.final and status.state not in ended])
 
     def _running(self, launches: Sequence[Launch]) -> list[str]:
         states = self.query(launches).items()

@@ -43,6 +43,11 @@ CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 DIGITS = b"0123456789"
 GZIP_MAGIC = b"\x1f\x8b"
+_FIRST_MARKS = (
+    ("construction", landmarks.CONSTRUCTION),
+    ("built", landmarks.BUILT),
+    ("done", landmarks.DONE),
+)
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b|resource_tracker|destroy_process_group"
@@ -50,6 +55,7 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
 )
 
 
@@ -211,15 +217,17 @@ class _Log:
 
     def _block(self, block: bytes) -> None:
         lines = block.split(b"\n")
-        step = self._landmarks(block, lines)
         shapes = block.translate(None, DIGITS).split(b"\n")
         distinct = set(shapes)
         self.index.learn(distinct)
+        # What no shape holds no line holds: most searches end here, in a fraction of the block.
+        kinds = b"\n".join(distinct)
+        step = self._landmarks(block, lines, kinds)
         if not distinct.isdisjoint(self.index.hot.keys()):
             self._lines(lines, shapes, step)
         elif step >= 0:
             self.since.clear()
-        self._trends(block, lines)
+        self._trends(block, lines, kinds)
         self.number += len(lines) - 1
 
     def _lines(self, lines: Sequence[bytes], shapes: Sequence[bytes], step: int) -> None:
@@ -264,30 +272,28 @@ class _Log:
                 return
         self.last[signature.id] = self._match(signature, text, lines, offset)
 
-    def _trends(self, block: bytes, lines: Sequence[bytes]) -> None:
+    def _trends(self, block: bytes, lines: Sequence[bytes], kinds: bytes) -> None:
         """The last values of the metrics that signatures judge."""
         for signature in self.index.trends:
             values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
-            for offset in _last_lines(block, signature.hints, TREND):
+            hints = [hint for hint in signature.hints if _holds(kinds, hint.encode())]
+            for offset in _last_lines(block, hints, TREND, len(lines) - 1):
                 hit = _match_line(lines, offset, (signature,))
                 values.append(self._match(signature, hit[1], lines, offset) if hit is not None else None)
 
-    def _landmarks(self, block: bytes, lines: Sequence[bytes]) -> int:
+    def _landmarks(self, block: bytes, lines: Sequence[bytes], kinds: bytes) -> int:
         """Note how far the run has come by the end of this block; the offset of the last step's line."""
         course = self.course
         if not course.managed:
-            course = replace(course, managed=landmarks.find_first(block, landmarks.MANAGED) >= 0)
-        if course.construction is None:
-            at = landmarks.find_first(block, landmarks.CONSTRUCTION)
-            course = replace(course, construction=self._landmark(block, lines, at))
-        if course.built is None:
-            at = landmarks.find_first(block, landmarks.BUILT)
-            course = replace(course, built=self._landmark(block, lines, at))
-        if course.done is None:
-            at = landmarks.find_first(block, landmarks.DONE)
-            course = replace(course, done=self._landmark(block, lines, at))
-        at = landmarks.find_last(block, landmarks.STEP)
-        step = self._landmark(block, lines, at)
+            managed = any(_holds(kinds, kind.literal) for kind in landmarks.MANAGED)
+            course = replace(course, managed=managed)
+        for name, wanted in _FIRST_MARKS:
+            present = tuple(kind for kind in wanted if _holds(kinds, kind.literal))
+            if present and getattr(course, name) is None:
+                at = landmarks.find_first(block, present)
+                course = replace(course, **{name: self._landmark(block, lines, at)})
+        steps = tuple(kind for kind in landmarks.STEP if _holds(kinds, kind.literal))
+        step = self._landmark(block, lines, landmarks.find_last(block, steps))
         if step is not None:
             course = replace(
                 course, first_step=course.first_step or self._first_step(block, lines), last_step=step
@@ -301,7 +307,7 @@ class _Log:
     def _landmark(self, block: bytes, lines: Sequence[bytes], at: int) -> Landmark | None:
         if at < 0:
             return None
-        offset = block.count(b"\n", 0, at)
+        offset = len(lines) - 1 - block.count(b"\n", at)
         return Landmark(self.number + offset, self._time(lines, offset))
 
     def _match(self, signature: Signature, text: str, lines: Sequence[bytes], offset: int) -> Match:
@@ -355,8 +361,12 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield whole + rest
 
 
-def _last_lines(block: bytes, literals: Sequence[str], count: int) -> list[int]:
-    """Offsets of the last `count` lines that hold one of the literals, in their order."""
+def _holds(kinds: bytes, literal: bytes) -> bool:
+    return literal.translate(None, DIGITS) in kinds
+
+
+def _last_lines(block: bytes, literals: Sequence[str], count: int, last: int) -> list[int]:
+    """Offsets of the last `count` lines that hold one of the literals, in their order; `last` is the block's."""
     ends: set[int] = set()
     for literal in literals:
         at, found = block.rfind(literal.encode()), 0
@@ -364,7 +374,7 @@ def _last_lines(block: bytes, literals: Sequence[str], count: int) -> list[int]:
             start, found = block.rfind(b"\n", 0, at) + 1, found + 1
             ends.add(start)
             at = block.rfind(literal.encode(), 0, start)
-    return [block.count(b"\n", 0, start) for start in sorted(ends)[-count:]]
+    return [last - block.count(b"\n", start) for start in sorted(ends)[-count:]]
 
 
 def _match_line(

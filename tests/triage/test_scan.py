@@ -60,9 +60,7 @@ def test_secret_is_found_but_not_repeated() -> None:
 
 def test_the_text_of_a_script_that_traces_itself_is_no_message() -> None:
     """NeMo-RL's ray.sub (main, 2026-08) runs with `set -x`: its log holds the whole of its node scripts."""
-    said = (
-        "[ERROR] /r/.shared_fs_canary not visible on the head node; LOG_DIR must be shared"
-    )
+    said = "[ERROR] /r/.shared_fs_canary not visible on the head node; LOG_DIR must be shared"
     text = [
         "+ head_cmd='set -o pipefail",
         f'  echo "{said}" >&2',
@@ -71,6 +69,16 @@ def test_the_text_of_a_script_that_traces_itself_is_no_message() -> None:
     ]
     assert scan_lines(text) == []
     assert [match.line for match in scan_lines([*text, said])] == [5]
+
+
+def test_what_ray_announces_at_its_start_is_no_message() -> None:
+    """Ray 2.60, `ray start --block`."""
+    line = (
+        "2026-11-28 06:36:35,628\tINFO scripts.py:1269 -- Running subprocesses are monitored and a message will "
+        "be printed if any of them terminate unexpectedly. Subprocesses exit with SIGTERM will be treated as "
+        "graceful, thus NOT reported."
+    )
+    assert scan_lines([line]) == []
 
 
 def test_harmless_exception_of_a_busy_ray_is_a_note() -> None:
