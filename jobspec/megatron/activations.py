@@ -19,6 +19,10 @@ from jobspec.megatron.shape import TrainShape
 
 BF16, FP32 = 2, 4
 MAMBA_CHUNK = 128  # tokens between two states that the scan of Mamba-2 keeps
+# Unfused attention, bytes of one score. Kept: its fp32 softmax and bf16 probability. While a layer's backward
+# runs, also gradients of the probability (bf16), the softmax, the masked and the scaled score (fp32).
+# Source: Megatron-Core, fusions/fused_softmax.py, `forward_torch_softmax`.
+SCORE_KEPT, SCORE_BACKWARD = 6, 20
 DELTA_CHUNK = 64  # the same of the gated delta rule
 
 
@@ -85,12 +89,20 @@ def _attention(arch: Architecture, shape: TrainShape) -> TokenBytes:
         wide = (3 * query + 3 * keys + (query if arch.output_gate else 0)) / shape.tp
         narrow = 0.0
     tensors = BF16 * wide
-    scores = 0.0
-    redone = shape.recompute is None or "core_attn" in shape.recompute.modules
-    if shape.attention == "unfused" and not redone:
-        scores = 5.0 * arch.heads * (shape.seq_length or 0) / shape.tp / shape.cp
-    saved = _entry(arch, shape) + tensors + BF16 * narrow + scores
-    return TokenBytes(saved, _gathered(arch, shape) + tensors)
+    scores = _scores(arch, shape)
+    saved = _entry(arch, shape) + tensors + BF16 * narrow + scores.saved
+    return TokenBytes(saved, _gathered(arch, shape) + tensors + scores.passing)
+
+
+def _scores(arch: Architecture, shape: TrainShape) -> TokenBytes:
+    """What attention without flash kernels keeps of one token: a row of scores for every head."""
+    if shape.attention != "unfused":
+        return TokenBytes()
+    row = arch.heads * (shape.seq_length or 0) / shape.tp / shape.cp
+    asked = shape.recompute
+    redone = asked is not None and asked.granularity == "selective" and "core_attn" in asked.modules
+    kept = 0 if redone else SCORE_KEPT
+    return TokenBytes(row * kept, row * (SCORE_BACKWARD - kept))
 
 
 def _mlp(arch: Architecture, shape: TrainShape) -> TokenBytes:

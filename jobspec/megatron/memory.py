@@ -130,11 +130,22 @@ def _gpu(shape: TrainShape, arch: Architecture, stage: Stage) -> Iterable[Part]:
     trained = _trained(shape, arch, stage, dense, experts)
     grads = 4 if shape.fp32_grads or shape.precision == "fp32" else 2
     yield Part("gradients", grads * sum(trained), f"{sum(trained) / 1e9:.2f} B parameters x {grads} B")
-    yield Part(
-        "optimizer", int(_optimizer(shape, *trained) * (1 - shape.optimizer.offload)), _sharding(shape)
-    )
-    yield from _activations(shape, arch, stage)
+    state = _optimizer(shape, *trained) * (1 - shape.optimizer.offload)
+    yield Part("optimizer", int(state), _sharding(shape))
+    activations = tuple(_activations(shape, arch, stage))
+    yield from activations
+    if not shape.optimizer.fused:
+        yield _unfused_step(shape, state, sum(part.bytes for part in activations))
     yield from _process(shape, arch)
+
+
+def _unfused_step(shape: TrainShape, state: float, activations: int) -> Part:
+    """torch's Adam makes an fp32 tensor of each parameter it owns, when the activations are gone already."""
+    adam = shape.optimizer
+    made = int(state * 4 / (adam.master_bytes + 2 * adam.moment_bytes))
+    return Part(
+        "optimizer step", max(0, made - activations), "temporaries of torch's Adam beyond activations"
+    )
 
 
 def _trained(

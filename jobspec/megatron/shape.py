@@ -52,13 +52,15 @@ class OptimizerShape:
 
     `distributed` shards its state over data-parallel ranks. `precision_aware` is Transformer Engine's fused
     Adam, which keeps of a bf16 weight's master the lower 16 bits alone. `moment_bytes` is the width of each
-    of its two moments. `offload` is the share of the state in host memory.
+    of its two moments. `offload` is the share of the state in host memory. `fused` False is torch's own Adam,
+    which Megatron-Core falls back to without Transformer Engine and Apex.
     """
 
     distributed: bool = True
     precision_aware: bool = False
     moment_bytes: int = 4
     offload: float = 0.0
+    fused: bool = True
 
     @property
     def master_bytes(self) -> int:

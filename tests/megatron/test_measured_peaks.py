@@ -1,0 +1,42 @@
+"""The memory estimate beside peaks that real Megatron-Core runs had on H200s (`benchmarks/gpu/memory.py`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu/memory_score.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("memory_score_gpu", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_estimate_is_near_every_measured_peak(script: ModuleType) -> None:
+    scores = [script.score(row) for row in json.loads(script.POINTS.read_text())]
+    errors = {item.name: round(item.error, 3) for item in scores}
+    assert len(errors) == 29
+    assert statistics.median(map(abs, errors.values())) < 0.04, errors
+    assert max(map(abs, errors.values())) < 0.1, errors
+
+
+def test_state_is_what_stays_between_steps(script: ModuleType) -> None:
+    """Weights, gradients and optimizer are arithmetic; the last output and buffers stay beside them."""
+    for row in json.loads(script.POINTS.read_text()):
+        parts = script.score(row).parts
+        state = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+        beside = row["between_steps_bytes"] / 1024**3 - state
+        assert 0.0 < beside < 1.0, row["point"]["name"]
