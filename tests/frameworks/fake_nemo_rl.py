@@ -86,6 +86,7 @@ def functional(entry: str, settings: str, checks: tuple[str, ...], config: str =
 
 DTENSOR = "policy.dtensor_cfg.enabled=true policy.megatron_cfg.enabled=false"
 MCORE = "policy.dtensor_cfg.enabled=false policy.megatron_cfg.enabled=true"
+SAVES = "checkpointing.enabled=true checkpointing.save_period=3 checkpointing.checkpoint_dir=/tmp/a-stand-in"
 STOP = "checkpointing.checkpoint_must_save_by=0:0:0:1"
 
 
@@ -111,7 +112,63 @@ def _diamond() -> str:
     return text + "".join(lines)
 
 
+def _replay_buffer() -> str:
+    """Two runs without metric files: the second one goes on from the first one's replay buffer."""
+    common = (
+        f"{COVERAGE} $PROJECT_ROOT/examples/run_grpo.py policy.model_name=Qwen/Qwen3-0.6B "
+        "policy.generation.colocated.enabled=false grpo.async_grpo.enabled=true "
+        "logger.tensorboard_enabled=false logger.wandb_enabled=false checkpointing.enabled=true "
+        "checkpointing.checkpoint_dir=$CKPT_DIR checkpointing.save_period=2"
+    )
+    runs = (
+        f"{common} grpo.max_num_steps={steps} logger.log_dir=$LOG_DIR/{name} $@ "
+        f"2>&1 | tee $EXP_DIR/{name}.log\n"
+        for name, steps in (("run1", 2), ("run2", 4))
+    )
+    return HEAD + "".join(runs) + 'grep -q "ReplayBuffer restored:" $EXP_DIR/run2.log\n'
+
+
 SCRIPTS = {
+    "grpo_megatron_lora_async": functional(
+        "run_grpo",
+        "grpo.max_num_steps=3 policy.megatron_cfg.peft.enabled=true grpo.async_grpo.enabled=true "
+        "policy.generation.colocated.enabled=false checkpointing.enabled=false",
+        LORA_CHECKS,
+    ),
+    "sft_megatron_lora": functional(
+        "run_sft",
+        f"sft.max_num_steps=3 {MCORE} policy.megatron_cfg.peft.enabled=true {SAVES}",
+        ('data["train/loss"]["3"] < 5.9',),
+        "examples/configs/sft.yaml",
+    ),
+    "dpo_megatron_lora": functional(
+        "run_dpo",
+        f"dpo.max_num_steps=3 policy.megatron_cfg.peft.enabled=true {SAVES}",
+        ('data["train/loss"]["3"] < 0.8',),
+        "examples/configs/dpo.yaml",
+    ),
+    "grpo_async_replay_buffer_checkpoint": _replay_buffer(),
+    "grpo_nccl_reshard_refit": functional(
+        "run_grpo",
+        "grpo.max_num_steps=2 policy.generation.colocated.enabled=false "
+        "policy.generation.refit_transport=nccl_reshard checkpointing.enabled=false",
+        SMOKE_CHECKS[:1],
+    ),
+    "grpo_megatron_eagle3_online": functional(
+        "run_grpo",
+        "grpo.max_num_steps=2 checkpointing.enabled=false",
+        ('min(data["train/draft_loss"]) > 0',),
+        "examples/configs/recipes/llm/grpo-qwen3-1.7b-1n4g-megatron-eagle3.yaml",
+    ),
+    "grpo_dp_single_controller": functional(
+        "run_grpo_single_controller",
+        "grpo.max_num_steps=2 data_plane.enabled=true data_plane.impl=transfer_queue "
+        "data_plane.backend=simple data_plane.storage_capacity=1000000 data_plane.num_storage_units=2 "
+        "data_plane.claim_meta_poll_interval_s=0.5 data_plane.global_segment_size=4294967296 "
+        "data_plane.local_buffer_size=1073741824 checkpointing.enabled=false",
+        ('max(data["train/gen_kl_error"]) < 0.002',),
+        "examples/configs/grpo_math_1B_megatron_single_controller.yaml",
+    ),
     "grpo_megatron": functional(
         "run_grpo",
         "policy.model_name=Qwen/Qwen2.5-0.5B grpo.max_num_steps=2 checkpointing.enabled=false",
@@ -142,6 +199,7 @@ def fake_nemo_rl(root: Path, python: str = sys.executable) -> Path:
     _add_keys(root)
     for entry in ENTRIES:
         shutil.copyfile(TREE / "trainer.py", root / "examples" / f"{entry}.py")
+    shutil.copyfile(TREE / "check_r3_trace.py", root / "tools/check_r3_trace.py")
     for tool in ("check_metrics.py", "json_dump_tb_logs.py"):
         shutil.copyfile(TREE / tool, root / "tests" / tool)
     (root / "bin").mkdir()

@@ -16,6 +16,7 @@ from pathlib import Path
 ENTRY = Path(sys.argv[0]).stem
 FAULT = os.environ.get("FAKE_NEMO_RL_FAULT", "")
 SETTINGS = dict(arg.lstrip("+").partition("=")[::2] for arg in sys.argv[1:] if "=" in arg)
+CONFIG = sys.argv[sys.argv.index("--config") + 1] if "--config" in sys.argv else "default"
 ALGORITHM = {"run_sft": "sft", "run_dpo": "dpo", "run_distillation": "distillation"}.get(ENTRY, "grpo")
 MEGATRON = SETTINGS.get("policy.megatron_cfg.enabled", "true") == "true" and FAULT != "dtensor"
 ACTOR = "MegatronPolicyWorker" if MEGATRON else "DTensorPolicyWorkerV2"
@@ -47,12 +48,16 @@ def main() -> int:
         worker("Traceback (most recent call last):")
         return 1
     start_trainer()
+    if done and on("grpo.async_grpo.enabled"):
+        print("📦 Restoring replay buffer from checkpoint: step/replay_buffer.pt")
+        print("ReplayBuffer restored: 4 trajectories, last target 3")
     return train(log_dir, done)
 
 
 def print_config() -> None:
-    print(f"Loaded configuration from: {sys.argv[2] if '--config' in sys.argv else 'default'}")
-    print(f"Overrides: {[arg for arg in sys.argv[1:] if '=' in arg]}")
+    print(f"Loaded configuration from: {CONFIG}")
+    shown = [] if FAULT == "dropped-overrides" else [arg for arg in sys.argv[1:] if "=" in arg]
+    print(f"Overrides: {shown}")
     print("Applied CLI overrides")
     print("Final config:")
     sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
@@ -62,7 +67,7 @@ def print_config() -> None:
     megatron["sequence_parallel"] = on("policy.megatron_cfg.sequence_parallel")
     megatron["peft"] = {"enabled": on("policy.megatron_cfg.peft.enabled")}
     colocated = on("policy.generation.colocated.enabled", "true")
-    policy = {
+    policy: dict[str, object] = {
         "model_name": SETTINGS.get("policy.model_name", "Qwen/Qwen2.5-0.5B"),
         "megatron_cfg": megatron,
         "generation": {
@@ -71,6 +76,8 @@ def print_config() -> None:
             "colocated": {"enabled": colocated},
         },
     }
+    if "-r3" in CONFIG and FAULT != "no-replay":
+        policy["router_replay"] = {"enabled": True}
     plane = {"enabled": on("data_plane.enabled"), "impl": "transfer_queue",
              "backend": SETTINGS.get("data_plane.backend", "simple")}  # fmt: skip
     print(f"MasterConfig(policy={policy!r}, data_plane={plane!r})")
@@ -102,6 +109,8 @@ def build(done: int) -> None:
         worker("Setting up model")
     shown = "vLLM" if backend == "vllm" else backend
     print(f"  ✓ Using {shown} backend for generation with {SETTINGS.get('policy.model_name', 'Qwen')}")
+    if "eagle" in CONFIG and FAULT == "no-refit":
+        print("UserWarning: Speculative decoding is enabled without draft refit sync. Setting vllm_cfg")
     print("                  SETUP COMPLETE")
 
 
@@ -147,9 +156,12 @@ def steps() -> int:
 
 def train(log_dir: Path, done: int) -> int:
     last = 0 if FAULT == "no-steps" else steps()
-    with Events(log_dir) if on("logger.tensorboard_enabled") else Nothing() as events:
+    with (
+        Events(log_dir) if on("logger.tensorboard_enabled") and FAULT != "no-metrics" else Nothing() as events
+    ):
         for step in range(done + 1, last + 1):
-            print(f"\n{RULE} Step {step}/{steps()} {RULE}")
+            if ENTRY != "run_grpo_single_controller":
+                print(f"\n{RULE} Step {step}/{steps()} {RULE}")
             if FAULT == "crash" and step == last:
                 worker("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a "
                        "total capacity of 79.11 GiB of which 1.02 GiB is free.")  # fmt: skip
@@ -161,9 +173,11 @@ def train(log_dir: Path, done: int) -> int:
                 path.write_text(json.dumps({"content": ["a", "b"], "rewards": [0.0, 1.0]}) + "\n")
                 print(f"Logged data to {path}")
             print(f"\n📊 Training Results:\n  • Loss: {values['train/loss']:.4f}")
-            if "eagle" in " ".join(sys.argv):
+            if "eagle" in CONFIG:
                 print(f"  • Draft Loss: {values['train/draft_loss']:.4f}")
             print("\n⏱️  Timing:\n  • Total step time: 6.00s")
+            if ENTRY == "run_grpo_single_controller":
+                print(f"train step {step}/{steps()}  trainer_v={step}  lag=0  ")
             stop = "checkpointing.checkpoint_must_save_by" in SETTINGS
             save(step, step == last or stop)
             if stop:
@@ -184,6 +198,8 @@ def metrics(step: int, last: int) -> dict[str, float]:
         "train/gen_kl_error": 0.0004,
         "train/probs_ratio_clamped_min": 0.98244,
         "train/probs_ratio_clamped_max": 1.0187,
+        "train/num_masked_seqs_by_logprob_error": 0.0,
+        "train/max_seq_mult_prob_error": 1.02,
         "train/draft_loss": 1.7 / step,
         "train/lr": 5e-7 * step,
         "timing/train/total_step_time": 6.0,
