@@ -74,9 +74,9 @@ def test_the_text_of_a_script_that_traces_itself_is_no_message() -> None:
 def test_what_ray_announces_at_its_start_is_no_message() -> None:
     """Ray 2.60, `ray start --block`."""
     line = (
-        "2026-11-28 06:36:35,628\tINFO scripts.py:1269 -- Running subprocesses are monitored and a message will "
-        "be printed if any of them terminate unexpectedly. Subprocesses exit with SIGTERM will be treated as "
-        "graceful, thus NOT reported."
+        "2026-11-28 06:36:35,628\tINFO scripts.py:1269 -- Running subprocesses are monitored and a message "
+        "will be printed if any of them terminate unexpectedly. Subprocesses exit with SIGTERM will be "
+        "treated as graceful, thus NOT reported."
     )
     assert scan_lines([line]) == []
 
