@@ -152,11 +152,6 @@ class Block:
             yield name, Setting(text, self._items[min(key.lineno, len(self._items)) - 1])
 
 
-def opens_block(text: str) -> bool:
-    """Whether a printed configuration may start here; metrics that are printed as one line do not."""
-    return text.startswith("{'") and _depth(text) > 0
-
-
 def _depth(text: str) -> int:
     """Braces that a line opens, less those that it closes; quoted ones do not count."""
     plain = QUOTED.sub("", text)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
-from jobspec.frameworks.verl.config import Block, Settings, opens_block
+from jobspec.foreign_scan import find_lines
+from jobspec.frameworks.verl.config import MAX_BLOCK_LINES, Block, Setting, Settings
 from jobspec.metrics.text import RAY_PREFIX, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
@@ -33,6 +35,36 @@ EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?ex
 PROBE = re.compile(r"^jobspec: (?P<where>driver|worker)(?: on \S+)?: (?P<module>[\w.]+) (?P<file>/\S+)$")
 DUMMY = "Random model initialized and saved to"
 OLD_DUMMY = re.compile(r"Output path '.*' already exists\. Will do nothing")
+
+MAX_SHOWN = 300
+CONFIG_START = "{'actor_rollout_ref'"  # keys are printed in order of the alphabet
+# Every line that a pattern of this module or of `config` can match holds one of these.
+WORDS = (
+    CONFIG_START.encode(),
+    b"+ ",
+    b"vanilla_mbridge",
+    b"use_megatron_fsdp",
+    b"parallel_size",
+    b"'strategy'",
+    b"experts",
+    b"ppo_megatron_trainer",
+    b"--config-name",
+    b"training/global_step",
+    b"Adapter parameters",
+    b"Trainable percentage",
+    b"global step to",
+    SCRATCH.encode(),
+    NO_ADAPTER.encode(),
+    NO_LOADER_STATE.encode(),
+    b"Loaded ",
+    b"Saving checkpoint to",
+    b"local_global_step_folder",
+    b"module: ",
+    b"TF config:",
+    b"jobspec: ",
+    DUMMY.encode(),
+    b"already exists. Will do nothing",
+)
 
 
 @dataclass
@@ -96,33 +128,39 @@ class LogFacts:
 
 
 def read_logs(root: Path, names: Iterable[str]) -> tuple[LogFacts, ...]:
-    """Facts of each log that can be read; `names` are relative to `root`."""
-    return tuple(_read(root, name) for name in names)
+    """Facts of each log; `names` are relative to `root`. A log that cannot be read has none."""
+    return tuple(_read(root / name, name) for name in names)
 
 
-def _read(root: Path, name: str) -> LogFacts:
-    facts, open_block = LogFacts(), None
-    for source, text, item in read_lines(root, name):
-        if open_block is None and opens_block(text):
-            open_block = Block(source)
-        if open_block is not None and source == open_block.source and not open_block.add(text, item):
-            for key, setting in open_block.settings():
+def _read(path: Path, name: str) -> LogFacts:
+    """Only lines that hold one of `WORDS` are looked at: a log may have a gigabyte of others."""
+    facts, blocks = LogFacts(), []
+    try:
+        with path.open("rb") as stream:
+            for number, line in find_lines(stream, WORDS):
+                for text in line.split("\r"):
+                    facts.add(without_ray(text), EvidenceItem(name, number, text.strip()[:MAX_SHOWN]))
+                if CONFIG_START in line:
+                    blocks.append(number)
+        for number in blocks:
+            for key, setting in _read_block(path, name, number):
                 facts.settings.config.setdefault(key, []).append(setting)
-            open_block = None
-        facts.add(text, item)
+    except OSError:
+        pass
     return facts
 
 
-def read_lines(root: Path, name: str) -> Iterator[tuple[str, str, EvidenceItem]]:
-    """Ray's name of the process, the cleaned line and its place; nothing when the log cannot be read."""
-    try:
-        with (root / name).open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            for number, line in enumerate(lines, 1):
-                for part in line.split("\r"):
-                    plain = strip_ansi(part)
-                    prefix = RAY_PREFIX.match(plain) if plain.lstrip()[:1] == "(" else None
-                    text = without_ray(plain)
-                    item = EvidenceItem(name, number, text.strip()[:300])
-                    yield prefix[0].strip() if prefix else "", text, item
-    except OSError:
-        return
+def _read_block(path: Path, name: str, first: int) -> Iterator[tuple[str, Setting]]:
+    """The configuration that is printed from line `first` on, without lines of other processes."""
+    block = None
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+        for number, line in enumerate(islice(lines, first - 1, first - 1 + MAX_BLOCK_LINES), first):
+            plain = strip_ansi(line)
+            prefix = RAY_PREFIX.match(plain)
+            source = prefix[0].strip() if prefix else ""
+            text = without_ray(plain)
+            block = block or Block(source)
+            item = EvidenceItem(name, number, text.strip()[:MAX_SHOWN])
+            if source == block.source and not block.add(text, item):
+                break
+    return block.settings() if block else iter(())
