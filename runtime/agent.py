@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan
 from jobspec.runtime import collect, driver, gpus, network, preflight, raycluster, swarm
 from jobspec.runtime.channel import candidate_ports
@@ -184,6 +184,7 @@ class Node:
             self._reporter("stage"),
             float(limit),
             swarm=self._swarm,
+            cap_bytes=_cap_bytes(self.plan.env.get("JOBSPEC_STAGE_MAX_GIB", "")),
         )
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
@@ -352,6 +353,15 @@ class Node:
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report
+
+
+def _cap_bytes(text: str) -> int:
+    """What a site allows each user to keep staged on a node; 0 without a bound. Raises: JobspecError."""
+    try:
+        return int(float(text or 0) * 2**30)
+    except (ValueError, OverflowError):
+        what = f"`JOBSPEC_STAGE_MAX_GIB` is `{text}`, not a number of GiB"
+        raise fail("stage.cap", what, "", "correct it under `env` of the site profile") from None
 
 
 def _link(link: Path, target: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.plan import StagePlan
-from jobspec.runtime import nodelock
+from jobspec.runtime import leases, nodelock
 from jobspec.runtime.hfcache import FileEntry, Listing, check_listing, list_hf, list_plain
 from jobspec.runtime.journal import Journal
 from jobspec.runtime.swarm import Swarm
@@ -88,6 +88,7 @@ class _Job:
     open_source: OpenSource
     rehash: bool
     swarm: Optional[Swarm] = None
+    cap: int = 0
 
 
 def run(
@@ -100,12 +101,14 @@ def run(
     rehash: bool = False,
     open_source: OpenSource = open_local,
     swarm: Optional[Swarm] = None,
+    cap_bytes: int = 0,
 ) -> StageResult:
     """Make every item readable on this node; faults come back as findings, never as exceptions.
 
     All sources are listed and checked before the first byte is copied. `deadline_s` and `stall_s` are
     seconds from now and seconds without a byte. `lanes` 0 means by the number of cores. `rehash` reads
     every staged byte again instead of trusting size, mtime and inode of what was verified before.
+    `cap_bytes` bounds what this user's jobs keep on the node: the least recently used goes (0: no bound).
     `swarm` is this node's part in a staging by several, which has met the others already.
     `report(event, data)`: `waiting` {name, holder, seconds}, `ready` {name, path, bytes, seconds, cached},
     `progress` {name, bytes, total, rate, eta_s, file}; rates in bytes a second.
@@ -122,7 +125,7 @@ def run(
     moved, home = 0, ""
     try:
         home = make_home(node_local)
-        job = _Job(home, report, limits, open_source, rehash, swarm)
+        job = _Job(home, report, limits, open_source, rehash, swarm, cap_bytes)
         for item, listing in listings:
             path, count = _settle(job, item, listing)
             ready[item.env or item.name] = path
@@ -218,6 +221,7 @@ def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
     with nodelock.hold(state + ".lock", job.limits.deadline, waiting) as exclusive:
         if job.swarm is not None:
             job.swarm.busy("")
+        leases.hold(job.home, folder)
         path, moved = _stage(job, item, listing, folder, exclusive)
     job.report(
         "ready",
@@ -271,6 +275,8 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
     try:
         with Journal.open(state + ".journal") as journal:
             works = _pending(item, listing, blobs, parts, journal, job)
+            if job.cap:
+                _make_room(job, item, works)
             _check_space(blobs, works, item.name)
             moved = _transfer(job, item, works, journal)
             journal.flush()
@@ -316,7 +322,7 @@ def _pending(
             )
         else:
             target = os.path.join(blobs, *entry.name.split("/"))
-            _make_room(blobs, target)
+            _clear_way(blobs, target)
             works[key] = Work(entry, target, part, mode, key=key, id=file_id)
     return list(works.values())
 
@@ -336,7 +342,7 @@ def _part_name(key: str, entry: FileEntry) -> str:
     return hashlib.sha256((key + version).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _make_room(root: str, target: str) -> None:
+def _clear_way(root: str, target: str) -> None:
     """The folders of `target`; a file that now must be a folder, or the reverse, is removed."""
     if os.path.isdir(target) and not os.path.islink(target):
         shutil.rmtree(target)
@@ -346,6 +352,14 @@ def _make_room(root: str, target: str) -> None:
             os.unlink(folder)
         folder = os.path.dirname(folder)
     os.makedirs(os.path.dirname(target), mode=0o750, exist_ok=True)
+
+
+def _make_room(job: _Job, item: StagePlan, works: Sequence[Work]) -> None:
+    """Keep to the cap. Raises: JobspecError where models in use leave no room."""
+    needed = sum(max(0, work.entry.size - _occupied(work.part)) for work in works)
+    removed = leases.make_room(job.home, needed, job.cap)
+    if removed:
+        job.report("evicted", {"name": item.name, "removed": list(removed)})
 
 
 def _check_space(folder: str, works: Sequence[Work], name: str) -> None:
