@@ -81,6 +81,15 @@ def points() -> Iterator[Point]:
     )
 
 
+def border() -> Iterator[Point]:
+    """Points around 140 GiB, the memory of an H200: does the estimate know which of them fit?"""
+    for batch in (7, 8, 9, 10):
+        yield replace(MEDIUM, name=f"border medium batch {batch}", micro_batch=batch)
+    for batch in (12, 14, 15, 16):
+        name = f"border large selective batch {batch}"
+        yield replace(LARGE, name=name, micro_batch=batch, recompute="selective")
+
+
 # -- one rank ----------------------------------------------------------------------------------------
 
 
@@ -93,7 +102,10 @@ def train(point: Point) -> dict[str, Any]:
     optimizer = build_optimizer(model)
     built = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    losses = [step(point, model, config, optimizer) for _ in range(STEPS)]
+    try:
+        losses = [step(point, model, config, optimizer) for _ in range(STEPS)]
+    except torch.OutOfMemoryError:
+        return {"oom": True, "peak_bytes": torch.cuda.max_memory_allocated()}
     free, total = torch.cuda.mem_get_info()
     return {
         "parameters": sum(item.numel() for item in model.parameters()),
@@ -316,6 +328,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the rows to this file as JSON")
     parser.add_argument("--only", default="", help="points by name, separated by commas (default all)")
+    parser.add_argument("--border", action="store_true", help="points that may not fit an H200 instead")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank:
@@ -324,11 +337,16 @@ def main() -> int:
     import torch
 
     only = set(args.only.split(",")) if args.only else set()
-    rows = measure([p for p in points() if not only or p.name in only], torch.cuda.device_count())
+    chosen = border() if args.border else points()
+    rows = measure([p for p in chosen if not only or p.name in only], torch.cuda.device_count())
     print("| point | parameters | peak GiB | reserved GiB | used GiB |\n|---|---|---|---|---|")
     for row in rows:
         values = [row.get(f"{key}_bytes", 0) / 1024**3 for key in ("peak", "reserved", "used")]
-        text = row.get("problem") or " | ".join(f"{value:.2f}" for value in values)
+        text = (
+            row.get("problem")
+            or ("out of memory" if row.get("oom") else "")
+            or " | ".join(f"{value:.2f}" for value in values)
+        )
         print(f"| {row['point']['name']} | {row.get('parameters', 0) / 1e6:.0f} M | {text} |")
     if args.out:
         args.out.write_text(json.dumps(rows, indent=1) + "\n")
