@@ -74,7 +74,8 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
     """Rows of the printed metrics in `lines`; line numbers count line feeds, not carriage returns."""
     reader = ConsoleReader(source)
     for line in lines:
-        yield from reader.line(line.encode("utf-8", "replace"))
+        data = line.encode("utf-8", "replace")
+        yield from reader.feed(data if data.endswith(b"\n") else data + b"\n")
 
 
 @dataclass
@@ -96,8 +97,13 @@ class ConsoleReader:
     def feed(self, data: bytes) -> Iterator[Row]:
         *lines, rest = (self.rest + data).split(b"\n")
         self.rest = rest[-MAX_LINE_BYTES:]
-        for line in lines:
-            yield from self.line(line)
+        first = self.number
+        marks = [mark for mark in MARKS if mark in data or (lines and mark in lines[0])]
+        marked = {at for mark in marks for at, line in enumerate(lines) if mark in line}
+        for at in sorted(marked):
+            self.number = first + at
+            yield from self.line(lines[at])
+        self.number = first + len(lines)
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
@@ -108,8 +114,6 @@ class ConsoleReader:
 
     def line(self, line: bytes) -> Iterator[Row]:
         self.number += 1
-        if not any(mark in line for mark in MARKS):
-            return
         for part in line[-MAX_LINE_BYTES:].decode("utf-8", "replace").split("\r"):
             text = bare(part)
             self._nemo_rl_step(text)

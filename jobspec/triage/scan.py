@@ -19,7 +19,7 @@ from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from jobspec.metrics.text import bare, clean
 from jobspec.triage import landmarks
@@ -142,16 +142,20 @@ class _Index:
             self.hot.clear()
         fresh = list(shapes - self.quiet - self.hot.keys())
         candidates = self._candidates(fresh)
-        self.quiet.update(shape for number, shape in enumerate(fresh) if number not in candidates)
+        self.quiet.update(fresh)
+        self.quiet.difference_update([fresh[number] for number in candidates])
         for number, found in candidates.items():
             self.hot[fresh[number]] = tuple(self.signatures[index] for index in sorted(found))
 
     def _candidates(self, shapes: Sequence[bytes]) -> dict[int, set[int]]:
         """For each shape with a hint, its number and the numbers of the hint's signatures."""
         text = b"\n".join(shapes)
+        hints = self._hints_in(set(text.split()))
+        if not hints:
+            return {}
         starts = list(accumulate((len(shape) + 1 for shape in shapes), initial=0))
         found: dict[int, set[int]] = {}
-        for hint in self._hints_in(set(text.split())):
+        for hint in hints:
             at = text.find(hint)
             while at >= 0:
                 number = bisect_right(starts, at) - 1
@@ -287,11 +291,12 @@ class _Log:
         if not course.managed:
             managed = any(_holds(kinds, kind.literal) for kind in landmarks.MANAGED)
             course = replace(course, managed=managed)
+        marks: dict[str, Any] = {}
         for name, wanted in _FIRST_MARKS:
             present = tuple(kind for kind in wanted if _holds(kinds, kind.literal))
             if present and getattr(course, name) is None:
-                at = landmarks.find_first(block, present)
-                course = replace(course, **{name: self._landmark(block, lines, at)})
+                marks[name] = self._landmark(block, lines, landmarks.find_first(block, present))
+        course = replace(course, **marks)
         steps = tuple(kind for kind in landmarks.STEP if _holds(kinds, kind.literal))
         step = self._landmark(block, lines, landmarks.find_last(block, steps))
         if step is not None:
@@ -366,7 +371,7 @@ def _holds(kinds: bytes, literal: bytes) -> bool:
 
 
 def _last_lines(block: bytes, literals: Sequence[str], count: int, last: int) -> list[int]:
-    """Offsets of the last `count` lines that hold one of the literals, in their order; `last` is the block's."""
+    """Offsets of the last `count` lines with one of the literals, in their order; `last` is the block's."""
     ends: set[int] = set()
     for literal in literals:
         at, found = block.rfind(literal.encode()), 0
