@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from measured import ROWS, Row
-from score import H200, allocated, is_right, judged, table
+from memory_score import H200, allocated, is_right, judged, table
 from shapes_kit import TINY_MOE, known, tiny
-from test_recipes import RECIPES, shape_of
+from test_megatron_recipes import RECIPES, shape_of
 
 from jobspec.checks.megatron import Training, check_training
 from jobspec.megatron.architecture import parse_config
@@ -196,7 +196,7 @@ def test_a_measured_peak_is_met_within_15_percent(row: Row) -> None:
 
 def test_the_page_has_the_score() -> None:
     page = (ROOT / "docs/megatron.md").read_text("utf-8")
-    assert table() in page, "run: python tests/megatron/score.py"
+    assert table() in page, "run: python tests/megatron/memory_score.py"
     assert f"{len(MEASURED) - len(MISSES)} of {len(MEASURED)}" in page
 
 

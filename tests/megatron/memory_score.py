@@ -1,4 +1,4 @@
-"""The estimate against what was measured; `python tests/megatron/score.py` prints the table of the page."""
+"""The estimate beside what was measured; `python tests/megatron/memory_score.py` prints the page's table."""
 
 from __future__ import annotations
 
