@@ -160,6 +160,12 @@ SCRIPTS = {
         ('min(data["train/draft_loss"]) > 0',),
         "examples/configs/recipes/llm/grpo-qwen3-1.7b-1n4g-megatron-eagle3.yaml",
     ),
+    "distillation_megatron": functional(
+        "run_distillation",
+        f"distillation.max_num_steps=3 policy.megatron_cfg.context_parallel_size=2 {SAVES}",
+        ('data["train/loss"]["3"] < 1.0',),
+        "examples/configs/distillation_math_megatron.yaml",
+    ),
     "grpo_dp_single_controller": functional(
         "run_grpo_single_controller",
         "grpo.max_num_steps=2 data_plane.enabled=true data_plane.impl=transfer_queue "

@@ -152,6 +152,7 @@ EXPECTED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("reshard", ""): ("Pass", ""),
     ("draft", ""): ("Pass", ""),
     ("draft", "no-refit"): ("Fail", VARIANTS),
+    ("distillation", ""): ("Pass", ""),
     ("vlm", ""): ("Pass", ""),
     ("tp2", "dropped-overrides"): ("Fail", VARIANTS),
     ("colocated", "no-metrics"): ("Fail", "Run"),

@@ -328,6 +328,14 @@ OF_VARIANTS = (
     ),
 )
 
+SIZE_KEYS: Mapping[str, str] = {
+    "tensor-parallel": "tensor_model_parallel_size",
+    "pipeline-parallel": "pipeline_model_parallel_size",
+    "context-parallel": "context_parallel_size",
+    "expert-parallel": "expert_model_parallel_size",
+}
+"""Sizes above 1 of `policy.megatron_cfg`; a checkpoint holds them too, and distillation prints none."""
+
 PROOFS: Mapping[str, Proof] = {proof.name: proof for proof in (*GENERAL, *OF_VARIANTS)}
 TRAINERS: Mapping[str, re.Pattern[str]] = {
     "sync": re.compile(r"Running synchronous GRPO training(?! \(TransferQueue\))"),

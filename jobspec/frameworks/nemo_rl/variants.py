@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
 
 from jobspec.frameworks.nemo_rl.log import numbers
 from jobspec.frameworks.nemo_rl.parts import Part, passed, unseen, wrong
-from jobspec.frameworks.nemo_rl.proofs import PROOFS
+from jobspec.frameworks.nemo_rl.proofs import PROOFS, SIZE_KEYS
 from jobspec.frameworks.nemo_rl.runs import VariantRun
 from jobspec.metrics import Table
 from jobspec.verdict import EvidenceItem, Status
@@ -37,8 +40,29 @@ def _proofs(run: VariantRun) -> Iterator[Part]:
             yield wrong(run, f"the log shows {proof.shows}", [lines[0].item]) if lines else passed(run)
         elif lines:
             yield passed(run, items=[lines[0].item])
+        elif (kept := _in_checkpoint(run, SIZE_KEYS.get(name, ""))) is not None:
+            yield passed(run, items=[kept])
         else:
             yield unseen(run, f"the log does not show {proof.shows}")
+
+
+def _in_checkpoint(run: VariantRun, key: str) -> EvidenceItem | None:
+    """A size above 1 in the resolved configuration that NeMo-RL keeps with each complete checkpoint."""
+    for folder in _checkpoints(run) if key else ():
+        try:
+            config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
+            size = config["policy"]["megatron_cfg"][key]
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
+            continue  # no such file, or no such configuration: it shows nothing
+        if isinstance(size, int) and size > 1:
+            return EvidenceItem(str(folder / "config.yaml"), text=f"policy.megatron_cfg.{key}: {size}")
+    return None
+
+
+def _checkpoints(run: VariantRun) -> Iterator[Path]:
+    for line in run.lines.get("complete", ()):
+        yield Path(line.groups[0], f"step_{line.groups[1]}")
+    yield from (Path(one.path) for one in run.evidence.checkpoints if run.foreign)
 
 
 def _adapter(run: VariantRun) -> Iterator[Part]:

@@ -55,17 +55,15 @@ def main() -> int:
 
 
 def print_config() -> None:
+    if ENTRY == "run_distillation":
+        print("Applied CLI overrides")  # the only entry point that prints no configuration
+        return
     print(f"Loaded configuration from: {CONFIG}")
     shown = [] if FAULT == "dropped-overrides" else [arg for arg in sys.argv[1:] if "=" in arg]
     print(f"Overrides: {shown}")
     print("Applied CLI overrides")
     print("Final config:")
-    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-             "expert_model_parallel_size")  # fmt: skip
-    megatron: dict[str, object] = {"enabled": MEGATRON}
-    megatron |= {key: int(SETTINGS.get(f"policy.megatron_cfg.{key}", "1")) for key in sizes}
-    megatron["sequence_parallel"] = on("policy.megatron_cfg.sequence_parallel")
-    megatron["peft"] = {"enabled": on("policy.megatron_cfg.peft.enabled")}
+    megatron = megatron_config()
     colocated = on("policy.generation.colocated.enabled", "true")
     policy: dict[str, object] = {
         "model_name": SETTINGS.get("policy.model_name", "Qwen/Qwen2.5-0.5B"),
@@ -81,6 +79,16 @@ def print_config() -> None:
     plane = {"enabled": on("data_plane.enabled"), "impl": "transfer_queue",
              "backend": SETTINGS.get("data_plane.backend", "simple")}  # fmt: skip
     print(f"MasterConfig(policy={policy!r}, data_plane={plane!r})")
+
+
+def megatron_config() -> dict[str, object]:
+    sizes = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
+             "expert_model_parallel_size")  # fmt: skip
+    megatron: dict[str, object] = {"enabled": MEGATRON}
+    megatron |= {key: int(SETTINGS.get(f"policy.megatron_cfg.{key}", "1")) for key in sizes}
+    megatron["sequence_parallel"] = on("policy.megatron_cfg.sequence_parallel")
+    megatron["peft"] = {"enabled": on("policy.megatron_cfg.peft.enabled")}
+    return megatron
 
 
 def next_log_dir(base: Path) -> Path:
@@ -220,6 +228,7 @@ def save(step: int, final: bool) -> None:
     worker(f"  successfully saved checkpoint from iteration       0 to {torn}/policy/weights"
            " [ t 1/1, p 1/1 ]")  # fmt: skip
     (torn / "training_info.json").write_text(json.dumps({"current_step": step}))
+    (torn / "config.yaml").write_text(json.dumps({"policy": {"megatron_cfg": megatron_config()}}))
     if FAULT != "unfinished-save":
         torn.rename(whole)
 
