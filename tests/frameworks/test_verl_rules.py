@@ -16,6 +16,7 @@ from verl_kit import context, errors, findings, plan_of
 from jobspec.finding import JobspecError
 from jobspec.frameworks import get
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl.parquet import row_count
 
 
 def script(level: str = "smoke", release: str = "0.8.0", name: str = "train", **more: Any) -> str:
@@ -165,6 +166,43 @@ def test_mini_batch_must_be_shared_evenly_from_080_on() -> None:
     assert errors(release="0.7.1", **more) == []
     static = {"USE_DYNAMIC_BSZ": False, "MICRO_BSZ": 3}
     assert "groups of 18" in errors(gpus=6, train={"overrides": static})[0].what
+
+
+# -- data rows ---------------------------------------------------------------------------------------
+
+
+def parquet(path: Path, rows: int, **how: Any) -> Path:
+    """A real file, by the library that verl reads it with."""
+    pyarrow = pytest.importorskip("pyarrow")
+    data = {"number": list(range(rows)), "text": ["x" * 9] * rows, "turns": [[{"role": "user"}]] * rows}
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(data), path, **how)
+    return path
+
+
+@pytest.mark.parametrize("how", [{}, {"row_group_size": 3}, {"compression": "gzip", "version": "1.0"}])
+@pytest.mark.parametrize("rows", [1, 16, 500])
+def test_rows_are_read_from_the_footer(tmp_path: Path, rows: int, how: dict[str, Any]) -> None:
+    assert row_count(parquet(tmp_path / "x.parquet", rows, **how)) == rows
+
+
+def test_rows_of_no_parquet_are_not_known(tmp_path: Path) -> None:
+    whole = parquet(tmp_path / "x.parquet", 20).read_bytes()
+    for number, text in enumerate((b"", b"PAR1", b"x" * 100, whole[:-9] + whole[-8:], b"PAR1" + whole[-8:])):
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(text)
+        assert row_count(path) in (None, 20)
+    assert row_count(tmp_path / "missing") is None
+
+
+def test_fewer_rows_than_a_step_takes_are_refused(tmp_path: Path) -> None:
+    parquet(tmp_path / "train.parquet", 15)
+    data = {"data": [{"name": "gsm8k", "source": str(tmp_path)}]}
+    found = errors(**data)
+    assert [(finding.rule, finding.path) for finding in found] == [("verl.rows", "data[0].source")]
+    assert found[0].what == "`train.parquet` has 15 rows, one step takes 16"
+    assert errors(train={"overrides": {"MICRO_BSZ": 1}}, gpus=4, **data) == []
+    # Before release 0.8.0 a step grows with the GPUs.
+    assert "one step takes 256" in errors(release="0.7.1", **data)[0].what
 
 
 # -- the script --------------------------------------------------------------------------------------

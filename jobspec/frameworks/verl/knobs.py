@@ -12,6 +12,7 @@ from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_config, unknown_part
 from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
+from jobspec.frameworks.verl.parquet import row_count
 from jobspec.spec.text import did_you_mean, one_of
 
 ENGINES = ("vllm", "sglang")
@@ -223,6 +224,22 @@ def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
         fix = f"use {_either(divisors(world, tp))}"
         what = f"{world} GPUs cannot be divided into rollout engines of {tp}"
         yield error("verl.rollout", what, fix=fix, path="train.rollout.tp")
+
+
+def check_rows(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
+    """verl drops the last part of an epoch: fewer rows than one step takes are none at all."""
+    batch = settings.batch(context, wrapper)
+    for index, item in enumerate(context.spec.data):
+        source = Path(item.source)
+        path = source / "train.parquet" if item.name not in ("train", "val") else source
+        if batch is None or item.prepare or item.name == "val" or not source.is_absolute():
+            continue
+        rows = row_count(path)
+        if rows is not None and rows < batch.train:
+            what = f"`{path.name}` has {rows} rows, one step takes {batch.train}"
+            why = "verl would stop in its first epoch, or end without a step"
+            fix = f"give {batch.train} rows or more, or a smaller `MICRO_BSZ` (now {batch.micro})"
+            yield error("verl.rows", what, why, fix, path=f"data[{index}].source")
 
 
 def roles(context: Context) -> tuple[str, ...]:

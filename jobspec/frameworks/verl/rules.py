@@ -21,7 +21,13 @@ from jobspec.frameworks.verl.checkout import (
 )
 from jobspec.frameworks.verl.commands import bridge_repo
 from jobspec.frameworks.verl.config import value_text
-from jobspec.frameworks.verl.knobs import check_keys, check_overrides, check_sizes, check_variables
+from jobspec.frameworks.verl.knobs import (
+    check_keys,
+    check_overrides,
+    check_rows,
+    check_sizes,
+    check_variables,
+)
 from jobspec.frameworks.verl.levels import VARIANTS
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import did_you_mean, one_of
@@ -46,6 +52,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_keys(context)
     if context.gpus_per_node:
         yield from check_sizes(context, wrapper)
+        yield from check_rows(context, wrapper)
 
 
 def _no_wrapper(context: Context) -> Finding:
