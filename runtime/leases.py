@@ -23,12 +23,21 @@ _held: Dict[str, int] = {}  # by path; open for as long as this process lives
 def hold(home: str, folder: str) -> None:
     """Keep `folder` from being removed until this process ends. Raises: OSError."""
     path = os.path.join(home, "stage", folder + SUFFIX)
+    if path in _held and not _is_at(_held[path], path):  # somebody has cleared the folder meanwhile
+        os.close(_held.pop(path))
     if path not in _held:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with contextlib.suppress(OSError):  # no locks here: then nothing is removed either
             fcntl.flock(fd, fcntl.LOCK_SH)
         _held[path] = fd
     os.utime(path)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def release(home: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -64,6 +65,14 @@ def test_model_larger_than_the_cap_removes_nothing_in_vain(tmp_path: Path) -> No
     large = hf_repo(tmp_path / "d", sharded(2, 6 * MIB), org="acme--d")
     result = staged(large, tmp_path / "node", 8 * MIB)
     assert rules(result) == ["stage.cap"] and content(Path(before.ready["model"])) == sharded(1, 3 * MIB)
+
+
+def test_folder_cleared_by_hand_meanwhile(tmp_path: Path) -> None:
+    a, _, _ = repos(tmp_path)
+    run(a, tmp_path / "node")
+    shutil.rmtree(tmp_path / "node")
+    result = run(a, tmp_path / "node")
+    assert result.findings == () and (Path(result.hf_home) / "stage" / f"{a.name}.lease").exists()
 
 
 def test_kill_while_removing_leaves_no_record(tmp_path: Path) -> None:
