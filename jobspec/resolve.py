@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.checks import check, check_secrets
-from jobspec.checks.megatron import Training, check_training
 from jobspec.containers import mounts_for
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
-from jobspec.models import read_architecture
 from jobspec.plan import (
     CollectPlan,
     ContainerPlan,
@@ -44,6 +42,7 @@ from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
+    from jobspec.checks.megatron import Training
     from jobspec.cluster import LoadedCluster
     from jobspec.megatron.architecture import Architecture
     from jobspec.spec.cluster_model import ClusterProfile
@@ -103,6 +102,8 @@ class Lookups:
     def model(
         self, spec: JobSpec, base: Path, hf_home: str, named: str
     ) -> tuple[Architecture | None, list[Finding]]:
+        from jobspec.models import read_architecture
+
         return self._once(
             ("model", _key(spec.model), base, hf_home, named),
             lambda: read_architecture(spec.model, base, hf_home, named),
@@ -252,6 +253,8 @@ def _training(work: _Work, chosen: FrameworkPlan) -> Training | None:
     """What Megatron is told, with the model and the site around it; its findings go to the others."""
     if chosen.shape is None:
         return None
+    from jobspec.checks.megatron import Training, check_training  # not loaded for other frameworks
+
     arch, findings = work.lookups.model(work.spec, work.base, _hf_home(work), chosen.shape.model)
     node = work.profile.node
     training = Training(

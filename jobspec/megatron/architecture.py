@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 # One layer of a pipeline is a word of these letters (Megatron-Core's hybrid patterns use them too, one each).
@@ -212,7 +212,7 @@ def _mtp(text: Mapping[str, Any], layers: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def known_architectures() -> Mapping[str, Architecture]:
     """The shipped table: model name in lower case, without its owner -> architecture."""
-    text = files("jobspec.megatron").joinpath("architectures.json").read_text("utf-8")
+    text = Path(__file__).with_name("architectures.json").read_text("utf-8")
     table: dict[str, Architecture] = {}
     for entry in json.loads(text)["models"]:
         for name in entry["names"]:

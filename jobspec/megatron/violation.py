@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from jobspec.megatron.architecture import Architecture
 from jobspec.megatron.fits import suits
 from jobspec.megatron.shape import TrainShape
 
+T = TypeVar("T")
 MOST = 4096  # how far above a batch's own size is looked
 
 
@@ -30,8 +32,16 @@ class Violation:
 def with_value(shape: TrainShape, name: str, value: Any) -> TrainShape:
     """The shape with one field changed; `rollout.tp` is a field of the rollout."""
     if name.startswith("rollout.") and shape.rollout is not None:
-        return replace(shape, rollout=replace(shape.rollout, **{name.removeprefix("rollout."): value}))
-    return replace(shape, **{name: value})
+        rollout = _changed(shape.rollout, name.removeprefix("rollout."), value)
+        return _changed(shape, "rollout", rollout)
+    return _changed(shape, name, value)
+
+
+def _changed(frozen: T, name: str, value: Any) -> T:
+    """As `dataclasses.replace`, which reads every field and is what a search would wait for."""
+    made = copy.copy(frozen)
+    object.__setattr__(made, name, value)
+    return made
 
 
 def _value(shape: TrainShape, name: str) -> int:
