@@ -69,6 +69,8 @@ DONE = (
     _kind("'train_runtime': "),
 )
 
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE)
+
 
 def find_first(block: bytes, kinds: tuple[Kind, ...]) -> int:
     """Where in the block the first line of these kinds starts, -1 when there is none."""

@@ -129,6 +129,11 @@ class _Index:
             for text in () if signature.trend else signature.hints:
                 self.hints.setdefault(text.encode().translate(None, DIGITS), []).append(number)
         self.trends = tuple(signature for signature in self.signatures if signature.trend)
+        # Literals that are looked for in blocks, not in lines; only those that some line held so far.
+        self.seen: set[bytes] = set()
+        marks = [kind.literal for kind in landmarks.ALL]
+        for literal in (*marks, *(hint.encode() for trend in self.trends for hint in trend.hints)):
+            self.hints.setdefault(literal.translate(None, DIGITS), [])
         self.anchors: dict[bytes, list[bytes]] = {}
         for hint in self.hints:
             self.anchors.setdefault(max(hint.split(), key=len), []).append(hint)
@@ -157,11 +162,18 @@ class _Index:
         found: dict[int, set[int]] = {}
         for hint in hints:
             at = text.find(hint)
-            while at >= 0:
+            if at >= 0:
+                self.seen.add(hint)
+            while at >= 0 and self.hints[hint]:
                 number = bisect_right(starts, at) - 1
                 found.setdefault(number, set()).update(self.hints[hint])
                 at = text.find(hint, starts[number + 1])
         return found
+
+    def holds(self, kinds: bytes, literal: bytes) -> bool:
+        """Whether one of the shapes, joined to `kinds`, has the literal; `learn` has seen them all."""
+        wanted = literal.translate(None, DIGITS)
+        return wanted in self.seen and wanted in kinds
 
     def _hints_in(self, words: set[bytes]) -> set[bytes]:
         """Hints that a text of these words may hold: each word is looked at once, however often it comes."""
@@ -280,7 +292,7 @@ class _Log:
         """The last values of the metrics that signatures judge."""
         for signature in self.index.trends:
             values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
-            hints = [hint for hint in signature.hints if _holds(kinds, hint.encode())]
+            hints = [hint for hint in signature.hints if self.index.holds(kinds, hint.encode())]
             for offset in _last_lines(block, hints, TREND, len(lines) - 1):
                 hit = _match_line(lines, offset, (signature,))
                 values.append(self._match(signature, hit[1], lines, offset) if hit is not None else None)
@@ -289,15 +301,15 @@ class _Log:
         """Note how far the run has come by the end of this block; the offset of the last step's line."""
         course = self.course
         if not course.managed:
-            managed = any(_holds(kinds, kind.literal) for kind in landmarks.MANAGED)
+            managed = any(self.index.holds(kinds, kind.literal) for kind in landmarks.MANAGED)
             course = replace(course, managed=managed)
         marks: dict[str, Any] = {}
         for name, wanted in _FIRST_MARKS:
-            present = tuple(kind for kind in wanted if _holds(kinds, kind.literal))
+            present = tuple(kind for kind in wanted if self.index.holds(kinds, kind.literal))
             if present and getattr(course, name) is None:
                 marks[name] = self._landmark(block, lines, landmarks.find_first(block, present))
         course = replace(course, **marks)
-        steps = tuple(kind for kind in landmarks.STEP if _holds(kinds, kind.literal))
+        steps = tuple(kind for kind in landmarks.STEP if self.index.holds(kinds, kind.literal))
         step = self._landmark(block, lines, landmarks.find_last(block, steps))
         if step is not None:
             course = replace(
@@ -364,10 +376,6 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         whole, rest = rest + data[:cut], data[cut:]
     if whole or rest:
         yield whole + rest
-
-
-def _holds(kinds: bytes, literal: bytes) -> bool:
-    return literal.translate(None, DIGITS) in kinds
 
 
 def _last_lines(block: bytes, literals: Sequence[str], count: int, last: int) -> list[int]:
