@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, Sequence
 
 from jobspec.finding import fail
 from jobspec.plan import Plan
-from jobspec.runtime.identity import ray_token
+from jobspec.runtime.identity import ray_token, without_step
 from jobspec.runtime.procs import alive
 
 
@@ -28,7 +28,7 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     Secrets come from the agent's own environment, which only its user may read; the pid file has the rest.
     """
     record = find_agent(plan, run_dir)
-    env = _environ(int(record["pid"]))
+    env = without_step(_environ(int(record["pid"])))
     token = env.pop("JOBSPEC_TOKEN", "")
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:

@@ -16,6 +16,13 @@ from jobspec.plan import Plan, StagePlan
 from jobspec.runtime import hostlist
 
 OWN_VARIABLE = re.compile(r"\$\{(JOBSPEC_[A-Z_]+_DIR)\}")
+# What srun says about its one task per node. A program would take it for its own place among ranks: MPI_Init
+# below the agent joins the step's PMIx and waits for tasks that never call, and Megatron-Bridge reads ranks
+# from SLURM_NTASKS. MCA settings of an image (OMPI_MCA_, PMIX_MCA_) and SLURM_JOB_ are left.
+STEP_VARIABLE = re.compile(
+    r"PMI_\w+|PMIX_(?!MCA_)\w+|OMPI_COMM_\w+"
+    r"|SLURM_(?:PROCID|LOCALID|GTIDS|NTASKS|NPROCS|TASK_PID|STEPID|STEP_\w+|PMI\w*|MPI_TYPE)"
+)
 RAY_SOCKET_BYTES = 107  # sun_path of AF_UNIX, unix(7), without its final zero
 # Ray adds /session_2026-11-28_00-53-58_498243_1234567/sockets/plasma_store.10 to its temp dir.
 RAY_SOCKET_SUFFIX_BYTES = 68
@@ -167,6 +174,11 @@ def stage_variable(item: StagePlan) -> str:
     return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in item.name).upper()
 
 
+def without_step(env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` less what describes the agents' own step. Pure."""
+    return {name: value for name, value in env.items() if not STEP_VARIABLE.fullmatch(name)}
+
+
 def program_environment(
     plan: Plan, who: Identity, paths: NodePaths, base: Mapping[str, str], hf_home: str = ""
 ) -> Dict[str, str]:
@@ -176,7 +188,7 @@ def program_environment(
     names. So Ray, which inherits it, can start beside them, and its workers see what the driver sees.
     `hf_home` is the node-local one when something is staged, `base` the agent's own environment.
     """
-    env = dict(base)
+    env = without_step(base)
     env.pop("JOBSPEC_TOKEN", None)
     env.update({key: str(value) for key, value in plan.env.items()})
     env["PYTHONPATH"] = os.pathsep.join(_python_path(plan, who, paths))
