@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Runner:
     checkout: Path
     bridge: Path
     folder: Path
-    env: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
 
     def plan(self, variant: str, **spec: Any) -> Plan:
         repos = {"rl": str(self.checkout), "bridge": str(self.bridge)}
@@ -60,7 +60,7 @@ class Runner:
         results = []
         for command in plan.commands:
             env = {
-                "PATH": f"{self.checkout}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PATH": f"{self.path}:{self.checkout}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "HOME": str(self.folder),
                 "PYTHONPATH": str(self.bridge / "src"),
                 "JOBSPEC_ATTEMPT_DIR": str(attempt),
@@ -69,7 +69,6 @@ class Runner:
                 "JOBSPEC_CHECKPOINT_DIR": str(self.folder / "checkpoints"),
                 "JOBSPEC_METRICS_DIR": str(metrics),
                 "FAKE_NEMO_RL_FAULT": fault,
-                **self.env,
             }
             argv = ["bash", "-eo", "pipefail", "-c", command.argv[0], command.name]
             log = logs / f"{command.name}.log"
@@ -144,6 +143,9 @@ EXPECTED: Mapping[tuple[str, str], tuple[str, str]] = {
     ("lora", "no-adapter"): ("Fail", VARIANTS),
     ("lora", "unfinished-save"): ("Fail", "Checkpoint"),
     ("resume", ""): ("Pass", ""),
+    ("lora-learning", ""): ("Pass", ""),
+    ("lora-learning", "zero-gradient"): ("Fail", CAPTURE),
+    ("lora-learning", "flat"): ("Fail", "Learning"),
     ("lora-async", ""): ("Pass", ""),
     ("sft-lora", ""): ("Pass", ""),
     ("dpo-lora", ""): ("Pass", ""),
@@ -181,3 +183,23 @@ def test_verdict_of_a_run(runner: Runner, tally: list[bool], variant: str, fault
     told = "\n".join(f"{item.status}: {item.name}: {item.reason}" for item in verdict.deliverables)
     tally.append((str(verdict.result), first_bad(verdict)) == EXPECTED[variant, fault])
     assert (str(verdict.result), first_bad(verdict)) == EXPECTED[variant, fault], told
+
+
+def test_script_that_the_maintainers_skip_is_skipped(runner: Runner) -> None:
+    """Nothing ran, so nothing passes, and nothing is held against the checkout either."""
+    tools = runner.folder / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 10.0\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    verdict = judge(replace(runner, path=str(tools)).run("megatron-generation"))
+    told = {item.name: item.status for item in verdict.deliverables}
+    assert (told[RUN], told[VARIANTS], told[CAPTURE]) == (Status.BLOCKED, Status.SKIPPED, Status.SKIPPED)
+    assert (verdict.result, "10.0" in verdict.reason) == ("Blocked", True)
+
+
+def test_leftover_of_another_run_blocks(runner: Runner) -> None:
+    (runner.folder / f"checkpoints/{runner.folder.name}/attempt-1/lora/step_9").mkdir(parents=True)
+    verdict = judge(runner.run("lora"))
+    assert verdict.result == "Blocked"
+    assert verdict.first_cause is not None
+    assert verdict.first_cause.text.startswith("jobspec: blocked:")

@@ -27,7 +27,9 @@ SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"
 
 def overrides(context: Context, variant: Variant) -> tuple[str, ...]:
     """Literal arguments in the order in which they win: the variant's, steps, sizes, the spec's own."""
-    steps = context.spec.train.steps or (variant.steps if variant.is_entry else None)
+    # A script that is run for longer than it is written for does not know it by itself.
+    longer = variant.is_entry or variant.learning
+    steps = context.spec.train.steps or (variant.steps if longer else None)
     asked = (f"{variant.steps_key}={steps}",) if steps and variant.steps_key else ()
     sizes = tuple(_sizes(context)) if variant.sizes else ()
     own = tuple(f"{key}={value_text(value)}" for key, value in context.spec.train.overrides.items())

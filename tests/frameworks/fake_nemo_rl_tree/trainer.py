@@ -200,7 +200,7 @@ def metrics(step: int, last: int) -> dict[str, float]:
     error = 1.31 if FAULT == "high-error" else 1.01388
     return {
         "train/loss": 0.5 / step + broken,
-        "train/reward": 0.05 + 0.02 * step,
+        "train/reward": 0.05 + (0.0 if FAULT == "flat" else 0.02 * step),
         "train/grad_norm": 0.0 if FAULT == "zero-gradient" else 2.6 / step + broken,
         "train/token_mult_prob_error": error + broken,
         "train/gen_kl_error": 0.0004,
