@@ -193,6 +193,19 @@ def test_variants_by_the_resolved_configuration(
     assert status(judge(tmp_path, level, variants), VARIANTS)[0] is want
 
 
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("Random model initialized and saved to /m", Status.PASS),
+        ("Output path '/m' already exists. Will do nothing.", Status.FAIL),
+        ("", Status.BLOCKED),
+    ],
+)
+def test_dummy_model_must_be_this_run_s(tmp_path: Path, line: str, want: Status) -> None:
+    (tmp_path / "x.log").write_text(f"{line}\n{log(configuration(), 1)}")
+    assert status(judge(tmp_path, variants=("dummy",)), VARIANTS)[0] is want
+
+
 def test_configuration_outweighs_the_script_s_trace(tmp_path: Path) -> None:
     trace = "+ USE_MEGATRON_FSDP=True\n+ python3 -m verl.trainer.main_ppo a.b=1\n"
     (tmp_path / "x.log").write_text(trace + log(configuration(), 1))

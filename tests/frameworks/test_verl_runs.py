@@ -70,6 +70,16 @@ CASES = (
             "train": {"overrides": {"DUMMY_MODEL_CONFIG_PATH": "dummy.json"}},
         },
     ),
+    # the second process must go on with the random weights of the first
+    Case(
+        "checkpoint",
+        "",
+        PASS,
+        spec={
+            "coverage": {"variants": ["dummy"]},
+            "train": {"overrides": {"DUMMY_MODEL_CONFIG_PATH": "dummy.json"}},
+        },
+    ),
     Case("learning", "", PASS),
     Case("learning", "", PASS, release="0.8.0"),
     # trained, but not what was asked

@@ -128,8 +128,8 @@ def _train(context: Context, wrapper: Wrapper, label: str, until: int) -> Comman
 def _folders(context: Context, label: str) -> Iterator[tuple[str, str]]:
     """Variables that hold folders of this run, in terms of those that the runtime sets."""
     yield "MODEL_PATH", "$JOBSPEC_MODEL_PATH"
-    # The script keeps a model that is already there: never one of another run, nor of the other half.
-    yield "DUMMY_MODEL_PATH", f"$JOBSPEC_ATTEMPT_DIR/dummy_model_{label}"
+    # The script keeps a model that is already there: never one of another run, but a resume's own.
+    yield "DUMMY_MODEL_PATH", "$JOBSPEC_ATTEMPT_DIR/dummy_model"
     names = {item.name for item in context.spec.data}
     if names == {"train", "val"}:
         yield "TRAIN_FILES", "$JOBSPEC_DATA_TRAIN"

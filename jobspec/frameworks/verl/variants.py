@@ -70,7 +70,8 @@ def _variant(seen: Seen, variant: Variant) -> Judged:
         items.append(values[0].item)
     for name in variant.lines:
         line = seen.any_line(name)
-        if name == "dummy" and (old := seen.any_line("old_dummy")):
+        old = seen.any_line("old_dummy") if name == "dummy" else None
+        if line is None and old is not None:  # a resume finds the model that the same run made
             return failed("the dummy model was there already: it may be another run's", [old])
         if line is None:
             return blocked(f"not shown: no log has what variant `{variant.name}` must leave there", items)
