@@ -17,6 +17,7 @@ from jobspec.runs import RunPaths
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
+EVENTS_BYTES = 64 * 1024 * 1024  # an event file has to be read from its start: larger ones are left alone
 # In the order of display. A framework's own name, out of the plan, comes before these.
 NAMES: dict[str, tuple[str, ...]] = {
     "reward": ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
@@ -26,6 +27,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "tokens/s": ("perf/tokens_per_s", "tokens_per_s", "tokens_per_second", "performance/tokens_per_sec",
                  "perf/throughput"),
 }  # fmt: skip
+KNOWN = frozenset(name for names in NAMES.values() for name in names)
+TRAINING = ("train/", "actor/", "training/")
 NOT_TRAINING = frozenset({"agent", "ray", "ray-probe"})  # logs of jobspec's own and of Ray's start
 
 
@@ -98,6 +101,9 @@ class ProgressReader:
             self._from_files |= self._take(path, JsonlTail)
         if self._from_files:
             return
+        # Event files have more, and what is printed is often ahead of them.
+        for path in sorted((folder / "metrics").rglob("*tfevents*")):
+            self._take(path, EventsTail)
         for path in sorted((folder / "logs").glob("*/*.log")):
             if path.stem not in NOT_TRAINING:
                 self._take(path, ConsoleTail)
@@ -183,6 +189,30 @@ class JsonlTail(_Tail):
         for line in lines:
             for row in record_rows(line):
                 yield row.step, row.metric, row.value
+
+
+class EventsTail(_Tail):
+    """Scalars of a TensorBoard event file, which has no way in but its start."""
+
+    first_bytes = EVENTS_BYTES
+
+    def reset(self, cut: bool) -> None:
+        from jobspec.metrics.tensorboard import EventReader
+
+        self._reader, self._damaged = EventReader(), cut
+
+    def values(self, data: bytes) -> Iterator[Value]:
+        from jobspec.metrics.tensorboard import DamagedEventsError
+
+        if self._damaged:
+            return
+        try:
+            for row in self._reader.feed(data):
+                # NeMo-RL counts seconds, not steps, for what it samples of nodes.
+                step = row.step if row.metric.startswith(TRAINING) or row.metric in KNOWN else None
+                yield step, row.metric, row.value
+        except DamagedEventsError:
+            self._damaged = True
 
 
 class ConsoleTail(_Tail):

@@ -13,6 +13,7 @@ from typing import Any
 
 from jobspec.finding import Finding, warning
 from jobspec.metrics.table import Row, Table, concat, prefer
+from jobspec.metrics.tensorboard import read_events
 
 MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
@@ -23,7 +24,7 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     """All metrics below `folder`; an empty table when there are none.
 
     Where two kinds of files hold one value, JSON lines count before JSON dumps. TensorBoard's event files
-    repeat them in all drivers of ours and need a large import: they are read only where nothing else held a
+    repeat them in all drivers of ours, under names of their own: they are read only where nothing else held a
     metric. Sources are named relative to `relative_to` where they lie below it.
     """
     files = sorted(Path(base, name) for base, _, names in os.walk(folder) for name in names)
@@ -33,8 +34,6 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
     if not events or any(table.last_step() is not None for table in (*lines, *dumps)):
         return prefer(concat(lines), concat(dumps))
-    from jobspec.metrics.tensorboard import read_events
-
     found = [read_events(path, _name(path, relative_to)) for path in events]
     return prefer(concat(lines), concat(dumps), concat(found))
 

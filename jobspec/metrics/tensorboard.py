@@ -1,49 +1,159 @@
-"""TensorBoard event files, by TensorBoard's own reader where it is installed."""
+"""TensorBoard event files, read record by record: no TensorBoard needed, and a file may still be growing.
+
+A record is its length (8 bytes), a checksum (4), the event as a protocol buffer, a checksum (4). Checksums
+are not verified: a torn record shows by its length. Scalars only. Sources: TensorFlow 2.16
+`core/lib/io/record_writer.h`, `core/util/event.proto`, `core/framework/{summary,tensor}.proto`.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
-from importlib import import_module
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from jobspec.finding import Finding, warning
 from jobspec.metrics.table import Row, Table
 
+MAX_RECORD_BYTES = 256 * 1024**2  # images may be large; more is no length but damage
+BLOCK_BYTES = 4 * 1024**2
+HEAD_BYTES, FOOT_BYTES = 12, 4
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types. Source: protobuf.dev, "Encoding"
+# Numbers of fields in the messages.
+WALL_TIME, STEP, SUMMARY = 1, 2, 5
+SUMMARY_VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 1, 2, 8
+DTYPE, SHAPE, CONTENT = 1, 2, 4
+DIMENSION = 2
+# Of each data type its number, its struct form, and the field that holds its values where `CONTENT` does not.
+SCALARS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
+
+
+class DamagedEventsError(ValueError):
+    """The bytes are no event file, or are no more from here on."""
+
+
+@dataclass
+class EventReader:
+    """Reads an event file piece by piece; `feed` gives the scalars of the records that are whole by then."""
+
+    source: str = ""
+    rest: bytes = field(default=b"", repr=False)
+
+    def feed(self, data: bytes) -> Iterator[Row]:
+        """Raises: DamagedEventsError."""
+        data, self.rest = self.rest + data, b""
+        at = 0
+        while len(data) - at >= HEAD_BYTES:
+            (size,) = struct.unpack_from("<Q", data, at)
+            if size > MAX_RECORD_BYTES:
+                raise DamagedEventsError(f"a record of {size} bytes")
+            end = at + HEAD_BYTES + size
+            if len(data) < end + FOOT_BYTES:
+                break
+            yield from _event(data[at + HEAD_BYTES : end], self.source)
+            at = end + FOOT_BYTES
+        self.rest = data[at:]
+
 
 def read_events(path: Path, name: str = "") -> Table:
-    """Scalars of one event file; a warning instead when TensorBoard is not installed or the file is torn."""
-    source = name or str(path)
+    """Scalars of one event file, and a warning where it is torn or damaged."""
+    reader, rows = EventReader(name or str(path)), list[Row]()
     try:
-        loader = import_module("tensorboard.backend.event_processing.event_file_loader")
-    except ImportError:
-        return Table((), (_finding(source, "tensorboard is not installed", "pip install tensorboard"),))
-    rows: list[Row] = []
-    findings: list[Finding] = []
-    try:
-        for event in loader.EventFileLoader(str(path)).Load():
-            rows.extend(_rows(event, source))
-    except Exception as why:  # noqa: BLE001 - the reader raises its own, protobuf's and TensorFlow-stub errors
-        findings.append(_finding(source, f"{type(why).__name__}: {why}", "use the metrics that were read"))
-    return Table(tuple(rows), tuple(findings))
+        with path.open("rb") as file:
+            _read(file, reader, rows)
+    except OSError as why:
+        return Table(tuple(rows), (_finding(reader.source, why.strerror or type(why).__name__),))
+    except DamagedEventsError as why:
+        return Table(tuple(rows), (_finding(reader.source, f"damaged: {why}"),))
+    torn = (_finding(reader.source, "the last record is not whole"),) if reader.rest else ()
+    return Table(tuple(rows), torn)
 
 
-def _rows(event: Any, source: str) -> Iterator[Row]:
-    for value in event.summary.value:
-        number = _scalar(value)
-        if number is not None:
-            yield Row(value.tag, int(event.step), number, float(event.wall_time), source)
+def _read(file: BinaryIO, reader: EventReader, rows: list[Row]) -> None:
+    while data := file.read(BLOCK_BYTES):
+        rows.extend(reader.feed(data))
 
 
-def _scalar(value: Any) -> float | None:
-    """The loader turns old `simple_value` scalars into tensors of one number."""
-    if value.HasField("simple_value"):
-        return float(value.simple_value)
-    if not value.HasField("tensor") or value.tensor.tensor_shape.dim:
+def _event(data: bytes, source: str) -> Iterator[Row]:
+    time, step, summaries = 0.0, 0, list[bytes]()
+    for number, value in _fields(data):
+        if number == WALL_TIME and isinstance(value, bytes) and len(value) == 8:
+            (time,) = struct.unpack("<d", value)
+        elif number == STEP and isinstance(value, int):
+            step = value - 2**64 if value >= 2**63 else value
+        elif number == SUMMARY and isinstance(value, bytes):
+            summaries.append(value)
+    for summary in summaries:
+        for number, value in _fields(summary):
+            if number == SUMMARY_VALUE and isinstance(value, bytes):
+                yield from _value(value, step, time, source)
+
+
+def _value(data: bytes, step: int, time: float, source: str) -> Iterator[Row]:
+    tag, scalar = "", None
+    for number, value in _fields(data):
+        if number == TAG and isinstance(value, bytes):
+            tag = value.decode("utf-8", "replace")
+        elif number == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
+            (scalar,) = struct.unpack("<f", value)
+        elif number == TENSOR and isinstance(value, bytes):
+            scalar = _tensor(value)
+    if tag and scalar is not None:
+        yield Row(tag, step, float(scalar), time, source)
+
+
+def _tensor(data: bytes) -> float | None:
+    """The number of a tensor without dimensions, None for any other."""
+    found = dict(_fields(data))  # of a repeated field the last: a scalar has one
+    kind = found.get(DTYPE)
+    form, field_number = SCALARS.get(kind, ("", 0)) if isinstance(kind, int) else ("", 0)
+    if not form or any(number == DIMENSION for number, _ in _fields(found.get(SHAPE, b""))):
         return None
-    array = import_module("tensorboard.util.tensor_util").make_ndarray(value.tensor)
-    return float(array) if array.dtype.kind in "fiu" else None
+    content = found.get(CONTENT) or found.get(field_number)
+    if isinstance(content, int):
+        return float(content - 2**64 if content >= 2**63 else content)
+    if not isinstance(content, bytes):
+        return None
+    if form in ("<i", "<q") and CONTENT not in found:
+        value, _ = _varint(content, 0)
+        return float(value - 2**64 if value >= 2**63 else value)
+    size = struct.calcsize(form)
+    return float(struct.unpack(form, content)[0]) if len(content) == size else None
 
 
-def _finding(source: str, why: str, fix: str) -> Finding:
-    return warning("metrics.tensorboard", "TensorBoard events cannot be read in full", why, fix, file=source)
+def _fields(data: bytes | int) -> Iterator[tuple[int, bytes | int]]:
+    """Numbers and values of a message's fields. Raises: DamagedEventsError."""
+    at = 0
+    while isinstance(data, bytes) and at < len(data):
+        key, at = _varint(data, at)
+        wire = key & 7
+        if wire == VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if wire == BYTES:
+            size, at = _varint(data, at)
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
+        else:
+            raise DamagedEventsError(f"a field of wire type {wire}")
+        if at + size > len(data):
+            raise DamagedEventsError("a field that is longer than its record")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data) and shift < 70:
+        byte = data[at]
+        at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+        if byte < 128:
+            return value, at
+    raise DamagedEventsError("a number that does not end")
+
+
+def _finding(source: str, why: str) -> Finding:
+    what, fix = "TensorBoard events cannot be read in full", "use the metrics that were read"
+    return warning("metrics.tensorboard", what, why, fix, file=source)

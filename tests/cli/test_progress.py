@@ -109,6 +109,20 @@ def test_console_of_nemo_rl_that_grows(tmp_path: Path) -> None:
     assert reader.read().step == 2
 
 
+def test_event_file_of_nemo_rl_that_grows(tmp_path: Path) -> None:
+    board = pytest.importorskip("torch.utils.tensorboard", reason="needs torch and tensorboard")
+    paths = run(tmp_path)
+    reader = ProgressReader(paths)
+    writer = board.SummaryWriter(str(paths.attempt(1) / "metrics" / "tensorboard"))
+    for step in (1, 2):
+        writer.add_scalar("train/grad_norm", step / 10, step)
+        writer.add_scalar("ray/node.0.gpu.0.mem_gb", 11.0, 10 * step)
+        writer.flush()
+        found = reader.read()
+        assert (found.step, found.figure("grad norm")) == (step, pytest.approx(step / 10))
+    writer.close()
+
+
 def test_metric_files_count_before_what_is_printed(tmp_path: Path) -> None:
     paths = run(tmp_path)
     append(log(paths), VERL_LINE.format(5))
