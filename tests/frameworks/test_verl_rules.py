@@ -157,6 +157,10 @@ def test_level_and_size_rules(level: str, train: dict[str, Any], rule: str) -> N
     assert [finding.rule for finding in errors(level, train=train)] == [rule]
 
 
+def test_sizes_of_the_actor_alone_make_level_parallel() -> None:
+    assert errors("parallel", train={"overrides": {"ACTOR_TP": 2}}) == []
+
+
 def test_mini_batch_must_be_shared_evenly_from_080_on() -> None:
     more: dict[str, Any] = {"gpus": 6, "train": {"parallel": {"pp": 1}}}
     found = errors(**more)

@@ -206,7 +206,8 @@ def check_variants(context: Context) -> Iterator[Finding]:
 
 def check_level(context: Context) -> Iterator[Finding]:
     spec, name, steps = context.spec, context.level.name, settings.schedule(context).steps
-    sizes = {key: size or 1 for key, size in settings.sizes(context).items()}
+    actor = settings.role_sizes(context, "actor")
+    sizes = {key: size if isinstance(size, int) else 1 for key, size in actor.items()}
     if name == "parallel" and max(sizes.values()) == 1:
         what, fix = (
             "level `parallel` needs a size above 1",
