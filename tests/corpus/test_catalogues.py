@@ -293,3 +293,46 @@ def test_healthy_log_has_no_cause(log: list[str], record: Record) -> None:
     cause = first_cause(scan_lines(log))
     record("healthy logs", str(log[:1])[:50], "", cause.signature if cause is not None else "")
     assert cause is None
+
+
+# Failures beyond both catalogues and the public cases: what schedulers, containers and libraries say.
+FURTHER = [
+    ("srun: error: Invalid account or account/partition combination specified", "slurm.account"),
+    ("sbatch: error: Memory specification can not be satisfied", "slurm.never-starts"),
+    ("srun: error: Node failure on n3", "slurm.node-fail"),
+    ("srun: error: Unable to confirm allocation for job 5: Zero Bytes were received", "slurm.controller"),
+    ("srun: unrecognized option '--container-image=x.sqsh'", "slurm.no-pyxis"),
+    ("slurmstepd: error: execve(): python3: No such file or directory", "image.command"),
+    ("/bin/bash: line 1: python: command not found", "image.command"),
+    ("slurmstepd: error: pyxis: container start failed with error code: 1", "container.start"),
+    ("FATAL:   could not open image /x.sif: failed to retrieve path", "container.start"),
+    ("enroot-nsenter: failed to create user namespace: Operation not permitted", "container.namespace"),
+    ("OSError: [Errno 37] No locks available", "disk.locks"),
+    ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'", "disk.shared-memory"),
+    ("OSError: [Errno 24] Too many open files", "limits.open-files"),
+    ("PermissionError: [Errno 13] Permission denied: '/cache/x'", "disk.permission"),
+    ("OSError: [Errno 116] Stale file handle", "disk.stale"),
+    ("ray.exceptions.ObjectStoreFullError: Failed to put object", "ray.object-store"),
+    ("ValueError: Ran out of ports: No available ports. Please specify a wider range", "network.ports-out"),
+    ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "network.names"),
+    ("OSError: We couldn't connect to 'https://hub.example.org' to load the files", "network.outside"),
+    ("Failed to initialize NVML: Driver/library version mismatch", "gpu.driver"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "gpu.device-assert"),
+    ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "gpu.no-kernel"),
+    ("ValueError: 4.38 GiB is needed, which is larger than the available KV cache memory", "gpu.vllm-memory"),
+    ("RuntimeError: Failed to find C compiler. Please specify via CC", "build.compiler"),
+    ("ImportError: cannot import name 'helpers_cpp' from 'megatron.core.datasets'", "build.megatron-helpers"),
+    ("OSError: Can't load tokenizer for 'x'.", "hub.config-missing"),
+    ("RuntimeError: PytorchStreamReader failed reading zip archive", "model.checkpoint-file"),
+    ("RuntimeError: Error(s) in loading state_dict for X: size mismatch", "provider.state-dict"),
+    ("ValueError: The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+     "config.length"),
+    ("wandb.errors.UsageError: api_key not configured (no-tty)", "hub.tracker"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "signature"), FURTHER, ids=lambda value: str(value)[:40])
+def test_further_failure(line: str, signature: str, tmp_path: Path, record: Record) -> None:
+    cause = first_cause(scan(after_a_start_before_effects((line,)), tmp_path))
+    record("further failures", line[:50], signature, cause.signature if cause is not None else "")
+    assert cause is not None and cause.signature == signature
