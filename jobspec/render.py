@@ -262,7 +262,8 @@ def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
 
 
 def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k)]
+    """What the batch host exports; folders of the attempt are the agent's to fill in."""
+    return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k) and "${JOBSPEC_" not in v]
 
 
 def _command(command: CommandPlan) -> dict[str, Any]:

@@ -36,7 +36,14 @@ from jobspec.plan import (
     SlurmPlan,
     StagePlan,
 )
-from jobspec.sources import RepoSource, hidden_from_bundle, missing_sources, read_repos, stage_plans
+from jobspec.sources import (
+    RepoSource,
+    hidden_from_bundle,
+    missing_script,
+    missing_sources,
+    read_repos,
+    stage_plans,
+)
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes, parse_time, slurm_time
@@ -111,8 +118,10 @@ class Lookups:
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """What the files named in a plan look like from here."""
-        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts)
-        return self._once(key, lambda: (*missing_sources(plan), *hidden_from_bundle(plan)))
+        script = (plan.upstream.root, plan.upstream.script) if plan.upstream is not None else ()
+        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts, script)
+        look = (missing_sources, missing_script, hidden_from_bundle)
+        return self._once(key, lambda: tuple(finding for rule in look for finding in rule(plan)))
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._kept:

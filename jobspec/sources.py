@@ -262,6 +262,22 @@ def missing_sources(plan: Plan) -> tuple[Finding, ...]:
     )
 
 
+def missing_script(plan: Plan) -> tuple[Finding, ...]:
+    """An error when the checkout is here and lacks the batch script that mode `upstream` runs."""
+    script = plan.upstream
+    if script is None or not Path(script.root).is_dir() or Path(script.root, script.script).is_file():
+        return ()
+    return (
+        error(
+            "launch.upstream-unsupported",
+            f"`{script.root}` has no `{script.script}`",
+            why="mode `upstream` runs the checkout's own batch script",
+            fix="use a checkout that has it, or `launch: {mode: ray}`",
+            path="launch.mode",
+        ),
+    )
+
+
 def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
     """An error for each folder that the run needs and an OCI bundle's own config.json does not mount.
 

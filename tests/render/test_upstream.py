@@ -14,6 +14,7 @@ from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
 from jobspec.render import check_scripts, render
+from jobspec.sources import missing_script
 from jobspec.upstream import OURS
 
 # As ray.sub does it: text to a file as it is, bash runs the file, every SLURM_ variable gone.
@@ -93,7 +94,9 @@ def test_every_value_reaches_the_agents_as_it_is(
 def test_the_script_runs_in_its_checkout_with_what_it_asks_for(tmp_path: Path) -> None:
     stage, root = stage_of(tmp_path)
     interpreter = stage.program("venv/python")
-    files = render(as_resolved(upstream_plan(root, str(interpreter))), RUN_ID, str(tmp_path / "run"))
+    env = {"LOG_DIR": "${JOBSPEC_METRICS_DIR}/x", "COMMAND": "not this one"}
+    plan = upstream_plan(root, str(interpreter), env=env)
+    files = render(as_resolved(plan), RUN_ID, str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
     done = stage.bash(written(tmp_path / "run", files) / "job.sbatch", env=JOB)
     assert done.returncode == 0, done.stderr.decode()
@@ -107,6 +110,7 @@ def test_the_script_runs_in_its_checkout_with_what_it_asks_for(tmp_path: Path) -
     assert shown["BASE_LOG_DIR"] == f"{run_dir}/attempts/1/logs"
     assert shown["COMMAND"].startswith("set -eo pipefail\n")
     assert len(call.env[b"RAY_AUTH_TOKEN"]) == 64
+    assert b"LOG_DIR" not in call.env  # only an agent knows that folder
 
 
 def test_a_failed_setup_leaves_its_status_and_output(tmp_path: Path) -> None:
@@ -165,3 +169,11 @@ def test_a_checkout_with_the_script_offers_the_mode(with_script: bool, tmp_path:
         assert resolved.plan is not None and resolved.plan.upstream == UpstreamPlan(str(tmp_path / "RL"))
         assert resolved.plan.ray is None and resolved.plan.slurm.exclusive
         assert Mount(str(tmp_path / "RL"), str(tmp_path / "RL")) in resolved.plan.container.mounts
+
+
+def test_a_checkout_that_has_lost_its_script_is_an_error(tmp_path: Path) -> None:
+    plan = upstream_plan(tmp_path, "python3")
+    assert [finding.rule for finding in missing_script(plan)] == ["launch.upstream-unsupported"]
+    (tmp_path / "ray.sub").write_text("")
+    assert missing_script(plan) == ()
+    assert missing_script(upstream_plan("/not/here", "python3")) == ()  # it lies on the cluster alone
