@@ -282,6 +282,22 @@ def test_gsm8k_is_prepared_by_the_checkouts_own_script() -> None:
     assert '"$JOBSPEC_ATTEMPT_DIR/gsm8k/train.parquet"' in commands[2].argv[0]
 
 
+def test_dummy_model_of_an_older_script_needs_plain_python(tmp_path: Path) -> None:
+    root = tmp_path / "verl"
+    shutil.copytree(fake_checkout("0.9.0"), root)
+    text = (root / WRAPPER).read_text().replace("python3 scripts/", "python scripts/")
+    (root / WRAPPER).write_text(text)
+    more: dict[str, Any] = {"repos": {"verl": str(root)}, "coverage": {"variants": ["dummy"]}}
+    more["train"] = {"overrides": {"DUMMY_MODEL_CONFIG_PATH": "dummy.json"}}
+    command = plan_of(context(**more)).commands[1]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/bash").symlink_to("/bin/bash")
+    argv = ["/bin/bash", "-e", "-c", command.argv[0]]
+    done = subprocess.run(argv, env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "calls 'python' for a dummy model" in done.stderr
+
+
 def test_limitations_name_dummy_and_reward_model() -> None:
     overrides = {"USE_DUMMY_MODEL": True, "DUMMY_MODEL_CONFIG_PATH": "/x.json"}
     told = " ".join(plan_of(context(train={"overrides": overrides})).expect.limitations)

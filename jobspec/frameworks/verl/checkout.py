@@ -51,6 +51,11 @@ class Wrapper:
         return re.search(r"\$\(\([^)\n]*\bNUM_GPUS\b", self.text) is not None
 
     @property
+    def calls_plain_python(self) -> bool:
+        """Whether the script makes a dummy model by `python`, as up to release 0.9.0: some images lack it."""
+        return re.search(r"(?m)^\s*python scripts/", self.text) is not None
+
+    @property
     def prefers_image_megatron(self) -> bool:
         """Whether the script puts the image's own Megatron-LM first on PYTHONPATH."""
         return re.search(rf"PYTHONPATH=[\"']?{re.escape(IMAGE_MEGATRON)}", self.text) is not None

@@ -26,6 +26,12 @@ BRIDGE = "megatron.bridge"
 WORKER_ENV = "++ray_kwargs.ray_init.runtime_env.env_vars"
 # Saving an adapter, and Megatron-FSDP, pull this in; it needs `nvidia-modelopt`, which some images lack.
 CHECKPOINTING = "megatron.bridge.training.checkpointing"
+NEEDS_PYTHON = """
+command -v python >/dev/null || {
+  echo "jobspec: blocked: verl's script calls 'python' for a dummy model, and there is only python3" >&2
+  exit 3
+}
+"""
 # Hydra reads `,` `=` and brackets in a value as its own grammar, and the script splits at blanks.
 GUARD = r"""
 for name in $checked; do
@@ -112,6 +118,8 @@ def _train(context: Context, wrapper: Wrapper, label: str, until: int) -> Comman
     folders = dict(_folders(context, label))
     lines = ["unset ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES  # verl's workers refuse them beside CUDA's"]
     lines += _ray_lines(context)
+    if wrapper.calls_plain_python and settings.is_dummy(context):
+        lines.append(NEEDS_PYTHON)
     lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(fixed.items())]
     lines += [f'export {name}="{value}"' for name, value in folders.items()]
     lines.append(f'checked="{" ".join((*folders, "PYTHONPATH"))}"{GUARD}')
