@@ -21,14 +21,15 @@ from typing import Any
 from framework_kit import make_fake_nemo_rl
 
 TREE = Path(__file__).with_name("fake_nemo_rl_tree")
-ENTRIES = (
-    "run_grpo",
-    "run_sft",
-    "run_dpo",
-    "run_distillation",
-    "run_vlm_grpo",
-    "run_grpo_single_controller",
-)
+ENTRIES = {
+    "run_grpo": "grpo_math_1B.yaml",
+    "run_sft": "sft.yaml",
+    "run_dpo": "dpo.yaml",
+    "run_distillation": "distillation_math.yaml",
+    "run_vlm_grpo": "vlm_grpo_3B.yaml",
+    "run_grpo_single_controller": "grpo_math_1B_megatron_single_controller.yaml",
+}
+"""Entry points, each with the recipe that it takes where the script names none."""
 UV = """\
 #!/usr/bin/env bash
 # A stand-in for uv: drops the options of `uv run` and runs the command with one Python.
@@ -203,8 +204,9 @@ def fake_nemo_rl(root: Path, python: str = sys.executable) -> Path:
     for name, text in SCRIPTS.items():
         (root / "tests/functional" / f"{name}.sh").write_text(text)
     _add_keys(root)
-    for entry in ENTRIES:
-        shutil.copyfile(TREE / "trainer.py", root / "examples" / f"{entry}.py")
+    trainer = (TREE / "trainer.py").read_text()
+    for entry, recipe in ENTRIES.items():
+        (root / "examples" / f"{entry}.py").write_text(trainer.replace('RECIPE = ""', f'RECIPE = "{recipe}"'))
     shutil.copyfile(TREE / "check_r3_trace.py", root / "tools/check_r3_trace.py")
     for tool in ("check_metrics.py", "json_dump_tb_logs.py"):
         shutil.copyfile(TREE / tool, root / "tests" / tool)

@@ -369,11 +369,41 @@ def test_replayed_routes_count_their_fallbacks(tmp_path: Path) -> None:
 
 def test_the_variant_that_the_files_show_is_found(healthy: Path) -> None:
     line = "  ✓ Ray inference cluster initialized with 1 nodes with 1 GPUs per node\n"
-    write(healthy, line + section("A") + "refit_transport=nccl_reshard\n")
+    write(
+        healthy,
+        line
+        + section("A").replace(
+            "Overrides: [", "Overrides: ['policy.generation.refit_transport=nccl_reshard', "
+        ),
+    )
     verdict = judged(healthy, "refit")
     assert verdict.result == "Pass", verdict.reason
     write(healthy, section("A"))
     assert judged(healthy, "refit").result == "Blocked"
+
+
+def test_traced_command_is_no_applied_override(healthy: Path) -> None:
+    """ray.sub traces what it was asked to run; whether it reached the trainer is another thing."""
+    traced = (
+        "+ COMMAND='run_grpo.py policy.generation.colocated.enabled=false refit_transport=nccl_reshard'\n"
+    )
+    write(healthy, traced + section("A"))
+    assert judged(healthy, "refit").result == "Blocked"
+
+
+def test_printed_value_that_is_no_number_fails_without_metrics(tmp_path: Path) -> None:
+    log = section("A").replace("• Loss: 0.0219", "• Loss: nan")
+    verdict = judged(write(tmp_path / "run", log))
+    assert (verdict.result, status(verdict, CAPTURE)) == ("Fail", Status.FAIL)
+
+
+def test_files_of_samples_show_steps(tmp_path: Path) -> None:
+    log = section("A").replace("Logged data to", "x")
+    folder = write(tmp_path / "run", log)
+    assert status(judged(folder), RUN) is Status.FAIL
+    for step in (1, 2):
+        (folder / f"train_data_step{step}.jsonl").write_text('{"rewards": [0.0, 1.0]}\n')
+    assert status(judged(folder), RUN) is Status.PASS
 
 
 # -- failures ----------------------------------------------------------------------------------------

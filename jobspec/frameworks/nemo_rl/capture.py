@@ -36,6 +36,9 @@ def judge_capture(run: VariantRun) -> Part:
 
 def _values(run: VariantRun) -> Iterator[Part]:
     """One value that is not a number is enough: the script's `max()` passes over it."""
+    printed = run.lines.get("not-a-number", ())
+    if printed:
+        yield wrong(run, f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
     for _, table in run.tables:
         bad = _not_finite(table)
         if bad is not None:

@@ -37,7 +37,12 @@ def _configured(section: str, key: str, value: str, override: str) -> str:
     The configuration is one line, sections within sections; `enabled` comes first in those looked at here.
     """
     within = rf"'{section}': \{{(?:(?!'{section}': ).)*?'{key}': {value}\b"
-    return rf"{within}|^Overrides: \[.*{re.escape(override)}={value}\b"
+    return within + "|" + _override(f"{re.escape(override)}={value}")
+
+
+def _override(argument: str) -> str:
+    """An argument that reached the trainer; the same text in a traced command line proves nothing."""
+    return rf"^(?:\[[^\]]*\] )?Overrides: \[.*{argument}\b"
 
 
 SIZES = "policy.megatron_cfg."
@@ -132,6 +137,14 @@ GENERAL = (
     ),
     _proof("skipped", "a skipped script", r"^jobspec: skipped: (.*)", "jobspec: skipped: "),
     _proof(
+        "not-a-number",
+        "a value that is no number",
+        r"• (?:Loss|Draft Loss|Generation KL Error|Avg Reward): (nan|-?inf)\b",
+        ": nan",
+        ": inf",
+        ": -inf",
+    ),
+    _proof(
         "check",
         "the script's own metric checks",
         r"[│|]\s*(PASS|FAIL)\s*[│|]\s*(.*?)\s*[│|]",  # a terminal without UTF-8 gets ASCII frames
@@ -149,7 +162,8 @@ GENERAL = (
         "lora-on",
         "LoRA switched on",
         _configured("peft", "enabled", "True", SIZES + "peft.enabled")
-        + r"|^Overrides: \[.*peft\.enabled=true",
+        + "|"
+        + _override(r"peft\.enabled=true"),
         "'peft': {",
         "peft.enabled=true",
     ),
@@ -209,7 +223,8 @@ OF_VARIANTS = (
         "a generator on GPUs of its own",
         r"Ray inference cluster initialized with \d+ nodes|"
         + _configured("colocated", "enabled", "False", "policy.generation.colocated.enabled")
-        + r"|^Overrides: \[.*colocated\.enabled=false",
+        + "|"
+        + _override(r"colocated\.enabled=false"),
         "Ray inference cluster initialized",
         "'colocated': {",
         "colocated.enabled=false",
@@ -217,13 +232,15 @@ OF_VARIANTS = (
     _proof(
         "reshard-transport",
         "the resharding transport",
-        r"'refit_transport': 'nccl_reshard'|refit_transport=nccl_reshard|nccl_reshard bulk comm group",
+        r"'refit_transport': 'nccl_reshard'|nccl_reshard bulk comm group|"
+        + _override("refit_transport=nccl_reshard"),
         "nccl_reshard",
     ),
     _proof(
         "delta-transport",
         "the transport of compressed differences",
-        r"'refit_transport': 'vllm_(?:zmq|s3)_sparse'|refit_transport=vllm_(?:zmq|s3)_sparse",
+        r"'refit_transport': 'vllm_(?:zmq|s3)_sparse'|"
+        + _override(r"refit_transport=vllm_(?:zmq|s3)_sparse"),
         "_sparse",
     ),
     _proof(
@@ -258,7 +275,7 @@ OF_VARIANTS = (
     _proof(
         "sequence-parallel",
         "sequence parallelism",
-        r"'sequence_parallel': True|sequence_parallel=true",
+        r"'sequence_parallel': True|" + _override("sequence_parallel=true"),
         "sequence_parallel",
     ),
     _proof(
@@ -297,33 +314,34 @@ OF_VARIANTS = (
     _proof(
         "fp8-rollout",
         "FP8 of the generator",
-        r"'vllm_cfg': \{(?:(?!'vllm_cfg': ).)*?'precision': 'fp8'|"
-        r"vllm_cfg\.precision=fp8",
+        r"'vllm_cfg': \{(?:(?!'vllm_cfg': ).)*?'precision': 'fp8'|" + _override(r"vllm_cfg\.precision=fp8"),
         "'vllm_cfg': {",
         "vllm_cfg.precision=",
     ),
     _proof(
-        "fp8-training", "FP8 of the trainer", r"'fp8_cfg': \{'enabled': True|fp8_cfg\.enabled=true", "fp8_cfg"
+        "fp8-training",
+        "FP8 of the trainer",
+        r"'fp8_cfg': \{'enabled': True|" + _override(r"fp8_cfg\.enabled=true"),
+        "fp8_cfg",
     ),
     _proof(
         "data-plane-simple",
         "TransferQueue's own storage",
         r"data_plane'?[=:] ?\{'enabled': True[^}]*'backend': 'simple'|"
-        r"^Overrides: \[.*data_plane\.backend=simple",
+        + _override(r"data_plane\.backend=simple"),
         "data_plane",
     ),
     _proof(
         "data-plane-mooncake",
         "Mooncake's store",
         r"data_plane'?[=:] ?\{'enabled': True[^}]*'backend': 'mooncake_cpu'|"
-        r""
-        r"^Overrides: \[.*data_plane\.backend=mooncake_cpu",
+        r"" + _override(r"data_plane\.backend=mooncake_cpu"),
         "data_plane",
     ),
     _proof(
         "router-replay",
         "router replay switched on",
-        r"'router_replay': \{'enabled': True|router_replay\.enabled=true",
+        r"'router_replay': \{'enabled': True|" + _override(r"router_replay\.enabled=true"),
         "router_replay",
     ),
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOSS = "train/loss"
 STEP_LINES = ("step", "sc-step")  # printed for a completed step; a header is printed at its start
-MAX_DEPTH = 6  # folders below the run's that are looked through for unfinished checkpoints
+MAX_DEPTH = 6  # folders below another's files that are looked through
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,19 @@ class VariantRun:
 
     @cached_property
     def printed(self) -> dict[int, EvidenceItem]:
-        """Train steps that the logs show as completed."""
-        return {step: item for name in STEP_LINES for step, item in numbers(self.lines, name).items()}
+        """Train steps that the logs show as completed, or whose samples were written."""
+        lines = {step: item for name in STEP_LINES for step, item in numbers(self.lines, name).items()}
+        return {**self.dumped, **lines} if self.foreign else lines
+
+    @cached_property
+    def dumped(self) -> dict[int, EvidenceItem]:
+        """Steps with a file of samples, which NeMo-RL writes when the step has ended."""
+        found: dict[int, EvidenceItem] = {}
+        for path in find_below(self.evidence.root, "train_data_step*.jsonl"):
+            number = path.stem.removeprefix("train_data_step")
+            if number.isdecimal():
+                found.setdefault(int(number), EvidenceItem(str(path.relative_to(self.evidence.root))))
+        return found
 
     @cached_property
     def steps(self) -> dict[int, EvidenceItem]:
@@ -165,5 +176,10 @@ def _tables(evidence: Evidence, variant: Variant) -> tuple[tuple[str, Table], ..
 
 def unfinished_checkpoints(evidence: Evidence) -> Iterator[Path]:
     """Folders `tmp_step_N` below the files: saves that never ended."""
+    yield from (path for path in find_below(evidence.root, "tmp_step_*") if path.is_dir())
+
+
+def find_below(root: Path, pattern: str) -> Iterator[Path]:
+    """Paths of that name, at most `MAX_DEPTH` folders down, by name."""
     for depth in range(MAX_DEPTH):
-        yield from sorted(path for path in evidence.root.glob("*/" * depth + "tmp_step_*") if path.is_dir())
+        yield from sorted(root.glob("*/" * depth + pattern))

@@ -16,7 +16,8 @@ from pathlib import Path
 ENTRY = Path(sys.argv[0]).stem
 FAULT = os.environ.get("FAKE_NEMO_RL_FAULT", "")
 SETTINGS = dict(arg.lstrip("+").partition("=")[::2] for arg in sys.argv[1:] if "=" in arg)
-CONFIG = sys.argv[sys.argv.index("--config") + 1] if "--config" in sys.argv else "default"
+RECIPE = ""  # each copy names its own
+CONFIG = sys.argv[sys.argv.index("--config") + 1] if "--config" in sys.argv else RECIPE
 ALGORITHM = {"run_sft": "sft", "run_dpo": "dpo", "run_distillation": "distillation"}.get(ENTRY, "grpo")
 MEGATRON = SETTINGS.get("policy.megatron_cfg.enabled", "true") == "true" and FAULT != "dtensor"
 ACTOR = "MegatronPolicyWorker" if MEGATRON else "DTensorPolicyWorkerV2"
