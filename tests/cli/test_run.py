@@ -166,9 +166,19 @@ def test_sweep_runs_every_point_and_the_worst_decides(project: Project) -> None:
     status = project.cli("status", "last", "--json").json[0]
     assert (status["points"], status["state"]) == (2, "FAILED")
     points = project.last().points()
+    file = points[1].attempt(1) / "metrics" / "metrics.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"step": 7, "reward": 0.25, "loss": 0.5}\n')
+    told = project.cli("status", "last", "--json").json[0]["point_progress"]
+    assert [(point["point"], point["step"], point["value"]) for point in told] == [
+        (0, None, None),
+        (1, 7, 0.25),
+    ]
+    table = project.cli("status", "last").out
+    assert "LOSS" in table and any("point 1" in row and "0.25" in row for row in table.splitlines())
     assert [json.loads(point.scheduler.read_text())["exit_code"] for point in points] == [0, 3]
     assert (points[0].root / "report.html").is_file()
-    assert project.cli("report", "last", "--json").json[1]["result"] == "Fail"
+    assert project.cli("report", "last", "--json").json["points"][1]["result"] == "Fail"
 
 
 def test_run_is_found_from_another_folder(

@@ -54,8 +54,8 @@ def test_memory_asked_and_free() -> None:
     ("line", "facts", "expected"),
     [
         ("[Errno 98] address already in use: 10005", {"ephemeral": [9000, 65000]},
-         "the kernel gives out ports 9000 to 65000 on n1: port 10005 is one of them, so any process may have got"
-         " it"),
+         "the kernel gives out ports 9000 to 65000 on n1: port 10005 is one of them, so any process may"
+         " have got it"),
         ("OSError: [Errno 28] No space left on device", {"local_free": 3 * 1024**3},
          "before the run n1 had 3.0 GiB free node-locally"),
         ("OSError: [Errno 24] Too many open files", {"open_files": 1024},

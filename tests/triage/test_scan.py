@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.triage import LogSource, first_cause, scan, scan_files, scan_lines, scan_stream
+from jobspec.triage import LogSource, first_cause, index, scan, scan_files, scan_lines, scan_stream
 from jobspec.triage.times import find_time
 
 DISK = "OSError: [Errno 28] No space left on device"
@@ -114,7 +114,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, block:
     text = "".join(f"step {n} loss {n / 7:.4f}\n" for n in range(40)) + f"{DISK}\nlast"
     whole = [(match.signature, match.line) for match in scan_lines(text.splitlines())]
     monkeypatch.setattr(scan, "BLOCK_BYTES", block)
-    monkeypatch.setattr(scan, "MAX_SHAPES", 5)
+    monkeypatch.setattr(index, "MAX_SHAPES", 5)
     assert (
         [(match.signature, match.line) for match in scan_stream(BytesIO(text.encode()))]
         == whole
