@@ -23,7 +23,12 @@ if importlib.util.find_spec("megatron") is None or importlib.util.find_spec("pyb
 if not shutil.which("g++"):
     pytest.skip("needs g++", allow_module_level=True)
 
-INSTALLED = Path(next(iter(importlib.util.find_spec("megatron").submodule_search_locations))) / "core"  # type: ignore[union-attr,arg-type]
+# A namespace package: a folder `megatron` beside the tests is a part of it too.
+INSTALLED = next(
+    Path(folder) / "core"
+    for folder in importlib.util.find_spec("megatron").submodule_search_locations  # type: ignore[union-attr]
+    if (Path(folder) / "core").is_dir()
+)
 MAKEFILE = """CXXFLAGS += -O3 -Wall -shared -std=c++17 -fPIC -fdiagnostics-color
 CPPFLAGS += $(shell python3 -m pybind11 --includes)
 LIBNAME = helpers_cpp
@@ -130,6 +135,28 @@ def test_checkout_is_built_and_stays_as_it_was(node: Path, checkout: Path) -> No
     ]
     assert imports.prove(proofs, sys.executable, env).findings == ()
     assert tree_state(checkout) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount the checkout read-only")
+def test_read_only_checkout_without_python3_config(tmp_path: Path, checkout: Path) -> None:
+    """The job's PATH has a compiler and what it needs, and no python3-config at all."""
+    mounted, tools = tmp_path / "read only", tmp_path / "bin"
+    mounted.mkdir()
+    tools.mkdir()
+    for name in ("g++", "as", "ld", "cc1plus"):
+        found = shutil.which(name)
+        if found:
+            (tools / name).symlink_to(found)
+    for command in (["--bind", str(checkout)], ["-o", "remount,bind,ro"]):
+        done = subprocess.run(["mount", *command, str(mounted)], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"needs the right to mount: {done.stderr.decode()}")
+    try:
+        assert os.statvfs(mounted).f_flag & os.ST_RDONLY
+        result = build(tmp_path / "node", {**os.environ, "PATH": str(tools)}, source=str(mounted))
+        assert result.findings == () and result.library.endswith(SUFFIX)
+    finally:
+        subprocess.run(["umount", mounted], check=False)
 
 
 def test_make_in_the_tree_does_nothing(node: Path, checkout: Path) -> None:

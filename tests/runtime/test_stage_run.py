@@ -238,6 +238,17 @@ def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
         "from jobspec.runtime import stage, mcore, imports\nfrom jobspec.plan import StagePlan\n"
         "r = stage.run([StagePlan('m', 'model', repo)], node, lambda e, d: None, 60)\n"
         "print(r.findings, r.ready['m'])\n"
+        "import threading\nfrom jobspec.runtime.swarm import Peer, Swarm\n"
+        "swarms = [Swarm(i, 't') for i in (0, 1)]\n"
+        "peers = [Peer('n', '127.0.0.1', swarm.listen([0])) for swarm in swarms]\n"
+        "def work(i):\n"
+        "    swarms[i].meet(peers)\n"
+        "    items = [StagePlan('m', 'model', repo)]\n"
+        "    r = stage.run(items, node + str(i), lambda e, d: None, 60, swarm=swarms[i])\n"
+        "    print(r.findings)\n"
+        "threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
     )
     done = subprocess.run([pythons[0], "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("() /"), done.stderr
+    assert done.stdout.splitlines()[1:] == ["()", "()"], done.stderr

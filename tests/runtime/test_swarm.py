@@ -309,7 +309,7 @@ def test_disk_full_on_one_node(tmp_path: Path) -> None:
     finally:
         for node in all_nodes:
             node.swarm.close()
-        subprocess.run(["umount", small], check=False)
+        subprocess.run(["umount", "--lazy", small], check=False)  # a descriptor may still be open
     assert [content(all_nodes[index].ready()) for index in (0, 2)] == [MODEL] * 2
 
 
