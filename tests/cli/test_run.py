@@ -171,7 +171,7 @@ def test_sweep_runs_every_point_and_the_worst_decides(project: Project) -> None:
     file.write_text('{"step": 7, "reward": 0.25, "loss": 0.5}\n')
     told = project.cli("status", "last", "--json").json[0]["point_progress"]
     assert [(point["point"], point["step"], point["value"]) for point in told] == [
-        (0, None, None),
+        (0, 3, None),
         (1, 7, 0.25),
     ]
     table = project.cli("status", "last").out
