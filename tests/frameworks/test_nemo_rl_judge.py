@@ -96,6 +96,8 @@ def test_a_log_alone_claims_no_metrics(tmp_path: Path) -> None:
     verdict = judged(write(tmp_path / "run", section("A")))
     assert (verdict.result, status(verdict, RUN)) == ("Blocked", Status.PASS)
     assert "no metrics of a train step were written" in reason(verdict, CAPTURE)
+    assert verdict.first_cause is not None
+    assert verdict.first_cause.file == "ray-driver.log"
 
 
 def test_metrics_alone_claim_no_trainer(tmp_path: Path) -> None:

@@ -33,10 +33,14 @@ def wrong(run: VariantRun, reason: str, items: Sequence[EvidenceItem] = ()) -> P
 
 
 def unseen(run: VariantRun, reason: str, items: Sequence[EvidenceItem] = ()) -> Part:
-    """Something that no file shows: a fault in a run of ours, whose files are whole, else not proved."""
+    """Something that no file shows: a fault in a run of ours, whose files are whole, else not proved.
+
+    Without a line to show, the evidence is the log that was looked through.
+    """
     whole = not run.foreign and any(log.bytes for log in run.logs)
     status = Status.FAIL if whole else Status.BLOCKED
-    return Part(status, f"`{run.name}`: {'' if whole else 'not shown: '}{reason}", tuple(items))
+    looked_at = tuple(items) or tuple(EvidenceItem(log.path) for log in run.logs[:1])
+    return Part(status, f"`{run.name}`: {'' if whole else 'not shown: '}{reason}", looked_at)
 
 
 def combine(name: str, parts: Sequence[Part], proved: str) -> Deliverable:
