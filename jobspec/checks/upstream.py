@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
@@ -50,6 +50,17 @@ def slurm_runs_it(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
         )
 
 
+def nodes_are_its_own(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.upstream is not None and plan.scheduler == "slurm" and not plan.slurm.exclusive:
+        yield warning(
+            "launch.upstream-shared",
+            f"`{plan.upstream.script}` shares its nodes with other jobs",
+            why="its ports and container names are fixed, and it stops every Ray that it finds",
+            fix="leave `resources.exclusive` out, or set it to true",
+            path="resources.exclusive",
+        )
+
+
 def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     """The script does not quote: what holds a blank or a sign of the shell would become something else."""
     if plan.upstream is None:
@@ -72,4 +83,4 @@ def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
             )
 
 
-RULES = (script_is_known, slurm_runs_it, words_survive)
+RULES = (script_is_known, slurm_runs_it, nodes_are_its_own, words_survive)

@@ -14,7 +14,7 @@ import pytest
 import jobspec.checks
 from jobspec.checks import RULES, at_submit, check, check_secrets
 from jobspec.cluster import parse_cluster
-from jobspec.plan import ContainerPlan, Mount, Plan, UpstreamPlan
+from jobspec.plan import ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan
 from jobspec.resolve import resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
@@ -203,17 +203,18 @@ def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) 
     [
         ({}, []),
         ({"upstream": None}, ["launch.upstream-unsupported"]),
+        ({"slurm": SlurmPlan()}, ["launch.upstream-shared"]),
         ({"scheduler": "local"}, ["launch.upstream-slurm"]),
         ({"container": ContainerPlan()}, ["launch.upstream-container"]),
         ({"upstream": UpstreamPlan("/src/my RL")}, ["launch.upstream-characters"]),
         ({"runs": "/r/$(id)"}, ["launch.upstream-characters"]),
         ({"container": ContainerPlan("pyxis", "/i/a,b.sqsh")}, ["launch.upstream-characters"]),
-        ({"container": ContainerPlan("pyxis", "i:1", mounts=(Mount("/a%j", "/a"),))}, ["launch.upstream-characters"]),
+        ({"container": ContainerPlan("pyxis", "i", mounts=(Mount("/%j", "/a"),))}, ["launch.upstream-characters"]),
     ],
 )  # fmt: skip
 def test_an_upstream_script_gets_only_what_it_can_take(keys: dict[str, Any], rules: list[str]) -> None:
-    image = ContainerPlan("pyxis", "registry.example.com#nvidia/x:1")
-    sound = replace(bare(), mode="upstream", upstream=UpstreamPlan("/src/RL"), container=image)
+    image, own = ContainerPlan("pyxis", "registry.example.com#nvidia/x:1"), SlurmPlan(exclusive=True)
+    sound = replace(bare(), mode="upstream", upstream=UpstreamPlan("/src/RL"), container=image, slurm=own)
     found = plan_rules(replace(sound, **keys))
     assert [rule for rule in found if rule.startswith("launch.upstream")] == rules
 

@@ -16,6 +16,7 @@ STAND_IN = Path(__file__).with_name("stand_in_ray.sub")
 IMAGE = "registry.example.com#nvidia/stand-in:1"  # the stand-in starts no container
 DRIVER = """\
 import os, ray
+print("staged:", open(os.environ["JOBSPEC_DATA_WORDS"] + "/a.txt").read())
 print("slurm variables:", [name for name in os.environ if name.startswith("SLURM_")])
 ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
 print("nodes:", sorted(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]))
@@ -31,6 +32,8 @@ def checkout(lab: Lab, tmp_shared: Path) -> Path:
     shutil.copy(STAND_IN, root / "ray.sub")
     (root / "stand_in_rl/__init__.py").write_text("")
     (root / "driver.py").write_text(DRIVER)
+    (tmp_shared / "words").mkdir()
+    (tmp_shared / "words/a.txt").write_text("all of it")
     who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
     for step in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "a checkout"]):
         subprocess.run(["git", "-C", str(root), *step], check=True)
@@ -39,12 +42,21 @@ def checkout(lab: Lab, tmp_shared: Path) -> Path:
 
 def submit(lab: Lab, checkout: Path, name: str, nodes: int, command: list[str], python: str = "") -> Any:
     ray = lab.python.with_name("ray")
-    repo = {"name": "rl", "path": str(checkout), "pythonpath": ["."], "prove": {"import": "stand_in_rl"}}
-    container = {"image": IMAGE, "python": python or str(lab.python)}
-    container["env"] = {"RAY_PROGRAM": str(ray), "HOSTILE": "$(touch /tmp/x) 'q' \"d\"\n%j"}  # type: ignore[assignment]
     spec = lab.command_spec(
-        name, command, nodes=nodes, mode="upstream", repos=[repo], container=container,
-    )  # fmt: skip
+        name,
+        command,
+        nodes=nodes,
+        mode="upstream",
+        repos=[
+            {"name": "rl", "path": str(checkout), "pythonpath": ["."], "prove": {"import": "stand_in_rl"}}
+        ],
+        data=[{"name": "words", "source": str(checkout.parent / "words"), "stage": "node_local"}],
+        container={
+            "image": IMAGE,
+            "python": python or str(lab.python),
+            "env": {"RAY_PROGRAM": str(ray), "HOSTILE": "$(touch /tmp/x) 'q' \"d\"\n%j"},
+        },
+    )
     return lab.submit(spec, cluster="lab-upstream")
 
 
@@ -57,12 +69,11 @@ def test_a_framework_script_of_two_nodes_passes_with_the_whole_proof(lab: Lab, c
     hosts = {node["name"] for node in results["nodes"]}
     assert len(hosts) == 2
     assert set(results["imports"]["stand_in_rl"]) == hosts
-    assert [p["outcome"] for p in results["phases"] if p["phase"] in ("imports", "ray", "driver")] == [
-        "ok"
-    ] * 3
+    done = {phase["phase"]: phase["outcome"] for phase in results["phases"]}
+    assert {done[name] for name in ("preflight", "stage", "imports", "ray", "driver", "collect")} == {"ok"}
     head = results["nodes"][0]["name"]
     text = (Path(made["run_dir"]) / f"attempts/1/logs/{head}/command.log").read_text()
-    assert f"slurm variables: []\nnodes: {sorted(hosts)}\n" in text
+    assert f"staged: all of it\nslurm variables: []\nnodes: {sorted(hosts)}\n" in text
     (logs,) = Path(made["run_dir"]).glob(f"attempts/1/logs/{made['job_id']}-logs")
     assert {"ray-head.log", "ray-worker-0.log", "ray-driver.log"} <= {path.name for path in logs.iterdir()}
 
