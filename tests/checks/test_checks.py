@@ -39,6 +39,7 @@ LOCAL = {"scheduler": "local", "node": None, "limits": None, "container": {"runt
 BARE = {"container": {"runtime": "none"}}
 MOUNT = {"source": "/a", "target": "/a"}
 COMMIT = "a" * 40
+ODD = Mount("/a%j", "/a")
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) 
         ({"upstream": UpstreamPlan("/src/my RL")}, ["launch.upstream-characters"]),
         ({"runs": "/r/$(id)"}, ["launch.upstream-characters"]),
         ({"container": ContainerPlan("pyxis", "/i/a,b.sqsh")}, ["launch.upstream-characters"]),
-        ({"container": ContainerPlan("pyxis", "i", mounts=(Mount("/%j", "/a"),))}, ["launch.upstream-characters"]),
+        ({"container": ContainerPlan("pyxis", "i", mounts=(ODD,))}, ["launch.upstream-characters"]),
     ],
 )  # fmt: skip
 def test_an_upstream_script_gets_only_what_it_can_take(keys: dict[str, Any], rules: list[str]) -> None:
