@@ -31,6 +31,7 @@ from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix,
 from jobspec.finding import Finding, error, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.quoting import directive, environment, own_folders
+from jobspec.runs import array_ranges
 
 if TYPE_CHECKING:
     from jobspec.resolve import Resolved
@@ -154,10 +155,19 @@ def plan_json(plan: Plan) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plan, order="sorted"), indent=2) + b"\n"
 
 
-def render_array(base: Resolved, count: int, run_id: str, run_dir: str, first: Resolved) -> dict[str, bytes]:
+def render_array(
+    base: Resolved,
+    points: Sequence[int],
+    run_id: str,
+    run_dir: str,
+    first: Resolved,
+    *,
+    in_turn: bool = False,
+) -> dict[str, bytes]:
     """The top of a sweep's run directory: one batch script for all points, and the sweep's own spec and lock.
 
-    `first` is the first point; every point asks for the same allocation.
+    `points` are the numbers of those that are to run, `first` is any point: all ask for the same allocation.
+    `in_turn`: the script runs them one after the other in one allocation, and not each as a task of an array.
     """
     from jobspec.lock import lock_text
 
@@ -167,16 +177,19 @@ def render_array(base: Resolved, count: int, run_id: str, run_dir: str, first: R
             "the spec has errors, so there is nothing to render",
             fix="see `jobspec validate`",
         )
-    plan = replace(first.plan, slurm=replace(first.plan.slurm, array=f"0-{count - 1}"))
+    in_turn = in_turn and first.plan.scheduler == "slurm"  # this machine always runs them in turn
+    array = "" if in_turn else array_ranges(points)
+    plan = replace(first.plan, slurm=replace(first.plan.slurm, array=array))
     values = {
-        "title": f"{plan.name}: {plan.framework}, {count} points, run {run_id}",
+        "title": f"{plan.name}: {plan.framework}, {len(points)} points, run {run_id}",
         "run_dir": run_dir,
-        "directives": [directive(line) for line in directives(plan, run_dir, array=True)]
+        "points": tuple(map(str, points)),
+        "directives": [directive(line) for line in directives(plan, run_dir, array=not in_turn)]
         if plan.scheduler == "slurm"
         else [],
     }
     return {
-        "job.sbatch": environment().get_template("array.sbatch.j2").render(values).encode(),
+        "job.sbatch": _template("in_turn.sbatch" if in_turn else "array.sbatch", values).encode(),
         "plan.json": plan_json(plan),
         "spec.yaml": base.loaded.text.encode(),
         "spec.lock.yaml": lock_text(base).encode(),

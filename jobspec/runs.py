@@ -95,12 +95,27 @@ class RunPaths:
         """The job's final state, once it is known."""
         return self.root / "scheduler.json"
 
+    @property
+    def exit_file(self) -> Path:
+        """The exit code of a job, or of a point, that no scheduler records."""
+        return self.root / "job-exit"
+
     def attempt(self, number: int) -> Path:
         return self.root / "attempts" / str(number)
 
     def attempts(self) -> list[int]:
         folder = self.root / "attempts"
         return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+    @property
+    def points_index(self) -> Path:
+        """What the points of a sweep set, and what became of those that are not run here."""
+        return self.root / "points.json"
+
+    @property
+    def is_sweep(self) -> bool:
+        """True also when every point has finished in an earlier run, and none has a folder here."""
+        return self.points_index.is_file() or self.points_dir.is_dir()
 
     def points(self) -> list[RunPaths]:
         """The points of a sweep in order, each a run directory of its own; empty for a single run."""
@@ -112,6 +127,21 @@ class RunPaths:
     def job_logs(self) -> list[Path]:
         """What the batch script printed, oldest first: one file per job, appended over its requeues."""
         return sorted(self.root.glob("job-*.log"), key=lambda path: (path.stat().st_mtime, path.name))
+
+
+def array_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as Slurm's `--array` and people write them.
+
+    >>> array_ranges([0, 1, 2, 5])
+    '0-2,5'
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if first != last else f"{first}" for first, last in ranges)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
-"""One spec, many points: expand them, check each, and render them as one job array.
+"""One spec, many points: expand them, check each, and render them as one job.
 
 Every point is a complete run directory below `points/<index>`; they share one `runtime.pyz` at the top.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,13 +40,41 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Pruned:
+    """A point that `invalid: skip` leaves out, and the rule that it breaks."""
+
+    sets: Mapping[str, Any]
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Every point resolved and checked: those that may run, those left out, and what is to say of them."""
+
+    points: tuple[Point, ...]
+    resolved: tuple[Resolved, ...]
+    findings: tuple[Finding, ...]
+    pruned: tuple[Pruned, ...] = ()
+
+
+@dataclass(frozen=True)
 class SweepOutcome:
-    """All files of a sweep's run directory; `resolved` has one entry per point, in order."""
+    """All files of a sweep's run directory; `resolved` has one entry per point, in order.
+
+    `finished` has, by a point's number, the folder of an earlier run that has finished it.
+    """
 
     files: Mapping[str, bytes]
     findings: tuple[Finding, ...]
     points: tuple[Point, ...]
     resolved: tuple[Resolved, ...]
+    pruned: tuple[Pruned, ...] = ()
+    finished: Mapping[int, str] = field(default_factory=dict)
+
+
+FindFinished = Callable[[Mapping[int, str]], Mapping[int, str]]
+"""From points' keys to the folders where an earlier run has finished them, both by number."""
 
 
 def label(sets: Mapping[str, Any]) -> str:
@@ -73,13 +102,13 @@ def expand(loaded: LoadedSpec) -> list[Point]:
 
     Raises: JobspecError when there is no `sweep` or no point, or a point is bad and `invalid` is `error`.
     """
-    points, findings = _expand(loaded)
+    points, findings, _ = _expand(loaded)
     if any(finding.is_error for finding in findings):
         raise JobspecError(*findings)
     return points
 
 
-def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding]]:
+def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding], list[Pruned]]:
     from jobspec.spec.load import with_values
 
     sweep = loaded.spec.sweep
@@ -90,16 +119,23 @@ def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding]]:
     raw = msgspec.convert(loaded.raw["sweep"], type(sweep))
     points: list[Point] = []
     findings: list[Finding] = []
+    pruned: list[Pruned] = []
     for sets in values(raw):
         try:
             points.append(Point(len(points), sets, with_values(start, sets, f"sweep point {label(sets)}")))
         except JobspecError as problem:
             findings += _left_out(problem.findings, sets, sweep)
+            pruned += _pruned(problem.findings, sets)
     if not points and not findings:
         findings.append(
             error("sweep.empty", "the sweep has no points", fix="give `grid` or `list`", path="sweep")
         )
-    return points, findings
+    return points, findings, pruned
+
+
+def _pruned(problems: Sequence[Finding], sets: Mapping[str, Any]) -> Iterator[Pruned]:
+    first = next(finding for finding in problems if finding.is_error)
+    yield Pruned(sets, first.rule, first.what)
 
 
 def _left_out(problems: Sequence[Finding], sets: Mapping[str, Any], sweep: Sweep) -> Iterator[Finding]:
@@ -121,7 +157,15 @@ def check_sweep(
     loaded: LoadedSpec, cluster: LoadedCluster, *, level: str | None = None, allow: Sequence[str] = ()
 ) -> tuple[tuple[Point, ...], tuple[Resolved, ...], tuple[Finding, ...]]:
     """Every point resolved and checked, those that may run, and what is to say about all of them."""
-    expanded, findings = _expand(loaded)
+    checked = check_points(loaded, cluster, level=level, allow=allow)
+    return checked.points, checked.resolved, checked.findings
+
+
+def check_points(
+    loaded: LoadedSpec, cluster: LoadedCluster, *, level: str | None = None, allow: Sequence[str] = ()
+) -> Checked:
+    """`check_sweep`, with the points that are left out."""
+    expanded, findings, pruned = _expand(loaded)
     sweep = loaded.spec.sweep
     if sweep is None:
         raise ValueError("`_expand` refuses a spec without a sweep")
@@ -132,17 +176,18 @@ def check_sweep(
         found = resolve(point.loaded, cluster, level=level, allow=allow, lookups=lookups)
         if found.plan is None or any(finding.is_error for finding in found.findings):
             findings += _left_out(found.findings, point.sets, sweep)
+            pruned += _pruned(found.findings, point.sets)
             continue
         points.append(replace(point, index=len(points)))
         resolved.append(found)
         findings += found.findings
     if points or not any(finding.is_error for finding in findings):
-        findings += _over_all(points, resolved, cluster)
-    return tuple(points), tuple(resolved), _shown(findings)
+        findings += _over_all(points, resolved, cluster, sweep)
+    return Checked(tuple(points), tuple(resolved), _shown(findings), tuple(pruned))
 
 
 def _over_all(
-    points: Sequence[Point], resolved: Sequence[Resolved], cluster: LoadedCluster
+    points: Sequence[Point], resolved: Sequence[Resolved], cluster: LoadedCluster, sweep: Sweep
 ) -> Iterator[Finding]:
     if not points:
         yield error(
@@ -153,12 +198,12 @@ def _over_all(
         )
         return
     most = cluster.profile.limits.max_array
-    if most and len(points) > most:
+    if most and len(points) > most and sweep.mode == "array":
         yield error(
             "sweep.max-array",
             f"the sweep has {len(points)} points, `{cluster.profile.name}` allows arrays of {most}",
             why="`limits.max_array` of the site profile",
-            fix="split the sweep",
+            fix="split the sweep, or set `sweep.mode` to `one_allocation`",
             path="sweep",
         )
     plans = [found.plan for found in resolved if found.plan is not None]
@@ -167,7 +212,7 @@ def _over_all(
             yield error(
                 "sweep.resources",
                 f"the point {point.label} asks for another allocation than {points[0].label}",
-                why="all tasks of a job array get the same nodes, GPUs, time and options",
+                why="all points of a sweep get the same nodes, GPUs, time and options",
                 fix="submit points with other `resources` as a spec of their own",
                 path="sweep",
             )
@@ -202,24 +247,58 @@ def render_sweep(
     *,
     level: str | None = None,
     allow: Sequence[str] = (),
+    find_finished: FindFinished | None = None,
 ) -> SweepOutcome:
-    """The run directory of a whole sweep. With errors among the findings there are no files."""
+    """The run directory of a whole sweep. With errors among the findings there are no files.
+
+    Points that `find_finished` knows are listed and get no folder: their results lie in the earlier run.
+    """
     from jobspec.render import render, render_array
 
-    points, resolved, findings = check_sweep(loaded, cluster, level=level, allow=allow)
-    if any(finding.is_error for finding in findings):
-        return SweepOutcome({}, findings, points, resolved)
+    checked = check_points(loaded, cluster, level=level, allow=allow)
+    points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
+    if sweep is None or any(finding.is_error for finding in checked.findings):
+        return SweepOutcome({}, checked.findings, points, resolved, checked.pruned)
+    keys = {point.index: point_key(found) for point, found in zip(points, resolved, strict=True)}
+    finished = find_finished(keys) if find_finished is not None else {}
+    due = [point.index for point in points if point.index not in finished]
     base = resolve(loaded, cluster, level=level, allow=allow)
-    files = dict(render_array(base, len(points), run_id, run_dir, resolved[0]))
-    files["points.json"] = _index(points)
-    for point, found in zip(points, resolved, strict=True):
-        folder = f"points/{point.index}"
-        made = render(found, f"{run_id}.{point.index}", f"{run_dir}/{folder}", run_dir)
+    in_turn = sweep.mode == "one_allocation"
+    files = dict(render_array(base, due, run_id, run_dir, resolved[0], in_turn=in_turn))
+    files["points.json"] = _index(points, keys, finished, checked.pruned)
+    for index in due:
+        folder = f"points/{index}"
+        made = render(resolved[index], f"{run_id}.{index}", f"{run_dir}/{folder}", run_dir)
         files.update((f"{folder}/{name}", text) for name, text in made.items())
-    return SweepOutcome(files, findings, points, resolved)
+    return SweepOutcome(files, checked.findings, points, resolved, checked.pruned, finished)
 
 
-def _index(points: Sequence[Point]) -> bytes:
-    """`points.json`: what each task of the array sets, for people and for the comparison of points."""
-    rows = [{"index": point.index, "sets": dict(point.sets)} for point in points]
-    return (json.dumps({"v": 1, "points": rows}, indent=2, ensure_ascii=False) + "\n").encode()
+def point_key(found: Resolved) -> str:
+    """What a point's result depends on: two points with one key are the same run.
+
+    The plan alone does not say what was uncommitted or which image a tag meant; the lock does.
+    """
+    from jobspec.lock import lock_data
+    from jobspec.render import plan_json
+
+    plan = found.plan
+    if plan is None:
+        raise ValueError("a point with errors has no key")
+    facts = lock_data(found).get("lock", {})
+    pinned = json.dumps(facts, sort_keys=True, default=str).encode()
+    return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
+
+
+def _index(
+    points: Sequence[Point], keys: Mapping[int, str], finished: Mapping[int, str], pruned: Sequence[Pruned]
+) -> bytes:
+    """`points.json`: what each point sets, where it has run, and what was left out and why."""
+    rows = [
+        {"index": point.index, "sets": dict(point.sets), "key": keys[point.index]}
+        | ({"finished": finished[point.index]} if point.index in finished else {})
+        for point in points
+    ]
+    left_out = [{"sets": dict(item.sets), "rule": item.rule, "why": item.why} for item in pruned]
+    return (
+        json.dumps({"v": 1, "points": rows, "pruned": left_out}, indent=2, ensure_ascii=False) + "\n"
+    ).encode()

@@ -86,6 +86,8 @@ def record_final(run: RunPaths, status: JobStatus) -> None:
     write_json(run.scheduler, status.to_json())
     for point in run.points():
         task = status.tasks.get(int(point.run_id))
+        if not status.tasks and point.attempts() and not point.exit_file.is_file():
+            task = status  # in one allocation: the point that ran when the whole job was ended
         if task is not None:
             write_json(point.scheduler, task.to_json())
 

@@ -172,7 +172,6 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
     """
     tail = run.run_id if run.standard else secrets.token_hex(6)
     there = str(run.root) if access.login == "here" else f"{plan.runs}/{plan.name}/{run.run_id}"
-    points = run.points()
     return Launch(
         run_id=run.run_id,
         run_dir=there,
@@ -181,7 +180,7 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
         job_name=f"{plan.name}-{tail}",
         intent_time=now,
         mode=plan.mode,
-        array=f"0-{len(points) - 1}" if points else "",
+        array=plan.slurm.array,
         login=access.login,
         user=access.user,
         jump=access.jump,

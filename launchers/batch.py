@@ -189,8 +189,7 @@ def _is_live(launch: Launch, tasks: Tasks) -> bool:
     """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
     if not tasks or any(status.state.final for status in tasks.values()):
         return False
-    last = launch.array.rpartition("-")[2]
-    return not launch.array or len(tasks) == int(last) + 1
+    return not launch.array or len(tasks) == sum(1 for _ in slurm.expand_ranges(launch.array))
 
 
 def _by_job(found: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:

@@ -27,16 +27,16 @@ CANCEL_FILE = "job-cancelled"
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
 
-# Runs the job, or every point of a sweep after the other, and notes how it ended. The traps keep this
+# Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
 # shell alive when the whole group is told to end: bash runs them after its child has finished.
 _KEEPER = r"""
 trap : TERM INT HUP
-run_dir=$1; points=$2; code=0
+run_dir=$1; shift; code=0
 run_one() { JOBSPEC_LOCAL=1 bash "$run_dir/job.sbatch"; }
-if [ "$points" -eq 0 ]; then
+if [ "$#" -eq 0 ]; then
   run_one || code=$?
 else
-  for ((point = 0; point < points; point++)); do
+  for point; do
     if [ -e "$run_dir/job-cancelled" ]; then break; fi
     status=0
     SLURM_ARRAY_TASK_ID=$point run_one || status=$?
@@ -88,7 +88,8 @@ class LocalLauncher:
         env = submission_environment(self._env, secrets, LOCAL)
         # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-        argv = ["bash", "-c", _KEEPER, "jobspec-local", str(run.root), str(len(run.points()))]
+        points = (point.run_id for point in run.points())
+        argv = ["bash", "-c", _KEEPER, "jobspec-local", str(run.root), *points]
         with (run.root / "job-local.log").open("ab") as log:
             process = subprocess.Popen(
                 argv,
@@ -158,7 +159,7 @@ def _status(launch: Launch) -> JobStatus:
     if code is None:
         return _without_code(launch, run, host)
     state = JobState.COMPLETED if code == 0 else JobState.FAILED
-    tasks = {index: _task(point) for index, point in enumerate(run.points())}
+    tasks = {int(point.run_id): _task(point) for point in run.points()}
     return JobStatus(state, "" if code == 0 else f"exit code {code}", code, host, tasks=tasks)
 
 

@@ -120,10 +120,11 @@ def parse_job_id(text: str) -> tuple[str, tuple[int | None, ...]]:
         return found.group(1), (None,)
     if not tasks.startswith("["):
         return found.group(1), (int(tasks),)
-    return found.group(1), tuple(_expand(tasks.strip("[]").split("%")[0]))
+    return found.group(1), tuple(expand_ranges(tasks.strip("[]").split("%")[0]))
 
 
-def _expand(ranges: str) -> Iterable[int]:
+def expand_ranges(ranges: str) -> Iterable[int]:
+    """The task numbers of `0-2,5`."""
     for part in ranges.split(","):
         found = re.match(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$", part)
         if not found:  # `...` where squeue cut a long list

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jobspec.cli import observe, pipeline
 from jobspec.finding import fail
 from jobspec.launchers.client import connect
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs import Launch, RunPaths, array_ranges
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -35,16 +35,18 @@ def attach_argv(
 
     Raises: JobspecError when the run is a sweep and no existing point is named.
     """
-    points = len(run.points())
+    points = [int(item.run_id) for item in run.points()]
     folder, job_id = launch.run_dir, launch.job_id
     if points:
-        if point is None or not 0 <= point < points:
+        if point is None or point not in points:
             raise fail(
                 "usage.point",
-                f"the run is a sweep of {points} points" if point is None else f"there is no point {point}",
-                fix=f"name one by --point, 0 to {points - 1}",
+                f"the run is a sweep of {len(points)} points"
+                if point is None
+                else f"there is no point {point}",
+                fix=f"name one by --point: {array_ranges(points)}",
             )
-        folder, job_id = f"{folder}/points/{point}", f"{job_id}_{point}"
+        folder, job_id = f"{folder}/points/{point}", f"{job_id}_{point}" if launch.array else job_id
     argv = ["bash", f"{folder}/attach.sh"]
     if launch.launcher == "slurm":
         argv += ["-j", job_id]

@@ -97,6 +97,14 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
     )
 
 
+def add_rerun(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rerun",
+        action="store_true",
+        help="run all points of a sweep, also those that an earlier run has finished with Pass or Fail",
+    )
+
+
 def add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs", metavar="DIR", help="folder of runs; else JOBSPEC_RUNS, or every folder submitted to"

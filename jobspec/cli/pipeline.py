@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.resolve import Resolved
     from jobspec.spec.load import LoadedSpec
+    from jobspec.sweep import SweepOutcome
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class Rendered:
     resolved: Resolved
     findings: tuple[Finding, ...]
     names: tuple[str, ...] = ()  # its files, relative
+    points: int = 0  # of a sweep
+    finished: int = 0  # of these, points that an earlier run has finished
+
+    @property
+    def idle(self) -> bool:
+        """A sweep of which every point has finished before."""
+        return 0 < self.points == self.finished
 
 
 def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
@@ -122,16 +130,18 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
     here = folder.absolute() if folder else _local_folder(resolved, run_id)
     # A remote cluster sees the run under the name that `launchers.base.new_launch` uploads it to.
     run_dir = f"{plan.runs}/{plan.name}/{here.name}" if remote(resolved) else str(here)
-    findings = resolved.findings
+    findings, points, finished = resolved.findings, 0, 0
     if resolved.spec.sweep is not None:
-        files, more = _sweep_files(resolved, args, run_id, run_dir)
-        findings = (*findings, *more)
+        outcome = _render_sweep(resolved, args, run_id, run_dir, here)
+        files, points, finished = dict(outcome.files), len(outcome.points), len(outcome.finished)
+        findings = (*findings, *outcome.findings)
     else:
         files = dict(render.render(resolved, run_id, run_dir))
     findings = (*findings, *render.check_scripts(_sample(files)))
     stop_on_errors(findings)
     render.write_run(files, str(here))
-    return Rendered(RunPaths(here), resolved, findings, tuple(sorted({*files, "runtime.pyz"})))
+    names = tuple(sorted({*files, "runtime.pyz"}))
+    return Rendered(RunPaths(here), resolved, findings, names, points, finished)
 
 
 def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, ...]:
@@ -142,15 +152,23 @@ def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, 
     return tuple(findings)
 
 
-def _sweep_files(
-    resolved: Resolved, args: argparse.Namespace, run_id: str, run_dir: str
-) -> tuple[dict[str, bytes], tuple[Finding, ...]]:
+def _render_sweep(
+    resolved: Resolved, args: argparse.Namespace, run_id: str, run_dir: str, here: Path
+) -> SweepOutcome:
+    """All points but those that an earlier run beside `here` has finished."""
     from jobspec import sweep
+    from jobspec.sweep_points import finished_points
 
-    outcome = sweep.render_sweep(
-        resolved.loaded, resolved.cluster, run_id, run_dir, level=args.level, allow=args.allow
+    again = getattr(args, "rerun", False) or not RunPaths(here).standard
+    return sweep.render_sweep(
+        resolved.loaded,
+        resolved.cluster,
+        run_id,
+        run_dir,
+        level=args.level,
+        allow=args.allow,
+        find_finished=None if again else lambda keys: finished_points(here.parent, keys),
     )
-    return dict(outcome.files), tuple(outcome.findings)
 
 
 def _sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -187,10 +205,20 @@ def start(rendered: Rendered) -> Launch:
 def start_run(run: RunPaths, plan: Plan, profile: LoadedCluster) -> Launch:
     from jobspec import launchers
 
+    if run.points():
+        plan = _with_array(run, plan)
     secrets = launchers.read_secrets(plan.secrets, os.environ)
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
     return launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
+
+
+def _with_array(run: RunPaths, plan: Plan) -> Plan:
+    """The plan with the tasks that the sweep's own batch script asks for."""
+    from jobspec.plan import from_json
+
+    array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
+    return replace(plan, slurm=replace(plan.slurm, array=array))
 
 
 def store(args: argparse.Namespace) -> RunStore:

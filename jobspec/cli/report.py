@@ -1,5 +1,8 @@
 """Print the verdict of a run from its evidence files, and write every form of the report beside them.
 
+Of a sweep the table of its points: what each set, how fast it was, its status, and the best one (also as
+`csv` and `jsonl`; `html` has a plot).
+
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """
 
@@ -10,7 +13,7 @@ import argparse
 from jobspec.cli import observe, parser, pipeline, verdicts
 from jobspec.runs import RunPaths, read_launch
 
-FORMATS = ("text", "summary", "md", "json", "html", "junit")
+FORMATS = ("text", "summary", "md", "json", "html", "junit", *verdicts.SWEEP_ONLY)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:

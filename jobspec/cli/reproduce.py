@@ -23,6 +23,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help="go on in spite of this rule"
     )
+    parser.add_rerun(into)
     parser.add_json(into)
 
 

@@ -33,11 +33,14 @@ REMOTE_FILES_S = 3.0
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
+    parser.add_rerun(into)
     parser.add_json(into)
 
 
 def run(args: argparse.Namespace) -> int:
     run_paths, launch = submit(args)
+    if launch is None:
+        return verdicts.conclude(run_paths, "json" if args.json else "text")
     if not args.json:
         print(announcement(run_paths, launch), flush=True)
     return follow_to_verdict(run_paths, launch, as_json=args.json)

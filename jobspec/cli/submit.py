@@ -16,6 +16,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
     into.add_argument("--dry-run", action="store_true", help="check and render in memory, start nothing")
     into.add_argument("--watch", action="store_true", help="follow the run to its verdict, as `jobspec run`")
+    parser.add_rerun(into)
     parser.add_json(into)
 
 
@@ -23,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args)
     run_paths, launch = submit(args)
+    if launch is None:
+        return _nothing_to_run(run_paths, args.json)
     if args.json and not args.watch:
         output.print_json(
             {
@@ -44,22 +47,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def submit(args: argparse.Namespace) -> tuple[RunPaths, Launch]:
-    """Start a spec, or a rendered folder, and return where it runs."""
+def _nothing_to_run(run_paths: RunPaths, as_json: bool) -> int:
+    if as_json:
+        output.print_json({"run_id": run_paths.run_id, "run_dir": str(run_paths.root), "job_id": ""})
+    else:
+        print(f"every point has finished before, nothing was started: jobspec report {run_paths.ref}")
+    return 0
+
+
+def submit(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
+    """Start a spec, or a rendered folder, and return where it runs; no launch if all points have finished."""
     if Path(args.spec).is_dir():
         return _submit_folder(args)
     rendered = pipeline.render_run(pipeline.must_be_ready(args), args)
     if not args.json:
         output.print_findings(rendered.findings)
-    return rendered.run, pipeline.start(rendered)
+        if rendered.finished:
+            print(f"{rendered.finished} of {rendered.points} points have finished in an earlier run")
+    return rendered.run, None if rendered.idle else pipeline.start(rendered)
 
 
-def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch]:
+def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
     from jobspec.finding import fail
     from jobspec.plan import from_json
 
     run_paths = pipeline.store(argparse.Namespace(runs=None)).find(args.spec)
     points = run_paths.points()
+    if run_paths.is_sweep and not points:
+        return run_paths, None
     plan_file = (points[0] if points else run_paths).plan
     try:
         plan = from_json(plan_file.read_text(encoding="utf-8"))

@@ -6,21 +6,25 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.cli import observe, output
+from jobspec.cli import observe
+from jobspec.finding import fail
 from jobspec.runs import RunPaths
 
 if TYPE_CHECKING:
     from jobspec.evidence_model import Evidence
+    from jobspec.sweep_table import SweepTable
     from jobspec.verdict import Verdict
 
 TAIL_LINES = 20
+SWEEP_ONLY = ("csv", "jsonl")
 
 
 def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     """Print the verdict of a run, or of every point of a sweep; the exit code of the worst."""
-    points = run.points()
-    if points:
-        return _conclude_sweep(points, fmt)
+    if run.is_sweep:
+        return _conclude_sweep(run, fmt)
+    if fmt in SWEEP_ONLY:
+        raise fail("usage.arguments", f"`{fmt}` is a form of a sweep's table", fix="use `json`")
     evidence, verdict = judge_run(run.root)
     _write_reports(run)
     print_report(evidence, verdict, fmt)
@@ -63,21 +67,37 @@ def _print_tail(run: RunPaths) -> None:
             print(f"  {line}")
 
 
-def _conclude_sweep(points: list[RunPaths], fmt: str) -> int:
-    judged = []
-    for point in points:
-        _, verdict = judge_run(point.root)
-        _write_reports(point)
-        judged.append((point, verdict))
-    if fmt == "json":
-        output.print_json(
-            [
-                {"point": int(point.run_id), "result": str(verdict.result), "exit_code": verdict.exit_code}
-                for point, verdict in judged
-            ]
+def _conclude_sweep(run: RunPaths, fmt: str) -> int:
+    """Print the table of a sweep and write its forms; each point has a report of its own beside it."""
+    from jobspec.report.sweep import SWEEP_FORMATS, render_sweep_table
+    from jobspec.sweep_points import read_points
+    from jobspec.sweep_table import sweep_table
+
+    fmt = "text" if fmt == "summary" else fmt
+    if fmt not in SWEEP_FORMATS:
+        known = ", ".join(SWEEP_FORMATS)
+        raise fail(
+            "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or a point"
         )
-    else:
-        rows = [(point.run_id, str(verdict.result), verdict.reason) for point, verdict in judged]
-        output.print_table(("POINT", "RESULT", "REASON"), rows)
-    codes = {verdict.exit_code for _, verdict in judged}
-    return next((code for code in (1, 3, 4) if code in codes), 0)
+    judged = {}
+    for point in read_points(run).points:
+        judged[point.index] = judge_run(point.run.root)
+        if not point.reused:
+            _write_reports(point.run)
+    table = sweep_table(run, judged)
+    _write_table(run, table)
+    print(render_sweep_table(table, fmt), end="")
+    if fmt == "text":
+        print(f"\nreport: {run.root / 'report.html'}")
+    return table.exit_code
+
+
+def _write_table(run: RunPaths, table: SweepTable) -> None:
+    from jobspec.report.sweep import SWEEP_FILES, render_sweep_table
+    from jobspec.runs import write_text
+
+    try:
+        for fmt, name in SWEEP_FILES.items():
+            write_text(run.root / name, render_sweep_table(table, fmt))
+    except OSError as problem:
+        print(f"the reports could not be written: {problem}", file=sys.stderr)

@@ -416,6 +416,13 @@ class Sweep(Base, frozen=True):
         Literal["skip", "error"],
         doc("What happens to a point that breaks a check: left out and named, or an error."),
     ] = "error"
+    mode: Annotated[
+        Literal["array", "one_allocation"],
+        doc(
+            "On Slurm: `array`, every point a job of its own, or `one_allocation`, one job that runs the "
+            "points in turn, each with its own Ray. `resources.time` is then for all of them."
+        ),
+    ] = "array"
 
 
 class JobSpec(Base, frozen=True):

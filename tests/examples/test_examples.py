@@ -16,7 +16,7 @@ from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
 from jobspec.spec.load import load_spec
-from jobspec.sweep import expand
+from jobspec.sweep import check_points
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
@@ -104,8 +104,10 @@ def test_quickstart_asks_for_all_that_it_shows() -> None:
     assert json.loads(plan.commands[0].argv[-1])["workers"] == 2
 
 
-def test_sweep_has_four_points() -> None:
-    assert len(list(expand(load_spec(EXAMPLES / "sweep_small.yaml", env={})))) == 4
+def test_sweep_has_four_points_and_two_that_cannot_run() -> None:
+    found = resolved(EXAMPLES / "sweep_small.yaml")
+    checked = check_points(found.loaded, found.cluster)
+    assert (len(checked.points), {item.rule for item in checked.pruned}) == (4, {"trl.generations"})
 
 
 # -- model -------------------------------------------------------------------------------------------

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +15,9 @@ from conftest import RUN_ID, SLURM, Stage, resolve_text
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
+from jobspec.render import check_scripts
 from jobspec.spec.load import LoadedSpec, parse_spec
-from jobspec.sweep import SweepOutcome, check_sweep, expand, render_sweep
+from jobspec.sweep import SweepOutcome, check_sweep, expand, point_key, render_sweep
 
 BASE = """\
 version: 1
@@ -174,3 +179,74 @@ def test_points_of_an_interpolated_spec_fill_in_the_profile_again(tmp_path: Path
     plans = [from_json(made.files[f"points/{index}/plan.json"].decode()) for index in (0, 1)]
     assert [plan.env["A"] for plan in plans] == ["/shared/hf", "${x}"]
     assert {plan.checkpoint_dir for plan in plans} == {"/shared/runs/c"}
+
+
+def test_points_in_turn_are_one_job_that_skips_what_has_ended(tmp_path: Path) -> None:
+    """`mode: one_allocation`; a requeued job goes on where it was."""
+    made = render_sweep(
+        loaded("{grid: {container.env.A: ['a', 'b', 'c', 'd']}, mode: one_allocation}"),
+        parse_cluster(SLURM + "limits: {max_array: 2}\n", Path("lab.yaml"), "--cluster-file", {}),
+        RUN_ID,
+        str(tmp_path),
+    )
+    script = made.files["job.sbatch"].decode()
+    assert "--array" not in script
+    assert not check_scripts({"job.sbatch": made.files["job.sbatch"]})
+    (tmp_path / "job.sbatch").write_text(script)
+    for point in range(4):
+        folder = tmp_path / "points" / str(point)
+        folder.mkdir(parents=True)
+        (folder / "job.sbatch").write_text(f"echo {point} >> {tmp_path}/ran; exit {point}\n")
+    (tmp_path / "points/1/job-exit").write_text("1\n")  # a Fail is a result
+    (tmp_path / "points/2/job-exit").write_text("124\n")  # stopped at the time limit: it is not
+    done = subprocess.run(
+        ["bash", tmp_path / "job.sbatch"], env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}
+    )
+    assert done.returncode == 3
+    assert (tmp_path / "ran").read_text().split() == ["0", "2", "3"]
+    assert [(tmp_path / f"points/{k}/job-exit").read_text().strip() for k in range(4)] == ["0", "1", "2", "3"]
+    assert (tmp_path / "points/3/job-7.log").is_file()
+
+
+def test_signal_ends_the_point_that_runs_and_starts_no_other(tmp_path: Path) -> None:
+    made = render_sweep(
+        loaded("{grid: {container.env.A: ['a', 'b']}, mode: one_allocation}"),
+        parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
+        RUN_ID,
+        str(tmp_path),
+    )
+    (tmp_path / "job.sbatch").write_bytes(made.files["job.sbatch"])
+    for point in range(2):
+        folder = tmp_path / "points" / str(point)
+        folder.mkdir(parents=True)
+        (folder / "job.sbatch").write_text(
+            f"trap 'exit 124' USR1; echo up > {tmp_path}/up{point}; while true; do sleep 0.05; done\n"
+        )
+    job = subprocess.Popen(["bash", tmp_path / "job.sbatch"])
+    while not (tmp_path / "up0").exists():
+        time.sleep(0.02)
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(30) == 124
+    assert (tmp_path / "points/0/job-exit").read_text() == "124\n"
+    assert not (tmp_path / "up1").exists()
+
+
+def test_points_that_have_finished_get_no_folder_and_no_task() -> None:
+    made = render_sweep(
+        loaded("{grid: {container.env.A: ['a', 'b', 'c', 'd', 'e']}}"),
+        parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
+        RUN_ID,
+        "/shared/runs/x/1",
+        find_finished=lambda keys: {1: f"../{RUN_ID}/points/1"} if len(set(keys.values())) == 5 else {},
+    )
+    assert b"#SBATCH --array=0,2-4\n" in made.files["job.sbatch"]
+    assert {name.split("/")[1] for name in made.files if name.startswith("points/")} == {"0", "2", "3", "4"}
+    listed = json.loads(made.files["points.json"])
+    assert [row.get("finished", "") for row in listed["points"]] == ["", f"../{RUN_ID}/points/1", "", "", ""]
+
+
+def test_a_points_key_is_that_of_its_lock_and_of_nothing_else() -> None:
+    first, second = outcome("/shared/runs/x/1"), outcome("/elsewhere/2")
+    assert [point_key(found) for found in first.resolved] == [point_key(found) for found in second.resolved]
+    again = resolve_text(first.files["points/2/spec.lock.yaml"].decode(), SLURM)
+    assert point_key(again) == point_key(first.resolved[2]) != point_key(first.resolved[1])

@@ -1,0 +1,197 @@
+"""The results of a sweep as one table: what each point set, how fast it was, and what became of it.
+
+Derived from the points' own evidence alone, so the same files give the same table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from jobspec.evidence_model import Attempt, Evidence
+from jobspec.runs import RunPaths
+from jobspec.sweep_points import PointRecord, read_points
+from jobspec.verdict import Result, Verdict
+
+OK, OOM, FAIL, BLOCKED = "OK", "OOM", "FAIL", "BLOCKED"
+RUNNING, NOT_RUN, INVALID = "RUNNING", "NOT RUN", "INVALID"
+MEMORY_KINDS = frozenset({"gpu-memory", "host-memory", "driver.out-of-memory", "OUT_OF_MEMORY"})
+GPU_MEMORY = re.compile(r"(?:^|/)gpu/\d+/memory_gib$")
+# Where a framework names no key of its own.
+KEYS = {
+    "tokens/s": ("tokens_per_s", "tokens_per_second", "perf/tokens_per_s"),
+    "step time": ("step_time_s", "step_time", "perf/step_s", "timing/step"),
+    "peak memory": ("peak_reserved_gb",),
+}
+GIB_PER_GB = 1e9 / 2**30
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One point. Speeds are medians over its steps but the first, which warms up; None: not measured.
+
+    `reused` is the id of the earlier run that the result is from.
+    """
+
+    index: int
+    sets: Mapping[str, Any]
+    status: str
+    tokens_per_s: float | None = None
+    step_s: float | None = None
+    peak_gib: float | None = None
+    steps: int = 0
+    reason: str = ""
+    result: str = ""
+    exit_code: int = 0
+    reused: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "point": self.index,
+            "sets": dict(self.sets),
+            "status": self.status,
+            "result": self.result,
+            "exit_code": self.exit_code,
+            "tokens_per_s": self.tokens_per_s,
+            "step_s": self.step_s,
+            "peak_gib": self.peak_gib,
+            "steps": self.steps,
+            "reason": self.reason,
+            "reused": self.reused,
+        }
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """All points in order, those that were left out before submission, and the fastest that passed."""
+
+    run_id: str
+    name: str
+    rows: tuple[SweepRow, ...]
+    pruned: tuple[SweepRow, ...] = ()
+
+    @property
+    def best(self) -> SweepRow | None:
+        """The passed point with the most tokens per second; without such figures the shortest step."""
+        passed = [row for row in self.rows if row.status == OK]
+        fast = [row for row in passed if row.tokens_per_s is not None]
+        if fast:
+            return max(fast, key=lambda row: row.tokens_per_s or 0.0)
+        timed = [row for row in passed if row.step_s is not None]
+        return min(timed, key=lambda row: row.step_s or 0.0) if timed else None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every key that a point sets, in the order of first use."""
+        return tuple(dict.fromkeys(key for row in (*self.rows, *self.pruned) for key in row.sets))
+
+    @property
+    def exit_code(self) -> int:
+        """That of the worst point; a point that has not run is one too."""
+        codes = {row.exit_code for row in self.rows}
+        return next((code for code in (1, 3, 4) if code in codes), 0)
+
+
+def sweep_table(run: RunPaths, judged: Mapping[int, tuple[Evidence, Verdict]]) -> SweepTable:
+    """The table of a sweep's run directory. `judged` has the evidence and verdict of each point by number.
+
+    Raises: JobspecError when `points.json` cannot be read.
+    """
+    record = read_points(run)
+    rows = tuple(_row(point, *judged[point.index]) for point in record.points)
+    pruned = tuple(
+        SweepRow(-1, sets, INVALID, reason=f"{why} (`{rule}`)") for sets, rule, why in record.pruned
+    )
+    return SweepTable(run.run_id, run.root.parent.name, rows, pruned)
+
+
+def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
+    status, reason = _status(point.run, evidence, verdict)
+    speed = _measured(evidence, "tokens/s")
+    step = _measured(evidence, "step time")
+    return SweepRow(
+        index=point.index,
+        sets=point.sets,
+        status=status,
+        tokens_per_s=_median(speed),
+        step_s=_median(step),
+        peak_gib=_peak(evidence),
+        steps=max(len(speed), len(step)),
+        reason="" if status == OK else reason,
+        result=str(verdict.result),
+        exit_code=verdict.exit_code,
+        reused=point.reused,
+    )
+
+
+def _status(run: RunPaths, evidence: Evidence, verdict: Verdict) -> tuple[str, str]:
+    attempt = evidence.last
+    if verdict.result is Result.PASS:
+        return OK, ""
+    memory = _memory_line(attempt, verdict)
+    if memory:
+        return OOM, memory
+    ended = _exit_code(run)
+    if ended is None and not evidence.scheduler.state and (attempt is None or attempt.results is None):
+        return (RUNNING, "") if attempt is not None else (NOT_RUN, "")
+    if verdict.result is Result.NOTHING_RAN:
+        if ended is None and evidence.scheduler.state == "CANCELLED":
+            return NOT_RUN, "cancelled before it began"
+        how = f"exit code {ended}" if ended is not None else evidence.scheduler.state
+        return FAIL, f"ended before it left any evidence: {how}"
+    return (FAIL if verdict.result is Result.FAIL else BLOCKED), verdict.reason
+
+
+def _memory_line(attempt: Attempt | None, verdict: Verdict) -> str:
+    """Why a point ran out of memory; empty when nothing says so.
+
+    One rank that runs out takes the others down, whose collective then fails: the loudest lines are theirs.
+    So one line about memory in any log of the point is enough, wherever it stands.
+    """
+    cause = verdict.first_cause
+    if cause is not None and cause.kind in MEMORY_KINDS:
+        return cause.text
+    if attempt is None:
+        return ""
+    found = (match for match in attempt.matches if match.kind in MEMORY_KINDS and not match.survived)
+    match = next(found, None)
+    if match is not None:
+        return f"{match.text} ({match.node or match.file})"
+    return next((item.what for item in attempt.findings if item.rule in MEMORY_KINDS), "")
+
+
+def _exit_code(run: RunPaths) -> int | None:
+    try:
+        return int(run.exit_file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _measured(evidence: Evidence, name: str) -> list[float]:
+    """A metric's finite values, without the first step's, in which kernels are compiled and caches filled."""
+    metric = next((key for key in _keys(evidence, name) if evidence.metrics.series(key)), "")
+    values = evidence.metrics.values(metric, finite=True)
+    return values[1:] if len(values) > 1 else values
+
+
+def _keys(evidence: Evidence, name: str) -> Iterable[str]:
+    own = evidence.plan.expect.metric_keys.get(name, "")
+    return (own, *KEYS[name]) if own else KEYS[name]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _peak(evidence: Evidence) -> float | None:
+    """GiB: what the framework reports where it does, else the highest sample of any GPU."""
+    for key in _keys(evidence, "peak memory"):
+        values = evidence.metrics.values(key, finite=True)
+        if values:
+            return max(values) * (GIB_PER_GB if key.endswith("_gb") else 1.0)
+    sampled = [name for name in evidence.metrics.metrics if GPU_MEMORY.search(name)]
+    values = [value for name in sampled for value in evidence.metrics.values(name, finite=True)]
+    return max(values) if values else None
