@@ -82,6 +82,9 @@ def _is_log(path: Path) -> bool:
 
 
 def _readable(path: Path) -> Path:
+    """The path of a log that can be opened; a pipe is left alone, since it can be opened only once."""
+    if not path.is_file():
+        return path
     try:
         path.open("rb").close()
     except OSError as why:

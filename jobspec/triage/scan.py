@@ -14,9 +14,10 @@ import zlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -30,7 +31,7 @@ from jobspec.triage.signatures import Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
-__all__ = ["LogSource", "first_cause", "open_log", "rank", "scan_files", "scan_lines", "scan_stream"]
+__all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 BLOCK_BYTES = 4 * 1024**2
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
@@ -77,32 +78,25 @@ def scan_files(sources: Iterable[LogSource | tuple[Path, str, str] | Path]) -> l
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
-        try:
-            with open_log(source.path) as stream:
-                log.latest = source.path.stat().st_mtime
-                log.read(stream)
-        except (OSError, EOFError, zlib.error):
-            pass  # a torn archive: what could be read counts
+        with suppress(OSError), source.path.open("rb") as stream:
+            log.latest = source.path.stat().st_mtime
+            log.read(_unpacked(stream))
         found.extend(log.matches())
         courses[log.name] = log.course
     return settle(found, courses)
 
 
-def open_log(path: Path) -> BinaryIO:
-    """The log's bytes, unpacked where it is gzip. Raises: OSError."""
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic != GZIP_MAGIC:
+def _unpacked(stream: BinaryIO) -> BinaryIO:
+    """Looks at the first bytes without taking them: a pipe gives them once."""
+    if not isinstance(stream, BufferedReader) or stream.peek(2)[:2] != GZIP_MAGIC:
         return stream
-    stream.close()
-    return cast(BinaryIO, gzip.open(path, "rb"))
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
 
 
 def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
     log = _Log(name, "", ShapeIndex())
-    log.read(stream)
+    log.read(_unpacked(stream))
     return settle(log.matches(), {name: log.course})
 
 
@@ -282,7 +276,7 @@ class _Log:
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Blocks that end at a line's end, the last one apart; each has its newline, so lines count on."""
     whole, rest = b"", b""
-    while data := stream.read(BLOCK_BYTES):
+    while data := _read(stream):
         cut = data.rfind(b"\n") + 1
         if cut == 0:
             # A progress bar that never ends its line: only its latest state is kept.
@@ -293,6 +287,18 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         whole, rest = rest + data[:cut], data[cut:]
     if whole or rest:
         yield whole + rest
+
+
+def _read(stream: BinaryIO) -> bytes:
+    """The next bytes, none where a torn archive or a failing disk gives no more: what came before counts."""
+    # `read` of a packed file would lose what it had unpacked before the damage.
+    take = getattr(stream, "read1", stream.read)
+    pieces, missing = list[bytes](), BLOCK_BYTES
+    with suppress(OSError, EOFError, zlib.error):
+        while missing > 0 and (piece := take(missing)):
+            pieces.append(piece)
+            missing -= len(piece)
+    return b"".join(pieces)
 
 
 def _last_lines(block: bytes, literals: Sequence[str], count: int, last: int) -> list[int]:

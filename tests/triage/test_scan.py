@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import random
+import threading
 from io import BytesIO
 from pathlib import Path
 
@@ -159,3 +163,25 @@ def test_match_is_found_between_any_lines(lines: list[str]) -> None:
 )
 def test_times_of_log_lines(line: str, seconds: float | None) -> None:
     assert find_time(line) == seconds
+
+
+def test_packed_and_torn_logs_are_read(tmp_path: Path) -> None:
+    packed = gzip.compress(f"{DISK}\n".encode() + random.Random(1).randbytes(100_000))
+    (tmp_path / "whole.gz").write_bytes(packed)
+    (tmp_path / "torn.gz").write_bytes(packed[:-50])
+    (tmp_path / "damaged.gz").write_bytes(packed[:50_000] + bytes(20) + packed[50_020:])
+    for path in sorted(tmp_path.iterdir()):
+        assert [match.line for match in scan_files([path])] == [1], path.name
+    with (tmp_path / "torn.gz").open("rb") as stream:
+        assert scan_stream(stream)[0].signature == "disk.full"
+
+
+def test_pipe_is_read_once(tmp_path: Path) -> None:
+    """As from a shell's `<(command)`."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(f"x\n{DISK}\n",))
+    writer.start()
+    found = scan_files([pipe])
+    writer.join()
+    assert [match.line for match in found] == [2]
