@@ -185,3 +185,10 @@ def test_pipe_is_read_once(tmp_path: Path) -> None:
     found = scan_files([pipe])
     writer.join()
     assert [match.line for match in found] == [2]
+
+
+@pytest.mark.parametrize("said", ["execute enroot command", "get list of containers", "start container"])
+def test_what_pyxis_could_not_do_is_a_container_that_did_not_start(said: str) -> None:
+    """Seen with pyxis 0.24 where slurmd's PATH has no enroot."""
+    (match,) = scan_lines([f"slurmstepd-n1: error: pyxis: couldn't {said}"])
+    assert (match.kind, match.verdict) == ("container", "Blocked")
