@@ -20,6 +20,8 @@ from jobspec.megatron.memory import GIB, StageMemory, estimate
 from jobspec.megatron.shape import OptimizerShape, Recompute, TrainShape
 
 POINTS = Path(__file__).with_name("memory_h200.json")
+BORDER = Path(__file__).with_name("border_h200.json")
+CAPACITY = 141 * GIB  # an H200
 OUTSIDE = ("CUDA and NCCL", "fragmentation")
 
 
@@ -84,6 +86,18 @@ def score(row: dict[str, Any]) -> Score:
     return Score(point["name"], row["peak_bytes"], int(sum(counted.values()) * GIB), counted)
 
 
+def outcomes(rows: list[dict[str, Any]], capacity: int = CAPACITY) -> dict[str, tuple[bool, str]]:
+    """Whether each point at the border ran out of memory, and what the estimate says of it."""
+    return {
+        row["point"]["name"]: (
+            bool(row.get("oom")),
+            estimate(shape(row["point"]), architecture(row["point"]), capacity).outcome,
+        )
+        for row in rows
+        if "problem" not in row
+    }
+
+
 def main() -> int:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else POINTS
     scores = [score(row) for row in json.loads(path.read_text()) if "problem" not in row]
@@ -94,6 +108,8 @@ def main() -> int:
         print(f"| {item.name} | {values} | {parts} |")
     sizes = [abs(item.error) for item in scores]
     print(f"\n{len(scores)} points: median error {statistics.median(sizes):.1%}, worst {max(sizes):.1%}")
+    for name, (oom, said) in outcomes(json.loads(BORDER.read_text())).items():
+        print(f"{name}: {'out of memory' if oom else 'ran'}; the estimate says: {said}")
     return 0
 
 

@@ -40,3 +40,11 @@ def test_state_is_what_stays_between_steps(script: ModuleType) -> None:
         state = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
         beside = row["between_steps_bytes"] / 1024**3 - state
         assert 0.0 < beside < 1.0, row["point"]["name"]
+
+
+def test_no_outcome_at_the_border_is_wrong(script: ModuleType) -> None:
+    """What ran is never said not to fit, what ran out of memory never to fit; `tight` is a warning."""
+    found = script.outcomes(json.loads(script.BORDER.read_text()))
+    assert sum(oom for oom, _ in found.values()) == 4
+    assert all(said != ("fits" if oom else "does not fit") for oom, said in found.values()), found
+    assert sum(said == "does not fit" for _, said in found.values()) == 3
