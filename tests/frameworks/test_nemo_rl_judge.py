@@ -156,6 +156,7 @@ def switched_off(log: str) -> str:
 
 WRONG: dict[str, tuple[Change, str]] = {
     "dtensor": (dtensor, RUN),
+    "dtensor-workers": (lambda log: log.replace("MegatronPolicyWorker", "DTensorPolicyWorkerV2"), RUN),
     "megatron-off": (switched_off, RUN),
     "table": (lambda log: log.replace("PASS  ", "FAIL  ", 1), CAPTURE),
     "ascii-table": (lambda log: log.replace("│ PASS ", "| FAIL ").replace("│", "|"), CAPTURE),

@@ -77,7 +77,7 @@ GENERAL = (
     _proof(
         "built",
         "a model that Megatron built",
-        r"Model, optimizer, and learning rate scheduler built",
+        r"^(?!.*\(DTensorPolicyWorker).*Model, optimizer, and learning rate scheduler built",
         "learning rate scheduler built",
     ),
     _proof(
