@@ -184,6 +184,26 @@ class LearningPlan:
 
 
 @dataclass(frozen=True)
+class TermPlan:
+    """One comparison of a condition: `function(metric) operator bound`."""
+
+    function: str  # max | min | mean | first | last | count
+    metric: str
+    operator: str
+    bound: float
+
+
+@dataclass(frozen=True)
+class AbortPlan:
+    """A condition on metrics that ends the run while its driver runs: when all terms hold at once."""
+
+    text: str
+    terms: Tuple[TermPlan, ...]
+    why: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True)
 class ExpectPlan:
     """What must hold for the verdict. Read by the report, never by the runtime."""
 
@@ -222,6 +242,7 @@ class Plan:
     upstream: Optional[UpstreamPlan] = None  # with mode `upstream`; `ray` is None then
     checks: Tuple[CommandPlan, ...] = ()  # tests of the checkouts, phase `checks`, before `driver`
     commands: Tuple[CommandPlan, ...] = ()
+    abort_when: Tuple[AbortPlan, ...] = ()  # read by the runtime, during `driver`
     collect: CollectPlan = CollectPlan()
     slurm: SlurmPlan = SlurmPlan()
     expect: ExpectPlan = ExpectPlan()

@@ -24,6 +24,7 @@ from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
 from jobspec.plan import (
+    AbortPlan,
     CollectPlan,
     ContainerPlan,
     ExpectPlan,
@@ -349,6 +350,7 @@ def _assemble(
         upstream=chosen.upstream if spec.launch.mode == "upstream" else None,
         checks=chosen.checks,
         commands=chosen.commands,
+        abort_when=(*chosen.abort_when, *_conditions(spec)),
         collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
         slurm=_slurm(work),
         expect=_expect(spec, chosen.expect, level),
@@ -363,6 +365,13 @@ def _assemble(
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
     return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))
+
+
+def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:
+    if spec.metrics.abort_when:
+        from jobspec.metrics.require import parse_condition
+
+        yield from (parse_condition(text) for text in spec.metrics.abort_when)
 
 
 def _folder(work: _Work, value: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime import finish, preflight, upstream
+from jobspec.runtime import finish, preflight, upstream, watch
 from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.bringup import AdoptedRay, RayBringUp
 from jobspec.runtime.channel import candidate_ports
@@ -324,11 +324,23 @@ class Head:
         # A run without tests has no such phase: it would be one more line that says nothing.
         if not self.plan.checks or self._run_commands("checks", self.plan.checks):
             self._driving = True
-            self._run_commands("driver", self.plan.commands)
+            self._drive()
         if self.plan.hold:
             self._hold()
         if self.cause is not None:
             raise RunStoppedError
+
+    def _drive(self) -> None:
+        """The commands, and beside them the watch over their metrics."""
+        if not self.plan.abort_when:
+            self._run_commands("driver", self.plan.commands)
+            return
+        seen = watch.Watch(self.node.paths.metrics, self.plan.abort_when)
+        watcher = watch.Watcher(seen, lambda found: self.stop(Cause(FAILED, 1, "driver", (found.finding(),))))
+        try:
+            self._run_commands("driver", self.plan.commands)
+        finally:
+            watcher.close()
 
     def _run_commands(self, phase: str, commands: Sequence[CommandPlan]) -> bool:
         """Run `commands` in order as `phase`, until one fails; whether all ended well."""

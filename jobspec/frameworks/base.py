@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobspec.finding import Finding
 from jobspec.megatron.shape import TrainShape
-from jobspec.plan import CommandPlan, ExpectPlan, StagePlan, UpstreamPlan
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.coverage import Deliverable
@@ -68,6 +68,7 @@ class FrameworkPlan:
     `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
     `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
     `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
+    `abort_when` are conditions on metrics that end a run which can prove nothing any more.
     `shape` is what Megatron is told, for the rules and the memory estimate of `jobspec.checks.megatron`.
     """
 
@@ -80,6 +81,7 @@ class FrameworkPlan:
     expect: ExpectPlan = field(default_factory=ExpectPlan)
     collect: tuple[str, ...] = ()
     shape: TrainShape | None = None
+    abort_when: tuple[AbortPlan, ...] = ()
 
 
 class Framework(Protocol):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from jobspec.finding import JobspecError, fail
 from jobspec.metrics.table import Row, Table
+from jobspec.plan import AbortPlan, TermPlan
 
 FUNCTIONS = ("max", "min", "mean", "first", "last", "count", "finite")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -70,6 +71,22 @@ def parse_requirement(text: str) -> Requirement:
         raise _error(text, opening + 1, f"`{metric}` is not a metric name", EXAMPLE)
     sign, bound = _parse_comparison(text, closing + 1, function)
     return Requirement(text, function, metric, sign, bound)
+
+
+def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
+    """Parse a condition that ends a run: comparisons joined by `and`, as in `count(r) >= 3 and max(r) == 0`.
+
+    Raises: JobspecError with rule `metrics.require`.
+    """
+    terms = []
+    for part in re.split(r"(?<=[\d.])\s+and\s+", text):
+        found = parse_requirement(part)
+        if found.function == "finite":
+            raise fail(
+                RULE, f"`finite` cannot end a run in `{text}`", fix="compare a value, as in `last(loss) > 5`"
+            )
+        terms.append(TermPlan(found.function, found.metric, found.operator, found.bound))
+    return AbortPlan(text, tuple(terms), why, fix)
 
 
 def _parse_comparison(text: str, start: int, function: str) -> tuple[str, float]:

@@ -373,6 +373,13 @@ class Metrics(Base, frozen=True):
             ["max(reward/mean) > 0.8"],
         ),
     ] = ()
+    abort_when: Annotated[
+        tuple[str, ...],
+        doc(
+            "Conditions that end a run under way, beside the framework's own: comparisons joined by `and`.",
+            ["last(loss) > 50", "count(reward/mean) >= 10 and max(reward/mean) == 0"],
+        ),
+    ] = ()
     learning: Annotated[Learning | None, doc("The learning signal.")] = None
 
 

@@ -270,16 +270,19 @@ def checkpoint(spec: JobSpec) -> Iterator[Broken]:
 
 
 def metrics(spec: JobSpec) -> Iterator[Broken]:
-    if not spec.metrics.require:
+    given = spec.metrics
+    if not (given.require or given.abort_when):
         return
-    from jobspec.metrics.require import parse_requirement
+    from jobspec.metrics.require import parse_condition, parse_requirement
 
-    for index, text in enumerate(spec.metrics.require):
-        try:
-            parse_requirement(text)
-        except JobspecError as problem:
-            found = problem.findings[0]
-            yield Broken("metrics.require", ("metrics", "require", index), found.what, found.why, found.fix)
+    parts = (("require", given.require, parse_requirement), ("abort_when", given.abort_when, parse_condition))
+    for key, texts, parse in parts:
+        for index, text in enumerate(texts):
+            try:
+                parse(text)
+            except JobspecError as problem:
+                found = problem.findings[0]
+                yield Broken("metrics.require", ("metrics", key, index), found.what, found.why, found.fix)
 
 
 def sweep(spec: JobSpec) -> Iterator[Broken]:

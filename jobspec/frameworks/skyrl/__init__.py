@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.skyrl import settings
-from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -47,6 +47,7 @@ METRIC_KEYS = {
     "tokens/s": "trainer/tokens_per_second_per_gpu",
     "step time": "timing/step",
 }
+ZERO_STEPS = 3  # with rewards of exactly 0 and answers that are not empty
 MARKER = "latest_ckpt_global_step.txt"
 # Ray starts each worker by the same `uv run`, with the working folder shipped along.
 UV_HOOK = "ray._private.runtime_env.uv_runtime_env_hook.hook"
@@ -82,6 +83,7 @@ class SkyRlFramework:
             expect=_expect(context),
             collect=("skyrl/dumped_evals/**", f"{MARKER}"),
             shape=settings.shape(context),
+            abort_when=canary(),
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
@@ -99,6 +101,25 @@ class SkyRlFramework:
         from jobspec.frameworks.skyrl.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
+
+
+def canary() -> tuple[AbortPlan, ...]:
+    """What no later step can mend: broken weights in the engines end the run at the step that shows them."""
+    from jobspec.frameworks.skyrl.judge import BROKEN, DIFFERENCE, LENGTH, REWARD
+    from jobspec.metrics.require import parse_condition
+
+    fix = "see the weight-transfer findings of `jobspec validate`, and use a checkout with pull request 1816"
+    zero = f"count({REWARD}) >= {ZERO_STEPS} and max({REWARD}) == 0 and max({LENGTH}) > 0"
+    return (
+        parse_condition(
+            f"max({DIFFERENCE}) > {BROKEN:g}",
+            "the engines answer with other weights than the trainer has",
+            fix,
+        ),
+        parse_condition(
+            zero, "there are answers and none earns a reward: weights, chat template or reward are wrong", fix
+        ),
+    )
 
 
 def _command(context: Context, checkout: str, label: str, until: int) -> CommandPlan:
