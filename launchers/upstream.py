@@ -35,8 +35,8 @@ class UpstreamLauncher(SlurmLauncher):
             left -= POLL_S
             running = self._running(launches)
         ended = (JobState.COMPLETING,)
-        states = self.query(launches).items()
-        super().cancel([one for one, status in states if not status.state.final and status.state not in ended])
+        states = {one: status.state for one, status in self.query(launches).items()}
+        super().cancel([one for one, state in states.items() if not state.final and state not in ended])
 
     def _running(self, launches: Sequence[Launch]) -> list[str]:
         states = self.query(launches).items()
