@@ -1,9 +1,9 @@
-"""How far staging is, from a run's events: for `status`, and the bar of a run that is followed. Pure."""
+"""How far staging is, from a run's events: for `status`, and the bar of a run that is followed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -23,6 +23,24 @@ class NodeProgress:
     storage: int = 0
     peers: int = 0
 
+    @property
+    def share(self) -> float:
+        """0 to 1."""
+        return self.bytes / self.total if self.total else 1.0
+
+    def text(self) -> str:
+        """`model 25% of 1.2 TB, 900 MB/s, 1000 s left`."""
+        words = [f"{self.item} {self.share:.0%} of {_decimal(self.total)}", f"{_decimal(self.rate)}/s"]
+        if self.eta_s is not None:
+            words.append(f"{self.eta_s:.0f} s left")
+        return ", ".join(words)
+
+    def origin(self) -> str:
+        """Where all bytes so far came from; empty on a node that copies alone."""
+        if not self.peers:
+            return ""
+        return f"{_decimal(self.storage)} from storage, {_decimal(self.peers)} from nodes"
+
 
 @dataclass(frozen=True)
 class StageProgress:
@@ -34,51 +52,93 @@ class StageProgress:
 
     @property
     def slowest(self) -> NodeProgress | None:
-        return min(self.nodes, key=lambda one: one.bytes / one.total if one.total else 1.0, default=None)
+        return min(self.nodes, key=lambda one: one.share, default=None)
 
     @property
     def share(self) -> float:
         """0 to 1, of the slowest node's item; 0 when nothing is known."""
-        slowest = self.slowest
-        if slowest is None:
-            return 0.0
-        return slowest.bytes / slowest.total if slowest.total else 1.0
+        return self.slowest.share if self.slowest else 0.0
 
     def text(self) -> str:
         """One line for people; empty when nothing is known."""
-        slowest = self.slowest
-        if slowest is None:
+        if self.slowest is None:
             return f"waiting for {self.waiting[0]}" if self.waiting else ""
-        words = [f"{slowest.item} {self.share:.0%}", f"{slowest.rate / 1e6:.0f} MB/s"]
-        if slowest.eta_s is not None:
-            words.append(f"{slowest.eta_s:.0f} s left")
+        words = [self.slowest.text()]
         if len(self.nodes) > 1:
-            words.append(f"slowest of {len(self.nodes)} nodes: {slowest.node}")
+            words.append(f"slowest of {len(self.nodes)} nodes: {self.slowest.node}")
         if self.left_out:
             words.append(f"left out: {', '.join(self.left_out)}")
         return ", ".join(words)
 
 
-def stage_progress(events: Iterable[Mapping[str, Any]]) -> StageProgress:
-    """The state after `events` (rows of events.jsonl, older attempts' not among them)."""
-    nodes: dict[str, NodeProgress] = {}
-    left_out: dict[str, None] = {}
-    waiting: dict[str, str] = {}
-    for row in events:
-        if row.get("phase") != "stage" or row.get("event") != "progress":
-            continue
-        node, data = str(row.get("node", "")), row.get("data", {})
+@dataclass
+class StageTracker:
+    """Takes a followed run's events as they come, in any portions; remembers a line for each node.
+
+    `running` says whether the newest attempt is in phase `stage`, which other phases may go on beside.
+    """
+
+    running: bool = False
+    _attempt: int = 0
+    _nodes: dict[str, NodeProgress] = field(default_factory=dict)
+    _left_out: dict[str, None] = field(default_factory=dict)
+    _waiting: dict[str, str] = field(default_factory=dict)
+
+    def take(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Rows of events.jsonl; `attempt`, where a row has it, tells a new attempt from the old one."""
+        for row in events:
+            attempt = row.get("attempt", self._attempt)
+            if attempt != self._attempt:
+                self._start(attempt)
+            if row.get("phase") == "stage":
+                self._stage(row)
+
+    @property
+    def progress(self) -> StageProgress:
+        return StageProgress(
+            tuple(self._nodes.values()), tuple(self._left_out), tuple(self._waiting.values())
+        )
+
+    def _start(self, attempt: int) -> None:
+        self._attempt, self.running = attempt, False
+        self._nodes.clear()
+        self._left_out.clear()
+        self._waiting.clear()
+
+    def _stage(self, row: Mapping[str, Any]) -> None:
+        event, node = row.get("event"), str(row.get("node", ""))
+        if event == "progress":
+            self._progress(node, row.get("data") or {})
+        elif event in ("start", "end") and not node:
+            self.running = event == "start"
+
+    def _progress(self, node: str, data: Mapping[str, Any]) -> None:
         what = data.get("what")
         if what == "progress":
-            nodes[node] = _node(node, data)
-            waiting.pop(node, None)
+            self._nodes[node] = _node(node, data)
+            self._waiting.pop(node, None)
         elif what == "ready":
-            waiting.pop(node, None)
+            self._waiting.pop(node, None)
         elif what == "waiting":
-            waiting[node] = str(data.get("holder", ""))
+            self._waiting[node] = str(data.get("holder", ""))
         elif what == "peer" and data.get("state") == "excluded":
-            left_out[str(data.get("peer", ""))] = None
-    return StageProgress(tuple(nodes.values()), tuple(left_out), tuple(waiting.values()))
+            self._left_out[str(data.get("peer", ""))] = None
+
+
+def stage_progress(events: Iterable[Mapping[str, Any]]) -> StageProgress:
+    """The state after `events`."""
+    tracker = StageTracker()
+    tracker.take(events)
+    return tracker.progress
+
+
+def _decimal(count: float) -> str:
+    """A number of bytes as storage and links count them: `999 B`, `1.5 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
 
 
 def _node(node: str, data: Mapping[str, Any]) -> NodeProgress:

@@ -13,6 +13,7 @@ from jobspec.cli.progress import NO_PROGRESS, Progress, ProgressReader
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
+from jobspec.stage_progress import StageProgress, StageTracker
 
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote
@@ -20,7 +21,10 @@ OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no com
 
 @dataclass(frozen=True)
 class View:
-    """One run at one moment. `status` is None when it was rendered and never started."""
+    """One run at one moment. `status` is None when it was rendered and never started.
+
+    `stage` is None but while a run that has not ended is in phase `stage`.
+    """
 
     run: RunPaths
     launch: Launch | None
@@ -28,6 +32,7 @@ class View:
     progress: Progress = NO_PROGRESS
     points: int = 0
     damaged: tuple[Finding, ...] = ()
+    stage: StageProgress | None = None
 
     @property
     def final(self) -> bool:
@@ -60,7 +65,14 @@ def _settled(view: View, status: JobStatus | None) -> View:
         launchers.sync(view.launch)
         launchers.record_final(view.run, status)
         return replace(view, status=status, progress=progress(view.run))
-    return replace(view, status=status)
+    return replace(view, status=status, stage=staging(view.run))
+
+
+def staging(run: RunPaths) -> StageProgress | None:
+    """How far the newest attempt's staging is; None before and after it."""
+    tracker = StageTracker()
+    tracker.take(EventTail(run, newest_only=True).read())
+    return tracker.progress if tracker.running else None
 
 
 def progress(run: RunPaths) -> Progress:
@@ -81,10 +93,13 @@ class EventTail:
     """The events of a run's attempts as they are written; each call returns those that are new."""
 
     run: RunPaths
+    newest_only: bool = False
     _offsets: dict[int, int] = field(default_factory=dict)
 
     def read(self) -> list[dict[str, Any]]:
-        return [event for number in self.run.attempts() for event in self._attempt(number)]
+        attempts = self.run.attempts()
+        wanted = attempts[-1:] if self.newest_only else attempts
+        return [event for number in wanted for event in self._attempt(number)]
 
     def _attempt(self, number: int) -> Iterator[dict[str, Any]]:
         path = self.run.attempt(number) / "events.jsonl"

@@ -12,6 +12,7 @@ from jobspec.cli import output
 from jobspec.cli.progress import Progress
 from jobspec.finding import Finding
 from jobspec.launchers import JobStatus
+from jobspec.stage_progress import StageTracker
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 # Without a terminal a step is worth a line only so often: logs of CI are read later, as a whole.
 PLAIN_PROGRESS_S = 5.0
+# A terabyte takes an hour or so: a line a minute.
+PLAIN_STAGE_S = 60.0
+BAR_WIDTH = 24
 _STYLES = {"ok": "green", "cached": "green", "failed": "red", "blocked": "red", "skipped": "dim"}
 
 
@@ -49,19 +53,26 @@ def finding_of(event: Mapping[str, Any]) -> Finding | None:
 
 @dataclass
 class PlainScreen:
-    """One line for each state, phase and, every few seconds, step."""
+    """One line for each state, phase and, every few seconds, step; how far staging is every minute."""
 
     started: float = field(default_factory=time.monotonic)
     _state: tuple[str, str] = ("", "")
     _step: int | None = None
     _step_time: float = 0.0
+    _stage: StageTracker = field(default_factory=StageTracker)
+    _stage_time: float = -PLAIN_STAGE_S
 
     def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         if not status.state.final:
             self._status(status)
         for event in events:
             self._event(event)
+        self._stage.take(events)
         now = time.monotonic()
+        staging = self._stage.progress.text() if self._stage.running else ""
+        if staging and now - self._stage_time >= PLAIN_STAGE_S:
+            self._stage_time = now
+            self._line("stage", staging)
         done = progress.steps and progress.step == progress.steps
         if progress.step != self._step and (now - self._step_time > PLAIN_PROGRESS_S or done):
             self._step, self._step_time = progress.step, now
@@ -94,7 +105,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """Phases with their times and a bar for the steps, redrawn in place."""
+    """Phases with their times, and a bar for what is staged and for the steps, redrawn in place."""
 
     def __init__(self, title: str) -> None:
         from rich.live import Live
@@ -103,11 +114,13 @@ class LiveScreen:
         self._phases: dict[str, tuple[str, float, float | None]] = {}
         self._status: JobStatus | None = None
         self._progress = Progress()
+        self._stage = StageTracker()
         self._live: Live = Live(self._draw(), refresh_per_second=8, transient=False)
         self._live.start()
 
     def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         self._status, self._progress = status, progress
+        self._stage.take(events)
         for event in events:
             self._event(event)
         self._live.update(self._draw())
@@ -142,15 +155,21 @@ class LiveScreen:
         return table
 
     def _bar(self, phase: str) -> Any:
-        progress = self._progress
-        if phase != "driver" or progress.step is None:
-            return ""
-        from rich.columns import Columns
-        from rich.progress_bar import ProgressBar
-
-        text = f"{progress.text()}  {shown(progress)}"
-        bar = ProgressBar(total=progress.steps or None, completed=progress.step, width=24)
-        return Columns([bar, text])
+        """What stands beside a phase; nothing where nothing is known."""
+        progress, stage = self._progress, self._stage.progress
+        if phase == "stage" and self._stage.running and stage.text():
+            return _bar(stage.share, 1.0, stage.text())
+        if phase == "driver" and progress.step is not None:
+            return _bar(progress.step, progress.steps or None, f"{progress.text()}  {shown(progress)}")
+        return ""
 
     def close(self) -> None:
         self._live.stop()
+
+
+def _bar(completed: float, total: float | None, text: str) -> Any:
+    from rich.columns import Columns
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    return Columns([ProgressBar(total=total, completed=completed, width=BAR_WIDTH), Text(text)])

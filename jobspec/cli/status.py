@@ -1,7 +1,7 @@
-"""Show where runs are: state, step, reward and its like, attempt and the reason of the scheduler.
+"""Show where runs are: state, step, reward and its like, attempt, what is staged, the scheduler's reason.
 
-Without RUN the newest runs. The scheduler is asked once for all of them, and not at all about runs that
-have ended.
+Without RUN the newest runs; a run asked for by name has a row for each point, and for each node that stages.
+The scheduler is asked once for all of them, and not at all about runs that have ended.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from jobspec.cli import observe, output, parser, pipeline
@@ -16,6 +17,7 @@ from jobspec.cli.observe import View
 from jobspec.cli.progress import Progress
 from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_results
+from jobspec.stage_progress import StageProgress
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -43,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0
-    rows = [row for view in views for row in (_row(view), *_points(view, bool(args.runs_wanted)))]
+    rows = [_row(view) for view in views]
+    if args.runs_wanted:
+        rows = [row for view in views for row in (_row(view), *_nodes(view), *_points(view))]
     output.print_table(*_without_empty(_HEADER, rows))
     return 0
 
@@ -71,8 +75,15 @@ def _row(view: View) -> tuple[str, ...]:
         *_progress(view.progress),
         str(status.restarts + 1),
         output.duration(max(0.0, time.time() - (launch.submit_time or launch.intent_time))),
-        status.reason + (f", start expected {status.start}" if waits else ""),
+        _reason(view, f", start expected {status.start}" if waits else ""),
     )
+
+
+def _reason(view: View, more: str) -> str:
+    """What the scheduler says, and how far staging is while nodes are at it."""
+    said = (view.status.reason if view.status else "") + more
+    staged = f"staging: {view.stage.text()}" if view.stage and view.stage.text() else ""
+    return "; ".join(words for words in (said, staged) if words)
 
 
 def _progress(progress: Progress) -> tuple[str, ...]:
@@ -81,9 +92,16 @@ def _progress(progress: Progress) -> tuple[str, ...]:
     return (progress.text(), *("" if value is None else f"{value:.4g}" for value in figures))
 
 
-def _points(view: View, asked_for: bool) -> Iterator[tuple[str, ...]]:
-    """The points of a sweep that was asked for by name, one row each."""
-    for point in view.run.points() if asked_for else ():
+def _nodes(view: View) -> Iterator[tuple[str, ...]]:
+    """The nodes that stage, one row each."""
+    for node in view.stage.nodes if view.stage else ():
+        reason = "; ".join(words for words in (node.text(), node.origin()) if words)
+        yield ("", f"node {node.node}", "", "", "staging", *[""] * (len(_HEADER) - 6), reason)
+
+
+def _points(view: View) -> Iterator[tuple[str, ...]]:
+    """The points of a sweep, one row each."""
+    for point in view.run.points():
         results = read_results(point)
         outcome = str(results.get("outcome", "")) if results else ""
         progress = _progress(observe.progress(point))
@@ -116,11 +134,16 @@ def as_json(view: View) -> dict[str, Any]:
         "metric": progress.metric,
         "value": progress.value,
         "figures": dict(progress.figures),
+        "stage": _stage_json(view.stage) if view.stage else None,
         "points": view.points,
         "point_progress": [_point_json(point) for point in view.run.points()],
         "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
     }
+
+
+def _stage_json(stage: StageProgress) -> dict[str, Any]:
+    return {"share": round(stage.share, 4), **asdict(stage)}
 
 
 def _point_json(point: RunPaths) -> dict[str, Any]:
