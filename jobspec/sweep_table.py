@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from jobspec.evidence_model import Attempt, Evidence
+from jobspec.finding import JobspecError
+from jobspec.metrics.table import prefer
 from jobspec.runs import RunPaths
 from jobspec.sweep_points import PointRecord, read_points
 from jobspec.verdict import Result, Verdict
@@ -24,7 +26,7 @@ GPU_MEMORY = re.compile(r"(?:^|/)gpu/\d+/memory_gib$")
 KEYS = {
     "tokens/s": ("tokens_per_s", "tokens_per_second", "perf/tokens_per_s"),
     "step time": ("step_time_s", "step_time", "perf/step_s", "timing/step"),
-    "peak memory": ("peak_reserved_gb",),
+    "peak memory": ("peak_reserved_gb", "gpu/peak_reserved_GB"),
 }
 GIB_PER_GB = 1e9 / 2**30
 
@@ -109,6 +111,7 @@ def sweep_table(run: RunPaths, judged: Mapping[int, tuple[Evidence, Verdict]]) -
 
 
 def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
+    evidence = _with_log_metrics(evidence)
     status, reason = _status(point.run, evidence, verdict)
     speed = _measured(evidence, "tokens/s")
     step = _measured(evidence, "step time")
@@ -127,11 +130,26 @@ def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
     )
 
 
+def _with_log_metrics(evidence: Evidence) -> Evidence:
+    """The evidence with what the framework reads out of logs: harnesses print what no metric file has."""
+    from jobspec import frameworks
+
+    attempt = evidence.last
+    try:
+        read = getattr(frameworks.get(evidence.plan.framework), "log_metrics", None)
+    except JobspecError:  # an adapter that is not installed here
+        return evidence
+    if read is None or attempt is None:
+        return evidence
+    more = replace(attempt, metrics=prefer(attempt.metrics, read(evidence)))
+    return replace(evidence, attempts=(*evidence.attempts[:-1], more))
+
+
 def _status(run: RunPaths, evidence: Evidence, verdict: Verdict) -> tuple[str, str]:
     attempt = evidence.last
     if verdict.result is Result.PASS:
         return OK, ""
-    memory = _memory_line(attempt, verdict)
+    memory = "a step ran out of memory" if evidence.metrics.series("oom") else _memory_line(attempt, verdict)
     if memory:
         return OOM, memory
     ended = _exit_code(run)

@@ -40,6 +40,7 @@ class OptimizerConfig(BaseConfig):
 @dataclass
 class DDPConfig(BaseConfig):
     overlap_grad_reduce: bool = False
+    grad_reduce_in_fp32: bool = True
 
 @dataclass
 class MegatronConfig(BaseConfig):
@@ -51,6 +52,7 @@ class MegatronConfig(BaseConfig):
     moe_token_dispatcher_type: str = "alltoall"
     moe_router_load_balancing_type: str = "none"
     moe_grouped_gemm: bool = True
+    empty_cuda_cache: Optional[bool] = None
     moe_router_score_function: Optional[str] = None
     moe_router_enable_expert_bias: Optional[bool] = None
     ddp_config: DDPConfig = field(default_factory=DDPConfig)
@@ -250,6 +252,32 @@ SOURCES = {
 }
 
 
+FULL_CONTEXT = "examples/train_scripts/full_context"
+# The settings that each harness adds, and a run of one: what it prints, and nothing else.
+HARNESSES = {
+    "main_ultra_sweep": """num_dummy_steps: int = 3
+    sweep_results_file: str = ""
+    sweep_tag: str = "run"
+    sweep_mode: str = "uniform"
+    sweep_num_seq: int = -1
+    sweep_prompt_len: int = 512
+    sweep_seq_len: int = 10240
+""",
+    "main_full_ctx": """num_dummy_steps: int = 5
+    dummy_variable_length: bool = False
+    dummy_mean_len: int = 70000
+""",
+}
+HARNESS = """\
+from dataclasses import dataclass
+from skyrl.train.config.config import TrainerConfig
+
+@dataclass
+class HarnessTrainerConfig(TrainerConfig):
+    FIELDS
+"""
+
+
 def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
     """A checkout below `root`, with pull request 1816 or without it; a git repository."""
     files = {
@@ -259,6 +287,11 @@ def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
         "skyrl/train/config/config.py": CONFIG,
         "skyrl/train/entrypoints/__init__.py": "",
         "skyrl/train/entrypoints/main_base.py": MAIN,
+        **{
+            f"{FULL_CONTEXT}/{name}.py": HARNESS.replace("FIELDS", fields)
+            for name, fields in HARNESSES.items()
+            if patched or name != "main_ultra_sweep"
+        },
         **{name: text if patched else "# " + text for name, text in SOURCES.items()},
     }
     for name, text in files.items():

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.skyrl import settings
+from jobspec.frameworks.skyrl import harness, settings
+from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
@@ -69,9 +70,7 @@ class SkyRlFramework:
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Raises: JobspecError without a checkout, which `validate` has said already."""
-        from jobspec.frameworks.skyrl.rules import find_checkout
-
-        checkout = find_checkout(context)
+        checkout = harness.find_checkout(context)
         if checkout is None:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
         work = settings.schedule(context)
@@ -83,7 +82,7 @@ class SkyRlFramework:
             expect=_expect(context),
             collect=("skyrl/dumped_evals/**", f"{MARKER}"),
             shape=settings.shape(context),
-            abort_when=canary(),
+            abort_when=() if harness.is_dummy(context) else canary(),
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
@@ -98,9 +97,15 @@ class SkyRlFramework:
         )
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        if evidence.plan.expect.options.get("dummy"):
+            return harness.judge(evidence)
         from jobspec.frameworks.skyrl.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
+
+    def log_metrics(self, evidence: Evidence) -> Table:
+        """Metrics that only logs hold, for the table of a sweep."""
+        return harness.read_logs(evidence) if evidence.plan.expect.options.get("dummy") else Table()
 
 
 def canary() -> tuple[AbortPlan, ...]:
@@ -134,6 +139,8 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
         '"trainer.log_path=$JOBSPEC_ATTEMPT_DIR/skyrl"',
         *_data(context),
     ]
+    if harness.RESULTS_FILE in (harness.extra_keys(context) or ()):
+        words.append(f'"{harness.RESULTS_FILE}=$JOBSPEC_ATTEMPT_DIR/skyrl/sweep.jsonl"')
     lines = [
         'mkdir -p "$JOBSPEC_ATTEMPT_DIR/skyrl" "$TENSORBOARD_DIR"',
         f"export RAY_RUNTIME_ENV_HOOK={UV_HOOK}" if launcher[0] == "uv" else "",
@@ -183,11 +190,13 @@ def _expect(context: Context) -> ExpectPlan:
         resume=work.half > 0,
         metric_keys=METRIC_KEYS,
         limitations=tuple(_limitations(context)),
-        options={"resume_from": work.half},
+        options={"resume_from": work.half, **({"dummy": True} if harness.is_dummy(context) else {})},
     )
 
 
 def _limitations(context: Context) -> Iterator[str]:
+    if harness.is_dummy(context):
+        yield "train steps on fabricated answers: nothing is proved about rollouts and transfer of weights"
     if not settings.setting(context, "trainer.placement.colocate_all"):
         return
     yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"

@@ -10,7 +10,8 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.skyrl import settings
+from jobspec.frameworks.skyrl import harness, settings
+from jobspec.frameworks.skyrl.harness import find_checkout
 from jobspec.frameworks.skyrl.options import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.settings import ENGINE, MEGATRON, OPTIMIZER, OWNED, TRANSFORMER, setting
 from jobspec.frameworks.skyrl.sync import check_sync
@@ -44,6 +45,7 @@ def check(context: Context) -> Iterator[Finding]:
             yield error("skyrl.checkout", what, why, "use a complete checkout", path="repos")
         else:
             yield from check_keys(context, options)
+            yield from check_entrypoint(context)
         yield from check_sync(context, checkout)
     yield from check_owned(context)
     yield from check_inputs(context)
@@ -56,16 +58,22 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_steps(context)
 
 
-def find_checkout(context: Context) -> Path | None:
-    """The repository with SkyRL's entrypoint."""
-    found = (Path(path) for path in context.repo_paths.values())
-    return next((path for path in found if (path / ENTRYPOINT).is_file()), None)
-
-
 # -- keys --------------------------------------------------------------------------------------------
 
 
+def check_entrypoint(context: Context) -> Iterator[Finding]:
+    module, extra = harness.module_of(context), harness.extra_keys(context)
+    if extra is None:
+        what, why = f"the checkout has no entrypoint `{module}`", "`train.command` starts it"
+        fix = "use a checkout that has it; `main_ultra_sweep` is in pull request 1816 alone"
+        yield error("skyrl.entrypoint", what, why, fix, path="train.command")
+    if harness.is_dummy(context) and context.level.name != "smoke":
+        what = f"`{module}` trains on fabricated answers"
+        yield error("skyrl.entrypoint", what, fix="use level `smoke`", path="coverage.level")
+
+
 def check_keys(context: Context, options: Options) -> Iterator[Finding]:
+    extra = harness.extra_keys(context) or frozenset()
     for key in settings.flat(context.spec.train.overrides):
         path = f"train.overrides.{key}"
         if key.startswith("+"):
@@ -74,7 +82,7 @@ def check_keys(context: Context, options: Options) -> Iterator[Finding]:
         elif key in LEGACY:
             what, why = f"`{key}` is of an earlier SkyRL", "this one ignores `true` and refuses `false`"
             yield warning("skyrl.legacy-key", what, why, "remove it", path=path)
-        elif not options.accepts(key):
+        elif key not in extra and not options.accepts(key):
             fix = did_you_mean(key, options.keys) or f"see `{CONFIG}` in the checkout"
             yield error("skyrl.key", f"SkyRL has no setting `{key}`", "it refuses to start", fix, path=path)
 
@@ -184,7 +192,7 @@ def check_engines(context: Context) -> Iterator[Finding]:
     limit = setting(context, f"{ENGINE}.engine_init_kwargs.max_model_len")
     prompt = int(setting(context, "trainer.max_prompt_length"))
     answer = int(setting(context, "generator.sampling_params.max_generate_length"))
-    if limit is not None and prompt + answer > int(limit):
+    if limit is not None and prompt + answer > int(limit) and not harness.is_dummy(context):
         yield error(
             "skyrl.max-model-len",
             f"prompts of {prompt} and answers of {answer} tokens do not fit into `max_model_len` {limit}",

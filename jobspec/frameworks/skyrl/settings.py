@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.skyrl import harness
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
 MEGATRON = "trainer.policy.megatron_config"
@@ -53,6 +54,8 @@ OWNED: Mapping[str, str] = {
     "trainer.placement.policy_num_nodes": "resources.nodes",
     "trainer.placement.policy_num_gpus_per_node": "resources.gpus_per_node",
     "trainer.max_training_steps": "train.steps",
+    harness.STEPS: "train.steps",
+    harness.RESULTS_FILE: "artifacts",
     "trainer.seed": "train.seed",
     "trainer.ckpt_path": "checkpoint.dir",
     "trainer.ckpt_interval": "checkpoint.every",
@@ -142,7 +145,8 @@ def sizes(context: Context) -> dict[str, Any]:
 def arguments(context: Context, until: int, resume: bool) -> list[str]:
     """Overrides that do not depend on the run's folders, in the order: jobspec's, then the spec's."""
     spec, work = context.spec, schedule(context)
-    chosen: dict[str, Any] = {**sizes(context), "trainer.max_training_steps": until}
+    steps = harness.STEPS if harness.is_dummy(context) else "trainer.max_training_steps"
+    chosen: dict[str, Any] = {**sizes(context), steps: until}
     chosen["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
     # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
     chosen["trainer.ckpt_interval"] = work.save_every
@@ -205,8 +209,7 @@ def shape(context: Context) -> TrainShape:
         return setting(context, key)
 
     colocated = bool(get("trainer.placement.colocate_all"))
-    tokens = get("trainer.max_tokens_per_microbatch")
-    answer = get("generator.sampling_params.max_generate_length")
+    length = int(get("trainer.max_prompt_length")) + int(get("generator.sampling_params.max_generate_length"))
     kwargs = {key.rpartition(".")[2]: value for key, value in flat(spec.train.overrides).items()
               if key.startswith(f"{TRANSFORMER}.")}  # fmt: skip
     return TrainShape(
@@ -222,9 +225,10 @@ def shape(context: Context) -> TrainShape:
         sequence_parallel=parallel.tp > 1,
         first_stage_layers=kwargs.get("num_layers_in_first_pipeline_stage"),
         last_stage_layers=kwargs.get("num_layers_in_last_pipeline_stage"),
-        seq_length=int(get("trainer.max_prompt_length")) + int(answer),
+        seq_length=length,
         micro_batch=int(get("trainer.micro_train_batch_size_per_gpu")),
-        tokens_per_microbatch=int(tokens) if tokens and int(tokens) > 0 else None,
+        tokens_per_microbatch=_microbatch(context, length),
+        content=_content(context),
         packed=bool(get("trainer.remove_microbatch_padding")),
         train_batch=int(get("trainer.train_batch_size")),
         samples_per_prompt=int(get("generator.n_samples_per_prompt")),
@@ -254,6 +258,23 @@ def shape(context: Context) -> TrainShape:
             "tokens_per_microbatch": "train.overrides.trainer.max_tokens_per_microbatch",
         },
     )
+
+
+def _content(context: Context) -> Literal["text", "token per sequence", "token per batch"]:
+    """What the sequences hold; harnesses repeat one token, in each its own or one in a whole batch."""
+    if not harness.is_dummy(context):
+        return "text"
+    varied = flat(context.spec.train.overrides).get("trainer.dummy_variable_length")
+    own = harness.RESULTS_FILE in (harness.extra_keys(context) or ()) or varied
+    return "token per sequence" if own else "token per batch"
+
+
+def _microbatch(context: Context, length: int) -> int | None:
+    """Tokens of the largest micro-batch: the cap, of the harnesses' equal sequences as many as fit whole."""
+    cap = int(setting(context, "trainer.max_tokens_per_microbatch") or -1)
+    if cap < 1:
+        return None
+    return max(length, cap // length * length) if harness.is_dummy(context) else cap
 
 
 def _optimizer(context: Context) -> OptimizerShape:

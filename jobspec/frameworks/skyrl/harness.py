@@ -1,0 +1,159 @@
+"""SkyRL's dummy trainers: real train steps on fabricated answers, to measure speed and memory.
+
+`main_ultra_sweep` and `main_full_ctx` are entrypoints with settings of their own; the first is only in pull
+request 1816. So the checkout is asked which settings an entrypoint adds. What they print is read here.
+Source: erictang000/SkyRL 290466b8, examples/train_scripts/full_context/.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.base import Context
+from jobspec.metrics.table import Row, Table
+from jobspec.metrics.text import strip_ansi
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+
+MAIN = "skyrl.train.entrypoints.main_base"
+STEPS, RESULTS_FILE = "trainer.num_dummy_steps", "trainer.sweep_results_file"
+TRAINING = "Training"
+SWEEP_RESULT = re.compile(r"SWEEP_RESULT (\{.*\})\s*$")
+FULL_CONTEXT = re.compile(r"FULLCTX_STEP step=(\d{1,9}) timings=(\{.*?\}) peak_mem=(.*)$")
+# The harnesses' names -> the metrics'. `peak_reserved_gb` counts 1e9 bytes, `peak_reserved_GB` 2**30.
+NUMBERS = {
+    "tokens_per_s": "tokens_per_s",
+    "step_time_s": "step_time_s",
+    "peak_reserved_gb": "peak_reserved_gb",
+    "peak_alloc_gb": "peak_alloc_gb",
+    "min_free_gb": "min_free_gb",
+    "total_tokens": "total_tokens",
+}
+
+
+def module_of(context: Context) -> str:
+    """The Python module that `train.command` starts by `-m`; SkyRL's own entrypoint without one."""
+    words = context.spec.train.command or ()
+    return next((after for word, after in itertools.pairwise(words) if word == "-m"), MAIN)
+
+
+def find_checkout(context: Context) -> Path | None:
+    """The repository with SkyRL's entrypoint."""
+    found = (Path(path) for path in context.repo_paths.values())
+    return next((path for path in found if _file(path, MAIN).is_file()), None)
+
+
+def _file(checkout: Path, module: str) -> Path:
+    return checkout / (module.replace(".", "/") + ".py")
+
+
+def extra_keys(context: Context) -> frozenset[str] | None:
+    """Settings that the entrypoint adds to the trainer's; None when the checkout does not have it."""
+    module, checkout = module_of(context), find_checkout(context)
+    if module == MAIN or checkout is None:
+        return frozenset()
+    try:
+        tree = ast.parse(_file(checkout, module).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return frozenset(f"trainer.{name}" for node in classes if _is_trainer(node) for name in _fields(node))
+
+
+def _is_trainer(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "TrainerConfig" for base in node.bases)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[str]:
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            yield item.target.id
+
+
+def is_dummy(context: Context) -> bool:
+    """Whether the entrypoint trains a number of steps on fabricated answers."""
+    return STEPS in (extra_keys(context) or ())
+
+
+def read_lines(lines: Iterable[str], source: str = "") -> Iterator[Row]:
+    """Metrics that the harnesses print. Their first step counts as 1, and warms up."""
+    for number, raw in enumerate(lines, 1):
+        if "SWEEP_RESULT" in raw:
+            found = SWEEP_RESULT.search(strip_ansi(raw))
+            yield from _sweep_rows(found[1], source, number) if found else ()
+        elif "FULLCTX_STEP" in raw:
+            match = FULL_CONTEXT.search(strip_ansi(raw))
+            yield from _full_context_rows(match, source, number) if match else ()
+
+
+def _sweep_rows(text: str, source: str, line: int) -> Iterator[Row]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        return
+    step = record["step"] + 1
+    if record.get("oom") or record.get("error"):
+        yield Row("oom" if record.get("oom") else "step_failed", step, 1.0, None, source, line)
+        return
+    for key, metric in NUMBERS.items():
+        value = record.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield Row(metric, step, float(value), None, source, line)
+
+
+def _full_context_rows(match: re.Match[str], source: str, line: int) -> Iterator[Row]:
+    step = int(match[1])
+    for name, value in _numbers(match[2]):
+        yield Row(f"timing/{name}", step, value, None, source, line)
+        if name == "step":
+            yield Row("step_time_s", step, value, None, source, line)
+    for name, value in _numbers(match[3].strip()):
+        yield Row(f"gpu/{name}", step, value, None, source, line)
+
+
+def _numbers(text: str) -> Iterator[tuple[str, float]]:
+    """The numbers of a printed Python dict; nothing where it is none."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return
+    if isinstance(found, dict):
+        pairs = ((str(key), value) for key, value in found.items())
+        yield from ((key, float(value)) for key, value in pairs if isinstance(value, int | float))
+
+
+def read_logs(evidence: Evidence) -> Table:
+    """What the harnesses printed in the last attempt."""
+    rows: list[Row] = []
+    attempt = evidence.last
+    for log in attempt.logs if attempt else ():
+        try:
+            with (evidence.root / log.path).open(encoding="utf-8", errors="replace") as file:
+                rows.extend(read_lines(file, log.path))
+        except OSError:
+            continue
+    return Table(tuple(rows))
+
+
+def judge(evidence: Evidence) -> Iterator[Deliverable]:
+    """`Training`: every planned dummy step gave its time. A failed step ends the harness with exit code 0."""
+    table, planned = read_logs(evidence), evidence.plan.expect.steps
+    for metric, what in (("oom", "ran out of GPU memory"), ("step_failed", "failed")):
+        for row in table.series(metric)[:1]:
+            item = EvidenceItem(row.source, row.line)
+            yield Deliverable(TRAINING, Status.FAIL, (item,), f"step {row.step} {what}")
+            return
+    rows = table.series("step_time_s")
+    items = tuple(EvidenceItem(row.source, row.line, metric=row.metric, value=row.value) for row in rows[-1:])
+    done = f"{len(rows)} of {planned} planned dummy steps ran"
+    yield Deliverable(TRAINING, Status.PASS if len(rows) >= planned else Status.FAIL, items, done)
