@@ -175,7 +175,56 @@ train:
 # secrets: [HF_TOKEN]           # names only; values come from the shell that submits
 """
 
-_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "trl": _TRL, "verl": _VERL}
+_SKYRL = """\
+coverage:
+  level: smoke                  # smoke | checkpoint | learning: `jobspec framework show skyrl`
+
+resources:
+  nodes: 1
+  gpus_per_node: 8
+  # time: "04:00:00"            # D-HH:MM:SS; quoted
+
+launch:
+  mode: ray                     # jobspec starts Ray on all nodes
+
+container:
+  # image: novaskyai/skyrl-train-ray-2.57.0-py3.12-cu13.0-megatron   # pin tag and digest
+  env: {NCCL_DEBUG: WARN}
+
+repos:
+  - name: skyrl
+    path: ~/src/SkyRL           # a git checkout; pp > 2 or ep > 16 need pull request 1816
+    pythonpath: [.]
+    prove: {import: skyrl}
+
+model:
+  id: Qwen/Qwen3-4B             # in the hub cache on shared storage, or `path: DIR`
+  require: [config.json, tokenizer.json, tokenizer_config.json]
+  # require: [chat_template.jinja]   # where tokenizer_config.json has no template: without one rewards stay 0
+
+data:
+  - name: gsm8k                 # a folder with train.parquet and validation.parquet
+    source: /shared/data/gsm8k
+
+train:
+  algorithm: grpo
+  steps: 2
+  parallel: {tp: 4, pp: 2}      # Megatron's; what is left of the GPUs is data parallel
+  rollout: {engines: 4, tp: 2}  # on the same GPUs: engines x tp x pp must be all of them
+  overrides:                    # any setting of SkyRL; the checkout says which there are
+    trainer.algorithm.use_kl_loss: false
+    trainer.train_batch_size: 64
+    trainer.policy_mini_batch_size: 32
+    trainer.max_prompt_length: 512
+    generator.n_samples_per_prompt: 5
+    generator.sampling_params.max_generate_length: 1024
+    environment.env_class: gsm8k
+
+# checkpoint: {dir: /shared/ckpt, every: 20, keep: 3}
+# metrics: {abort_when: ["last(policy/grad_norm) > 1000"]}
+"""
+
+_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "skyrl": _SKYRL, "trl": _TRL, "verl": _VERL}
 
 
 def starter(framework: str, name: str) -> str:

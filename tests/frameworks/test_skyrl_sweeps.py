@@ -126,8 +126,16 @@ def test_lines_of_the_harnesses_are_metrics() -> None:
     assert table.values("gpu/peak_reserved_GB") == [60.2]
 
 
-@pytest.mark.parametrize("line", ["SWEEP_RESULT {}", "SWEEP_RESULT {" * 9, "FULLCTX_STEP step=1 timings={open('x')} peak_mem=1",
-                                  'SWEEP_RESULT {"step": "1"}', "FULLCTX_STEP step=1 timings=" + "{" * 500 + "} peak_mem="])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SWEEP_RESULT {}",
+        "SWEEP_RESULT {" * 9,
+        'SWEEP_RESULT {"step": "1"}',
+        "FULLCTX_STEP step=1 timings={open('x')} peak_mem=1",
+        "FULLCTX_STEP step=1 timings=" + "{" * 500 + "} peak_mem=",
+    ],
+)
 def test_lines_that_are_torn_or_foreign_give_nothing(line: str) -> None:
     assert not list(harness.read_lines([line]))
 
@@ -137,7 +145,7 @@ def test_lines_that_are_torn_or_foreign_give_nothing(line: str) -> None:
     [
         (LOG, Status.PASS, "2 of 2"),
         ('SWEEP_RESULT {"step": 1, "oom": true, "error": "Out"}\n', Status.FAIL, "ran out of GPU memory"),
-        ('SWEEP_RESULT {"step": 0, "oom": false, "error": "DistBackendError: x"}\n', Status.FAIL, "step 1 failed"),
+        ('SWEEP_RESULT {"step": 0, "oom": false, "error": "DistBackend"}\n', Status.FAIL, "step 1 failed"),
         ("", Status.FAIL, "0 of 2"),
     ],
     ids=["ran", "oom", "other", "load"],
