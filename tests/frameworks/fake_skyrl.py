@@ -221,9 +221,13 @@ def main():
             "trainer/global_step": step,
             "timing/step": 1.0,
             "eval/openai_gsm8k/avg_score": 0.94 if good else 0.0,
+            "eval/all/avg_score": 0.94 if good else 0.0,
         }
         for name, value in values.items():
             writer.add_scalar(name, value, step)
+        writer.flush()
+        if trainer.max_training_steps > 100:  # a long run: steps take time
+            time.sleep(0.5)
         if trainer.ckpt_interval > 0 and (step % trainer.ckpt_interval == 0 or step == last):
             folder = root / f"global_step_{step}"
             (folder / "policy").mkdir(parents=True, exist_ok=True)

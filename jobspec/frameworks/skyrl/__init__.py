@@ -43,6 +43,7 @@ LEVELS = (
 )
 METRIC_KEYS = {
     "reward": "reward/avg_raw_reward",
+    "eval": "eval/all/avg_score",
     "loss": "policy/final_loss",
     "grad norm": "policy/grad_norm",
     "tokens/s": "trainer/tokens_per_second_per_gpu",

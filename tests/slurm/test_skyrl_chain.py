@@ -1,0 +1,84 @@
+"""Framework `skyrl` on four nodes of a real cluster: a stand-in checkout, real Slurm, Ray, git and bash."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Lab
+from machine import CHECKOUT
+
+sys.path.insert(0, str(CHECKOUT / "tests/frameworks"))
+from fake_skyrl import make_fake_skyrl
+
+pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
+FAKE_GPUS = CHECKOUT / "tests/frameworks/fake_gpus.sh"
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture
+def counted_gpus(lab: Lab) -> Iterator[None]:
+    """Two device files named like GPUs on each node; the bare nodes have none."""
+    for node in NODES:
+        made = lab.cluster.run(node, ["bash", str(FAKE_GPUS), "2"])
+        assert made.returncode == 0, made.stderr
+    yield
+    for node in NODES:
+        lab.cluster.run(node, ["umount", "-l", "/dev"])
+
+
+def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> dict[str, Any]:
+    make_fake_skyrl(folder / "SkyRL")
+    for name in ("model", "data"):
+        (folder / name).mkdir()
+    (folder / "model/config.json").write_text('{"model_type": "qwen2"}')
+    (folder / "model/chat_template.jinja").write_text("{{ messages }}")
+    for name in ("train", "validation"):
+        (folder / f"data/{name}.parquet").write_bytes(b"PAR1")
+    env = {"FAKE_SKYRL": fault, "PATH": f"{lab.python.parent}:/usr/bin:/bin"}
+    return {
+        "framework": "skyrl",
+        "coverage": {"level": level},
+        "resources": {"nodes": 4, "gpus_per_node": 2, "time": "00:10:00"},
+        "repos": [{"name": "skyrl", "path": str(folder / "SkyRL"), "pythonpath": ["."],
+                   "prove": {"import": "skyrl"}}],
+        "model": {"path": str(folder / "model"), "require": ["chat_template.jinja"]},
+        "data": [{"name": "gsm8k", "source": str(folder / "data")}],
+        "train": {
+            "command": [str(lab.python), "-m", "skyrl.train.entrypoints.main_base"],
+            "steps": steps,
+            "parallel": {"tp": 2, "pp": 2},
+            "rollout": {"engines": 4, "tp": 2},
+            "overrides": {"trainer.train_batch_size": 64, "trainer.policy_mini_batch_size": 32,
+                          "trainer.algorithm.use_kl_loss": False},
+        },
+        "container": {**lab.container("none"), "env": env},
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("counted_gpus")
+def test_checkpoint_and_resume_over_four_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
+    made = lab.submit(lab.write_spec("skyrl-good", spec_of(lab, tmp_shared, "checkpoint", 4)))
+    assert lab.await_end(made["job_id"], timeout=300) == ("COMPLETED", "0:0")
+    code, report = lab.report(made["run_id"])
+    assert (code, report["result"]) == (0, "Pass"), report["deliverables"]
+    assert report["deliverables"]["Resume"]["reason"] == "a new process went on from step 2 to 4"
+    assert report["deliverables"]["Weight transfer"]["status"] == "Pass"
+    page = (Path(made["run_dir"]) / "report.html").read_text()
+    for curve in ("reward", "grad norm", "tokens/s", "eval"):
+        assert f"<figcaption>{curve}" in page, curve
+
+
+@pytest.mark.usefixtures("counted_gpus")
+def test_broken_weights_end_the_run_early(lab: Lab, tmp_shared: Path) -> None:
+    """The stand-in goes on for minutes; the canary ends it after the first step that shows it."""
+    made = lab.submit(lab.write_spec("skyrl-bad", spec_of(lab, tmp_shared, "smoke", 600, "garbage")))
+    state, _ = lab.await_end(made["job_id"], timeout=300)
+    assert state == "FAILED"
+    code, report = lab.report(made["run_id"])
+    assert (code, report["result"]) == (1, "Fail")
+    assert report["first_cause"]["class"] == "driver.aborted"
+    assert "rollout_train_logprobs_abs_diff_mean)` is 2.1" in report["first_cause"]["text"]
