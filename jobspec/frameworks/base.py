@@ -88,8 +88,8 @@ class Framework(Protocol):
     """The adapter interface (contract test: tests/frameworks/test_contract.py).
 
     Optional: `guide: tuple[str, ...]`, the deliverables of the framework's validation guide in its order;
-    reports then start with the guides' short form. `log_metrics(evidence) -> Table`, metrics that only logs hold,
-    for the table of a sweep.
+    reports then start with the guides' short form. `log_metrics(evidence) -> Table`, metrics that only logs
+    hold, for the table of a sweep.
     """
 
     name: str
