@@ -22,7 +22,7 @@ from jobspec.frameworks.skyrl.options import read_options
 from jobspec.metrics import read_metrics
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
-from jobspec.spec.load import parse_spec
+from jobspec.spec.load import load_spec, parse_spec
 from jobspec.verdict import Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -76,6 +76,19 @@ def errors(found: Resolved) -> dict[str, Finding]:
 @pytest.mark.parametrize("example", ["ultra550b", "glm47_355b_128k"])
 def test_published_recipes_pass(checkouts: dict[str, Path], tmp_path: Path, example: str) -> None:
     assert not errors(resolved(checkouts["new"], tmp_path, example))
+
+
+@pytest.mark.parametrize("example", ["ultra550b", "glm47_355b_128k"])
+def test_recipe_is_valid_as_it_stands_in_the_examples(example: str) -> None:
+    """Without a checkout, a cluster or a cache: what cannot be looked at yet is a warning."""
+    env = {"USER": "u", "HOME": "/home/u"}
+    loaded = load_spec(EXAMPLES / f"{example}.yaml", env=env)
+    found = resolve(loaded, load_cluster("slurm-pyxis", None, env=env), env=env)
+    assert not errors(found)
+    assert found.plan is not None
+    told = {finding.rule: finding.what for finding in found.findings}
+    assert "repo.not-fetched" in told
+    assert "GB of host memory on each node" in told["skyrl.host-memory"]
 
 
 def test_hazards_are_sized(checkouts: dict[str, Path], tmp_path: Path) -> None:

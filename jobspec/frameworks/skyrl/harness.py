@@ -46,9 +46,12 @@ def module_of(context: Context) -> str:
 
 
 def find_checkout(context: Context) -> Path | None:
-    """The repository with SkyRL's entrypoint."""
-    found = (Path(path) for path in context.repo_paths.values())
-    return next((path for path in found if _file(path, MAIN).is_file()), None)
+    """The repository with SkyRL's entrypoint, else one that is given by URL and not cloned yet."""
+    found = next((Path(p) for p in context.repo_paths.values() if _file(Path(p), MAIN).is_file()), None)
+    if found is not None:
+        return found
+    remote = (Path(context.repo_paths[repo.name]) for repo in context.spec.repos if repo.url)
+    return next((path for path in remote if not path.exists()), None)
 
 
 def _file(checkout: Path, module: str) -> Path:

@@ -29,6 +29,7 @@ CHECKPOINT_BYTES, OFFLOAD_BYTES = 14, 12
 LEGACY = (f"{ENGINE}.async_engine",)
 DRIVER_ONLY = "NVTE_FLASH_ATTN"
 PYTHON = re.compile(r"python(3\.\d+)$")
+NOTABLE_HOST_BYTES = 256e9  # below, any node that trains large models has it
 TERA = 1e12
 
 
@@ -38,15 +39,9 @@ def check(context: Context) -> Iterator[Finding]:
         what = "no repository of the spec is a SkyRL checkout"
         why = f"`{ENTRYPOINT}` is what runs"
         yield error("skyrl.checkout", what, why, "name its checkout in `repos`", path="repos")
-    else:
-        options = read_options(checkout)
-        if options is None:
-            what, why = f"`{CONFIG}` of `{checkout}` cannot be read", "it says which settings there are"
-            yield error("skyrl.checkout", what, why, "use a complete checkout", path="repos")
-        else:
-            yield from check_keys(context, options)
-            yield from check_entrypoint(context)
-        yield from check_sync(context, checkout)
+    elif checkout.is_dir():
+        yield from check_checkout(context, checkout)
+    # Else it is cloned by `submit`, which then comes here again; `repo.not-fetched` has said so.
     yield from check_owned(context)
     yield from check_inputs(context)
     yield from check_batches(context)
@@ -56,6 +51,17 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_sizes(context)
     yield from check_environment(context)
     yield from check_steps(context)
+
+
+def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
+    options = read_options(checkout)
+    if options is None:
+        what, why = f"`{CONFIG}` of `{checkout}` cannot be read", "it says which settings there are"
+        yield error("skyrl.checkout", what, why, "use a complete checkout", path="repos")
+    else:
+        yield from check_keys(context, options)
+        yield from check_entrypoint(context)
+    yield from check_sync(context, checkout)
 
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -293,8 +299,9 @@ def _host_memory(context: Context, count: int) -> Iterator[Finding]:
     if room and need > room:
         fix = f"a node has {room / 1e9:.0f} GB: use more nodes, or offload less"
         yield error("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
-    elif not room or need > 0.7 * room:
-        fix = "see that the nodes have it" if not room else f"a node has {room / 1e9:.0f} GB: that is close"
+    elif not room or need > NOTABLE_HOST_BYTES:
+        fix = "see that the nodes have it" if not room else f"a node has {room / 1e9:.0f} GB"
+        fix += ": that is close" if room and need > 0.7 * room else ""
         yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
 
 
