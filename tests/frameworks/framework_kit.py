@@ -86,6 +86,7 @@ def make_fake_nemo_rl(root: Path) -> None:
             (root / item.script).write_text("")
         (root / item.config).write_text(json.dumps(_recipe()))
     (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
+    (root / "ray.sub").write_text("#!/bin/bash\n")
     recipe = json.loads((root / MEGATRON_CONFIG).read_text())
     (root / MEGATRON_CONFIG).write_text(json.dumps({"defaults": "base.yaml", **recipe}))
 

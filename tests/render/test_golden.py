@@ -20,12 +20,9 @@ from jobspec.sweep import render_sweep
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 GOLDEN = HERE / "golden"
-# Without the two that need a checkout of SkyRL to render at all.
-EXAMPLES = [
-    path
-    for path in sorted((ROOT / "examples").glob("*.yaml"))
-    if path.stem not in ("ultra550b", "glm47_355b_128k")
-]
+# Without those that need a checkout of SkyRL to render at all.
+SKYRL = ("ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep")
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem not in SKYRL]
 SPECS = HERE / "specs"
 
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]
