@@ -38,6 +38,8 @@ def make_model(folder: Path, gib: float, shards: int = 4) -> Path:
     (repo / "refs").mkdir()
     (repo / "refs" / "main").write_text(COMMIT)
     size = int(gib * 2**30 / shards) // BLOCK * BLOCK
+    if not size:
+        raise SystemExit(f"{shards} files of {BLOCK >> 20} MiB are the least")
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     block = os.urandom(BLOCK)
     for number in range(shards):

@@ -19,7 +19,9 @@ COMMIT = "d" * 40
 class FakeHub:
     """Serves one model; `refuse` requests get 429 first, and `hang` downloads send nothing."""
 
-    def __init__(self, files: Mapping[str, bytes], refuse: int = 0, hang: int = 0) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes], refuse: int = 0, hang: int = 0, host: str = "127.0.0.1"
+    ) -> None:
         self.files, self.refuse, self.hang = dict(files), refuse, hang
         self.sizes = {name: len(data) for name, data in files.items()}
         self.seen: list[str] = []
@@ -35,12 +37,13 @@ class FakeHub:
             def log_message(self, *_: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
 
     def close(self) -> None:
         self._server.shutdown()
