@@ -73,7 +73,8 @@ def need_runtime() -> Iterator[object]:
 @pytest.fixture
 def tmp_shared(lab: Lab, request: pytest.FixtureRequest) -> Path:
     """An empty folder on the shared file system."""
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    # The session's lab is shared by all modules, and tests of two may have one name.
+    name = "".join(c if c.isalnum() else "-" for c in f"{request.node.path.stem}-{request.node.name}")
     folder = lab.shared / "scratch" / name
     folder.mkdir()
     folder.chmod(0o1777)
