@@ -301,7 +301,7 @@ FURTHER = [
     ("sbatch: error: Memory specification can not be satisfied", "slurm.never-starts"),
     ("srun: error: Node failure on n3", "slurm.node-fail"),
     ("srun: error: Unable to confirm allocation for job 5: Zero Bytes were received", "slurm.controller"),
-    ("srun: error: Task launch for StepId=6.0 failed on node n4: Job credential expired", "slurm.task-launch"),
+    ("srun: error: Task launch for 6.0 failed on node n4: Job credential expired", "slurm.task-launch"),
     ("srun: unrecognized option '--container-image=x.sqsh'", "slurm.no-pyxis"),
     ("slurmstepd: error: execve(): python3: No such file or directory", "image.command"),
     ("/bin/bash: line 1: python: command not found", "image.command"),
