@@ -184,6 +184,22 @@ def test_unpatched_checkout_is_refused_for_the_recipe_only(
     assert not {rule for rule in found if rule.startswith("skyrl.sync")}, sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("pins", "rules"),
+    [
+        ('"ray[default]==2.57.0", "vllm==0.26.0; sys_platform == \'linux\'"', set()),
+        ('"ray==2.51.1", "vllm==0.20.2"', {"skyrl.image-ray"}),
+        ('"ray==2.57.0", "vllm==0.20.0"', {"skyrl.expandable-segments"}),
+        ('"ray>=2.40", "vllm"', set()),
+    ],
+)
+def test_pinned_versions_are_compared(tmp_path: Path, pins: str, rules: set[str]) -> None:
+    checkout = make_fake_skyrl(tmp_path / "skyrl")
+    (checkout / "pyproject.toml").write_text(f"[project]\ndependencies = [{pins}]\n")
+    found = {finding.rule for finding in resolved(checkout, tmp_path).findings}
+    assert found & {"skyrl.image-ray", "skyrl.expandable-segments"} == rules
+
+
 def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path) -> None:
     options = read_options(checkouts["new"])
     assert options is not None

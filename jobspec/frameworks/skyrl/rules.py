@@ -14,7 +14,7 @@ from jobspec.frameworks.skyrl import harness, settings
 from jobspec.frameworks.skyrl.harness import find_checkout
 from jobspec.frameworks.skyrl.options import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.settings import ENGINE, MEGATRON, OPTIMIZER, OWNED, TRANSFORMER, setting
-from jobspec.frameworks.skyrl.sync import check_sync
+from jobspec.frameworks.skyrl.sync import check_sync, check_versions
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.signal import MIN_POINTS
@@ -62,6 +62,7 @@ def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
         yield from check_keys(context, options)
         yield from check_entrypoint(context)
     yield from check_sync(context, checkout)
+    yield from check_versions(context, checkout)
 
 
 # -- keys --------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ is looked at before submission. Source: SkyRL pull request 1816 and its review; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,48 @@ WORKER = f"{BACKEND}/workers/megatron/megatron_worker.py"
 RELOAD = f"{BACKEND}/inference_servers/layerwise_reload.py"
 PER_GPU, BIAS, CAP = "per_gpu_meta_pickled", "e_score_correction_bias", "min(numel"
 RELOAD_PATCH = "get_numel_loaded"
+SEGMENTS_SINCE, RELOAD_SINCE = (0, 20, 1), (0, 23)  # vLLM releases
+IMAGE_RAY = re.compile(r"\bray-(\d+\.\d+\.\d+)\b")
 # Model families whose routers score by a sigmoid and correct it by a bias for each expert.
 SIGMOID = ("nemotron-3", "glm-4", "glm-5", "deepseek-v3", "deepseek-r1", "kimi-k2", "moonlight")
 FIX = "use a checkout with SkyRL pull request 1816"
+
+
+def pinned(checkout: Path, package: str) -> tuple[int, ...]:
+    """The version of `package` that the checkout's pyproject.toml pins by `==`; empty without a pin."""
+    try:
+        text = (checkout / "pyproject.toml").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    found = re.search(rf"[\"']{package}(?:\[[^\]]*\])?==(\d+(?:\.\d+)*)", text)
+    return _version(found.group(1)) if found else ()
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def check_versions(context: Context, checkout: Path) -> Iterator[Finding]:
+    """Versions that the checkout pins, against the plan and against what the image's name says."""
+    vllm, ray = pinned(checkout, "vllm"), pinned(checkout, "ray")
+    path = f"train.overrides.{ENGINE}.use_expandable_segments"
+    if vllm and vllm < SEGMENTS_SINCE and setting(context, f"{ENGINE}.use_expandable_segments"):
+        what = f"expandable segments with vLLM {_text(vllm)}, which this checkout pins"
+        why = f"its sleep mode refuses them before {_text(SEGMENTS_SINCE)}"
+        yield error("skyrl.expandable-segments", what, why, "set it to false", path=path)
+    named = IMAGE_RAY.search(context.spec.container.image or "")
+    if named and ray and _version(named.group(1)) != ray:
+        yield warning(
+            "skyrl.image-ray",
+            f"the image's name says Ray {named.group(1)}, and the checkout pins {_text(ray)}",
+            "the cluster's Ray is the image's, and drivers of another version are refused by it",
+            "use the image of this checkout's release",
+            path="container.image",
+        )
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
@@ -72,7 +112,8 @@ def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
 
 
 def _check_reload(checkout: Path, arch: Architecture | None) -> Iterator[Finding]:
-    if arch is None or not arch.count(MAMBA):
+    vllm = pinned(checkout, "vllm")
+    if arch is None or not arch.count(MAMBA) or vllm >= RELOAD_SINCE:
         return
     if not (_has(checkout, RELOAD, CAP) or _has(checkout, RELOAD, RELOAD_PATCH)):
         yield warning(
