@@ -187,9 +187,9 @@ def test_unpatched_checkout_is_refused_for_the_recipe_only(
 @pytest.mark.parametrize(
     ("pins", "rules"),
     [
-        ('"ray[default]==2.57.0", "vllm==0.26.0; sys_platform == \'linux\'"', set()),
-        ('"ray==2.51.1", "vllm==0.20.2"', {"skyrl.image-ray"}),
-        ('"ray==2.57.0", "vllm==0.20.0"', {"skyrl.expandable-segments"}),
+        ('"ray[default]==2.51.1", "vllm==0.26.0; sys_platform == \'linux\'"', set()),
+        ('"ray==2.57.0", "vllm==0.20.2"', {"skyrl.image-ray"}),
+        ('"ray==2.51.1", "vllm==0.20.0"', {"skyrl.expandable-segments"}),
         ('"ray>=2.40", "vllm"', set()),
     ],
 )
