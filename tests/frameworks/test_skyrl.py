@@ -200,6 +200,18 @@ def test_pinned_versions_are_compared(tmp_path: Path, pins: str, rules: set[str]
     assert found & {"skyrl.image-ray", "skyrl.expandable-segments"} == rules
 
 
+def test_template_inside_the_tokenizer_is_possible(checkouts: dict[str, Path], tmp_path: Path) -> None:
+    model = {"model": {"id": "Qwen/Qwen3-8B", "require": ["tokenizer_config.json"]}}
+    found = {f.rule: f for f in resolved(checkouts["new"], tmp_path, change=model).findings}
+    assert not found["skyrl.chat-template"].is_error
+    folder = tmp_path / "model"
+    folder.mkdir()
+    seen = {"model": {"path": str(folder)}}
+    assert "skyrl.chat-template" in errors(resolved(checkouts["new"], tmp_path, change=seen))
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    assert "skyrl.chat-template" not in errors(resolved(checkouts["new"], tmp_path, change=seen))
+
+
 def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path) -> None:
     options = read_options(checkouts["new"])
     assert options is not None
