@@ -47,13 +47,13 @@ def records(data: bytes) -> Iterator[Tuple[int, bytes]]:
 def scalars(record: bytes) -> Iterator[Scalar]:
     """The scalars of one `Event`. Raises: DamagedError when it is none."""
     step, summaries = 0, []
-    for number, value in _fields(record):
+    for number, value in fields(record):
         if number == STEP and isinstance(value, int):
             step = value
         elif number == SUMMARY and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in _fields(summary):
+        for number, value in fields(summary):
             if number == VALUE and isinstance(value, bytes):
                 found = _scalar(value)
                 if found is not None:
@@ -62,7 +62,7 @@ def scalars(record: bytes) -> Iterator[Scalar]:
 
 def _scalar(data: bytes) -> Optional[Tuple[str, float]]:
     tag, number = "", None
-    for field, value in _fields(data):
+    for field, value in fields(data):
         if field == TAG and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
         elif field == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
@@ -75,7 +75,7 @@ def _scalar(data: bytes) -> Optional[Tuple[str, float]]:
 def _tensor(data: bytes) -> Optional[float]:
     """A tensor of exactly one float; None for every other one."""
     kind, content = 0, b""
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == DTYPE and isinstance(value, int):
             kind = value
         elif number in (CONTENT, FLOATS, DOUBLES) and isinstance(value, bytes):
@@ -86,18 +86,18 @@ def _tensor(data: bytes) -> Optional[float]:
     return float(struct.unpack(layout, content)[0])
 
 
-def _fields(data: bytes) -> Iterator[Tuple[int, object]]:
-    """Field numbers and values: an int for a varint, else the bytes."""
+def fields(data: bytes) -> Iterator[Tuple[int, object]]:
+    """Field numbers and values of a message: an int for a varint, else the bytes. Raises: DamagedError."""
     at = 0
     while at < len(data):
-        key, at = _varint(data, at)
+        key, at = varint(data, at)
         kind = key & 7
         if kind == VARINT:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             yield key >> 3, value
             continue
         if kind == BYTES:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
@@ -108,7 +108,8 @@ def _fields(data: bytes) -> Iterator[Tuple[int, object]]:
         at += size
 
 
-def _varint(data: bytes, at: int) -> Tuple[int, int]:
+def varint(data: bytes, at: int) -> Tuple[int, int]:
+    """A number of the wire format, and the offset behind it. Raises: DamagedError when it does not end."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,7 +144,7 @@ def _expect(run: RunPaths) -> Mapping[str, Any]:
 Value = tuple[int | None, str, float]
 
 
-class _Tail:
+class _Tail(ABC):
     """The end of a file, then what is added to it. A file that became shorter is read as a new one."""
 
     first_bytes = JSONL_TAIL_BYTES
@@ -167,12 +168,13 @@ class _Tail:
         self._offset += len(data)
         return list(self.values(data))
 
+    @abstractmethod
     def reset(self, cut: bool) -> None:
         """Forget what was read; `cut` says that the next bytes may start inside a line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def values(self, data: bytes) -> Iterator[Value]:
-        raise NotImplementedError
+        """Values in `data`, which follows what came before."""
 
 
 class JsonlTail(_Tail):
@@ -202,7 +204,7 @@ class EventsTail(_Tail):
         self._reader, self._damaged = EventReader(), cut
 
     def values(self, data: bytes) -> Iterator[Value]:
-        from jobspec.metrics.tensorboard import DamagedEventsError
+        from jobspec.metrics.tensorboard import DamagedError
 
         if self._damaged:
             return
@@ -211,7 +213,7 @@ class EventsTail(_Tail):
                 # NeMo-RL counts seconds, not steps, for what it samples of nodes.
                 step = row.step if row.metric.startswith(TRAINING) or row.metric in KNOWN else None
                 yield step, row.metric, row.value
-        except DamagedEventsError:
+        except DamagedError:
             self._damaged = True
 
 

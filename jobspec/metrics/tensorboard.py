@@ -15,11 +15,13 @@ from typing import BinaryIO
 
 from jobspec.finding import Finding, warning
 from jobspec.metrics.table import Row, Table
+from jobspec.runtime.tfevents import DamagedError, fields, varint
+
+__all__ = ["DamagedError", "EventReader", "read_events"]
 
 MAX_RECORD_BYTES = 256 * 1024**2  # images may be large; more is no length but damage
 BLOCK_BYTES = 4 * 1024**2
 HEAD_BYTES, FOOT_BYTES = 12, 4
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types. Source: protobuf.dev, "Encoding"
 # Numbers of fields in the messages.
 WALL_TIME, STEP, SUMMARY = 1, 2, 5
 SUMMARY_VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 1, 2, 8
@@ -27,10 +29,6 @@ DTYPE, SHAPE, CONTENT = 1, 2, 4
 DIMENSION = 2
 # Of each data type its number, its struct form, and the field that holds its values where `CONTENT` does not.
 SCALARS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
-
-
-class DamagedEventsError(ValueError):
-    """The bytes are no event file, or are no more from here on."""
 
 
 @dataclass
@@ -41,13 +39,13 @@ class EventReader:
     rest: bytes = field(default=b"", repr=False)
 
     def feed(self, data: bytes) -> Iterator[Row]:
-        """Raises: DamagedEventsError."""
+        """Raises: DamagedError."""
         data, self.rest = self.rest + data, b""
         at = 0
         while len(data) - at >= HEAD_BYTES:
             (size,) = struct.unpack_from("<Q", data, at)
             if size > MAX_RECORD_BYTES:
-                raise DamagedEventsError(f"a record of {size} bytes")
+                raise DamagedError(f"a record of {size} bytes")
             end = at + HEAD_BYTES + size
             if len(data) < end + FOOT_BYTES:
                 break
@@ -64,7 +62,7 @@ def read_events(path: Path, name: str = "") -> Table:
             _read(file, reader, rows)
     except OSError as why:
         return Table(tuple(rows), (_finding(reader.source, why.strerror or type(why).__name__),))
-    except DamagedEventsError as why:
+    except DamagedError as why:
         return Table(tuple(rows), (_finding(reader.source, f"damaged: {why}"),))
     torn = (_finding(reader.source, "the last record is not whole"),) if reader.rest else ()
     return Table(tuple(rows), torn)
@@ -77,7 +75,7 @@ def _read(file: BinaryIO, reader: EventReader, rows: list[Row]) -> None:
 
 def _event(data: bytes, source: str) -> Iterator[Row]:
     time, step, summaries = 0.0, 0, list[bytes]()
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == WALL_TIME and isinstance(value, bytes) and len(value) == 8:
             (time,) = struct.unpack("<d", value)
         elif number == STEP and isinstance(value, int):
@@ -85,14 +83,14 @@ def _event(data: bytes, source: str) -> Iterator[Row]:
         elif number == SUMMARY and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in _fields(summary):
+        for number, value in fields(summary):
             if number == SUMMARY_VALUE and isinstance(value, bytes):
                 yield from _value(value, step, time, source)
 
 
 def _value(data: bytes, step: int, time: float, source: str) -> Iterator[Row]:
     tag, scalar = "", None
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == TAG and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
         elif number == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
@@ -105,10 +103,11 @@ def _value(data: bytes, step: int, time: float, source: str) -> Iterator[Row]:
 
 def _tensor(data: bytes) -> float | None:
     """The number of a tensor without dimensions, None for any other."""
-    found = dict(_fields(data))  # of a repeated field the last: a scalar has one
+    found = dict(fields(data))  # of a repeated field the last: a scalar has one
     kind = found.get(DTYPE)
     form, field_number = SCALARS.get(kind, ("", 0)) if isinstance(kind, int) else ("", 0)
-    if not form or any(number == DIMENSION for number, _ in _fields(found.get(SHAPE, b""))):
+    size = found.get(SHAPE)
+    if not form or (isinstance(size, bytes) and any(number == DIMENSION for number, _ in fields(size))):
         return None
     content = found.get(CONTENT) or found.get(field_number)
     if isinstance(content, int):
@@ -116,42 +115,10 @@ def _tensor(data: bytes) -> float | None:
     if not isinstance(content, bytes):
         return None
     if form in ("<i", "<q") and CONTENT not in found:
-        value, _ = _varint(content, 0)
+        value, _ = varint(content, 0)
         return float(value - 2**64 if value >= 2**63 else value)
-    size = struct.calcsize(form)
-    return float(struct.unpack(form, content)[0]) if len(content) == size else None
-
-
-def _fields(data: bytes | int) -> Iterator[tuple[int, bytes | int]]:
-    """Numbers and values of a message's fields. Raises: DamagedEventsError."""
-    at = 0
-    while isinstance(data, bytes) and at < len(data):
-        key, at = _varint(data, at)
-        wire = key & 7
-        if wire == VARINT:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        if wire == BYTES:
-            size, at = _varint(data, at)
-        elif wire in (FIXED64, FIXED32):
-            size = 8 if wire == FIXED64 else 4
-        else:
-            raise DamagedEventsError(f"a field of wire type {wire}")
-        if at + size > len(data):
-            raise DamagedEventsError("a field that is longer than its record")
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
-        if byte < 128:
-            return value, at
-    raise DamagedEventsError("a number that does not end")
+    whole = len(content) == struct.calcsize(form)
+    return float(struct.unpack(form, content)[0]) if whole else None
 
 
 def _finding(source: str, why: str) -> Finding:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobspec.metrics.tensorboard import DamagedEventsError, EventReader, read_events
+from jobspec.metrics.tensorboard import DamagedError, EventReader, read_events
 
 board = pytest.importorskip("torch.utils.tensorboard", reason="needs torch and tensorboard")
 
@@ -89,6 +89,6 @@ def test_any_record_is_read_or_refused(body: bytes) -> None:
     reader = EventReader()
     try:
         list(reader.feed(struct.pack("<Q", len(body)) + bytes(4) + body + bytes(4)))
-    except DamagedEventsError:
+    except DamagedError:
         return
     assert reader.rest == b""
