@@ -442,7 +442,7 @@ class JobSpec(Base, frozen=True):
     framework: Annotated[
         str,
         doc(
-            "What runs: `nemo_rl`, `verl`, `skyrl`, `rlix`, `trl` or `command` (`jobspec framework list`).",
+            "What runs: `nemo_rl`, `verl`, `skyrl`, `trl` or `command` (`jobspec framework list`).",
             "trl",
         ),
     ]
