@@ -62,7 +62,8 @@ def tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         return folder
 
     yield mount
-    subprocess.run(["umount", folder], capture_output=True, check=False)
+    # Lazy: the lock of a model stays open until its process ends, and a mount must not outlive the test.
+    subprocess.run(["umount", "--lazy", folder], capture_output=True, check=False)
 
 
 # Source
