@@ -249,7 +249,7 @@ def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
     context = Context(
         work.spec, work.profile, level, gpus, {repo.plan.name: repo.plan.path for repo in repos}
     )
-    problems = [*_mode_is_supported(work.spec, framework), *framework.validate(context)]
+    problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
     work.findings += problems
     if any(problem.is_error for problem in problems):
         return _Found(None, level, repos, gpus)
@@ -277,8 +277,16 @@ def _training(work: _Work, chosen: FrameworkPlan) -> Training | None:
     return training
 
 
-def _mode_is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
-    """An adapter that has more than jobspec's own modes says so by an attribute `modes`."""
+def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
+    """Adapters say by attributes what not all of them have: their `modes`, and `has_pipelines`."""
+    if spec.pipelines and not getattr(framework, "has_pipelines", False):
+        yield error(
+            "spec.pipelines",
+            f"`{framework.name}` runs one training, and the spec names pipelines",
+            "several trainings on the same GPUs need a scheduler between them",
+            "use `framework: rlix`, or a spec for each of them",
+            path="pipelines",
+        )
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
     if spec.launch.mode not in modes:
         yield error(

@@ -405,6 +405,47 @@ class Artifacts(Base, frozen=True):
     ] = "2G"
 
 
+class PipelineTrain(Base, frozen=True):
+    """What one pipeline trains: what it does not give, the spec's own `train` says."""
+
+    steps: Annotated[PositiveInt | None, doc("Training steps.", 6)] = None
+    seed: Annotated[int | None, doc("Random seed.", 42)] = None
+    parallel: Annotated[Parallel | None, doc("Degrees of model parallelism of its trainer, as a whole.")] = (
+        None
+    )
+    rollout: Annotated[Rollout | None, doc("The engines that generate, as a whole.")] = None
+    overrides: Annotated[
+        dict[str, Any],
+        doc(
+            "Settings in the framework's own names, beside those of `train.overrides`. They win.",
+            {"grpo.num_prompts_per_step": 4},
+        ),
+    ] = {}
+
+
+class Pipeline(Base, frozen=True):
+    """One of several trainings that share the GPUs of one Ray cluster (`rlix`)."""
+
+    name: Annotated[Name, doc("Short name: of its folders, its metrics and its part of the verdict.", "math")]
+    config: Annotated[
+        str,
+        doc(
+            "The trainer's own configuration file: absolute, or below its checkout.",
+            "examples/configs/grpo_math_1B.yaml",
+        ),
+    ]
+    train_gpus: Annotated[
+        tuple[NaturalInt, ...],
+        doc("GPUs that it trains on, counted over all nodes from 0.", [0, 1]),
+    ]
+    infer_gpus: Annotated[
+        tuple[NaturalInt, ...],
+        doc("GPUs of its engines, those that it trains on among them. Default: all.", [0, 1, 2, 3]),
+    ] = ()
+    train: Annotated[PipelineTrain, doc("What it trains, where that differs from `train`.")] = PipelineTrain()
+    metrics: Annotated[Metrics, doc("What its own figures must show, named as it logs them.")] = Metrics()
+
+
 class Sweep(Base, frozen=True):
     """Many points from one spec, submitted as one job array."""
 
@@ -442,7 +483,7 @@ class JobSpec(Base, frozen=True):
     framework: Annotated[
         str,
         doc(
-            "What runs: `nemo_rl`, `verl`, `skyrl`, `trl` or `command` (`jobspec framework list`).",
+            "What runs: `nemo_rl`, `verl`, `skyrl`, `rlix`, `trl` or `command` (`jobspec framework list`).",
             "trl",
         ),
     ]
@@ -463,6 +504,10 @@ class JobSpec(Base, frozen=True):
         McoreHelpers | None, doc("Megatron-Core's dataset helpers to build before training.")
     ] = None
     train: Annotated[Train, doc("What is trained, and how.")] = Train()
+    pipelines: Annotated[
+        tuple[Pipeline, ...],
+        doc("For `rlix`: trainings that share the GPUs; `train` is what they have in common."),
+    ] = ()
     checkpoint: Annotated[Checkpoint, doc("Saving and resuming.")] = Checkpoint()
     metrics: Annotated[Metrics, doc("What the logged figures must show.")] = Metrics()
     artifacts: Annotated[Artifacts, doc("Files to bring home.")] = Artifacts()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jobspec.finding import JobspecError
 from jobspec.spec.interpolate import SECRET_NAME
-from jobspec.spec.model import JobSpec
+from jobspec.spec.model import JobSpec, Metrics
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.spec.text import did_you_mean, nearest, one_of
@@ -201,12 +202,18 @@ def secrets(spec: JobSpec) -> Iterator[Broken]:
 
 
 def override_secrets(spec: JobSpec) -> Iterator[Broken]:
-    for path, value in leaves(spec.train.overrides):
+    yield from _override_secrets(("train", "overrides"), spec.train.overrides)
+    for index, pipeline in enumerate(spec.pipelines):
+        yield from _override_secrets(("pipelines", index, "train", "overrides"), pipeline.train.overrides)
+
+
+def _override_secrets(at: Path, overrides: Mapping[str, Any]) -> Iterator[Broken]:
+    for path, value in leaves(overrides):
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
         if isinstance(value, str) and value and _SECRET_SETTING.search(key):
             yield Broken(
                 "spec.secret",
-                ("train", "overrides", *path),
+                (*at, *path),
                 f"`{key}` is a secret, and its value stands in the spec",
                 "the spec is copied into the run's files",
                 "remove it, and let the framework read the variable that `secrets` names",
@@ -217,6 +224,7 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
     lists: list[tuple[str, list[str]]] = [
         ("repos", [repo.name for repo in spec.repos]),
         ("data", [data.name for data in spec.data]),
+        ("pipelines", [pipeline.name for pipeline in spec.pipelines]),
         ("secrets", list(spec.secrets)),
     ]
     for key, names in lists:
@@ -269,8 +277,25 @@ def checkpoint(spec: JobSpec) -> Iterator[Broken]:
         )
 
 
+def pipelines(spec: JobSpec) -> Iterator[Broken]:
+    for index, pipeline in enumerate(spec.pipelines):
+        at: Path = ("pipelines", index)
+        if not pipeline.train_gpus:
+            what = f"pipeline `{pipeline.name}` trains on no GPU"
+            yield Broken("spec.pipeline", (*at, "train_gpus"), what, fix="write it like `[0, 1]`")
+        for key, ids in (("train_gpus", pipeline.train_gpus), ("infer_gpus", pipeline.infer_gpus)):
+            for place, gpu in enumerate(ids):
+                if ids.index(gpu) < place:
+                    what = f"GPU {gpu} is there twice in `{key}` of pipeline `{pipeline.name}`"
+                    yield Broken("spec.pipeline", (*at, key, place), what, fix="remove one")
+        yield from _conditions((*at, "metrics"), pipeline.metrics)
+
+
 def metrics(spec: JobSpec) -> Iterator[Broken]:
-    given = spec.metrics
+    yield from _conditions(("metrics",), spec.metrics)
+
+
+def _conditions(at: Path, given: Metrics) -> Iterator[Broken]:
     if not (given.require or given.abort_when):
         return
     from jobspec.metrics.require import parse_condition, parse_requirement
@@ -282,7 +307,7 @@ def metrics(spec: JobSpec) -> Iterator[Broken]:
                 parse(text)
             except JobspecError as problem:
                 found = problem.findings[0]
-                yield Broken("metrics.require", ("metrics", key, index), found.what, found.why, found.fix)
+                yield Broken("metrics.require", (*at, key, index), found.what, found.why, found.fix)
 
 
 def sweep(spec: JobSpec) -> Iterator[Broken]:
@@ -339,6 +364,7 @@ RULES: tuple[Rule, ...] = (
     duplicates,
     mounts,
     checkpoint,
+    pipelines,
     metrics,
     sweep,
 )

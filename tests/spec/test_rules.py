@@ -11,6 +11,7 @@ from jobspec.spec.load import parse_spec
 
 HEAD = "version: 1\nname: x\n"
 VERL = HEAD + "framework: verl\n"
+PIPELINES = HEAD + "framework: rlix\npipelines: "
 COMMAND = HEAD + "framework: command\n"
 
 VALID = [
@@ -30,6 +31,7 @@ VALID = [
     VERL + "sweep: {list: [{train.seed: 1}], grid: {train.overrides.any.key: [1]}}",
     VERL + "train: {overrides: {tokenizer.pad_token: x, max_tokens: 5, wandb.api_key: null}}",
     VERL + "container: {env: {TOKENIZERS_PARALLELISM: 'false', MAX_TOKENS: '5'}}",
+    PIPELINES + "[{name: a, config: x, train_gpus: [0]}, {name: b, config: x, train_gpus: [0], infer_gpus: [0, 1]}]",
     COMMAND + "train: {command: [python3, train.py]}",
     COMMAND + "train: {command: ['set -x; a | b'], shell: true}",
 ]  # fmt: skip
@@ -72,6 +74,12 @@ INVALID: list[tuple[str, str, str, str]] = [
     (VERL + "container: {env: {HF_TOKEN: x}}", "spec.secret", "container.env.HF_TOKEN", "`secrets`"),
     (VERL + "container: {env: {PLAIN: x}}\nsecrets: [PLAIN]", "spec.secret", "container.env.PLAIN", "`secrets`"),
     (VERL + "train: {overrides: {wandb.api_key: abc}}", "spec.secret", "train.overrides.'wandb.api_key'", "`secrets`"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: []}]", "spec.pipeline", "pipelines[0].train_gpus", "[0, 1]"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: [1, 1]}]", "spec.pipeline", "pipelines[0].train_gpus[1]", "twice"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: [0], infer_gpus: [0, 1, 0]}]", "spec.pipeline", "pipelines[0].infer_gpus[2]", "`a`"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: [0]}, {name: a, config: x, train_gpus: [1]}]", "spec.duplicate-name", "pipelines[1]", "twice"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: [0], metrics: {require: ['max(x']}}]", "metrics.require", "pipelines[0].metrics.require[0]", "missing"),
+    (PIPELINES + "[{name: a, config: x, train_gpus: [0], train: {overrides: {wandb.api_key: abc}}}]", "spec.secret", "pipelines[0].train.overrides.'wandb.api_key'", "`secrets`"),
     (VERL + "secrets: [A, A]", "spec.duplicate-name", "secrets[1]", "twice"),
     (VERL + "data: [{name: a, source: x}, {name: a, source: y}]", "spec.duplicate-name", "data[1]", "twice"),
     (VERL + "data: [{name: a-b, source: x}, {name: a.b, source: y}]", "spec.duplicate-name", "data[1].name", "JOBSPEC_DATA_A_B"),

@@ -88,6 +88,7 @@ HEAD: dict[Kind, dict[str, Any]] = {
         "container": {"mounts": [{"source": "/a", "target": "/b"}]},
         "repos": [{"name": "r", "prove": {"import": "m"}}], "data": [{"name": "d", "source": "s"}],
         "metrics": {"learning": {"metric": "m"}}, "model": {}, "mcore_helpers": {}, "sweep": {},
+        "pipelines": [{"name": "p", "config": "c", "train_gpus": [0]}],
     },
     "cluster": {"version": 1, "name": "x"},
 }  # fmt: skip
