@@ -19,7 +19,7 @@ from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl.arguments import ENGINE, SIZES
+from jobspec.frameworks.nemo_config import ENGINE, SIZES
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
 from jobspec.frameworks.nemo_rl.common import GRPO_STEPS

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from framework_kit import findings, make_fake_nemo_rl, rules
 
-from jobspec.frameworks.nemo_rl import checkout, config
+from jobspec.frameworks import nemo_config as config
+from jobspec.frameworks.nemo_rl import checkout
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, LEVELS, VARIANTS
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
 

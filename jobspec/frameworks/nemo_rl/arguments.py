@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_config import ENGINE, MEGATRON, SIZES, value_text
 from jobspec.frameworks.nemo_rl.variant import Variant
 
-MEGATRON = "policy.megatron_cfg"
-SIZES = {
-    "tp": f"{MEGATRON}.tensor_model_parallel_size",
-    "pp": f"{MEGATRON}.pipeline_model_parallel_size",
-    "cp": f"{MEGATRON}.context_parallel_size",
-    "ep": f"{MEGATRON}.expert_model_parallel_size",
-    "etp": f"{MEGATRON}.expert_tensor_parallel_size",
-}
-ENGINE = {
-    "tp": "policy.generation.vllm_cfg.tensor_parallel_size",
-    "pp": "policy.generation.vllm_cfg.pipeline_parallel_size",
-    "ep": "policy.generation.vllm_cfg.expert_parallel_size",
-}
 DIVISOR = "policy.make_sequence_length_divisible_by"
 PACKING = "policy.sequence_packing.enabled"
 SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"
@@ -55,9 +43,3 @@ def _sizes(context: Context) -> Iterator[str]:
 
 def gives_sizes(context: Context) -> bool:
     return any(getattr(context.spec.train.parallel, name) != 1 for name in SIZES)
-
-
-def value_text(value: object) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)

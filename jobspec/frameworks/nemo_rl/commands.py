@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobspec.frameworks.nemo_rl.arguments import SIZES
+from jobspec.frameworks.nemo_config import SIZES
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.plan import CommandPlan
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import yaml
 
 from jobspec.finding import Finding, error, warning
+from jobspec.frameworks import nemo_config as config
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl import config
-from jobspec.frameworks.nemo_rl.arguments import DIVISOR, PACKING, SEQUENCE_PARALLEL, SIZES, overrides
+from jobspec.frameworks.nemo_config import SIZES, Config, get, number
+from jobspec.frameworks.nemo_rl.arguments import DIVISOR, PACKING, SEQUENCE_PARALLEL, overrides
 from jobspec.frameworks.nemo_rl.checkout import (
     BRIDGE,
     read_script,
     transfer_queue_source,
 )
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
-from jobspec.frameworks.nemo_rl.config import Config, get, number
 from jobspec.frameworks.nemo_rl.variant import Variant
 
 DATA_PLANE = (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_config import SIZES, value_text
 from jobspec.frameworks.nemo_rl import checkout
-from jobspec.frameworks.nemo_rl.arguments import SIZES, gives_sizes, value_text
+from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
 from jobspec.frameworks.nemo_rl.levels import variants_of

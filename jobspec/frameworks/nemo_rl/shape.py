@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl.arguments import ENGINE, SEQUENCE_PARALLEL, SIZES
-from jobspec.frameworks.nemo_rl.config import Config, get, number
+from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, get, number
+from jobspec.frameworks.nemo_rl.arguments import SEQUENCE_PARALLEL
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, Variant
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 

@@ -14,6 +14,19 @@ from typing import Any
 import yaml
 
 REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+MEGATRON = "policy.megatron_cfg"
+SIZES = {
+    "tp": f"{MEGATRON}.tensor_model_parallel_size",
+    "pp": f"{MEGATRON}.pipeline_model_parallel_size",
+    "cp": f"{MEGATRON}.context_parallel_size",
+    "ep": f"{MEGATRON}.expert_model_parallel_size",
+    "etp": f"{MEGATRON}.expert_tensor_parallel_size",
+}
+ENGINE = {
+    "tp": "policy.generation.vllm_cfg.tensor_parallel_size",
+    "pp": "policy.generation.vllm_cfg.pipeline_parallel_size",
+    "ep": "policy.generation.vllm_cfg.expert_parallel_size",
+}
 MAX_REFERENCES = 8  # of references that lead to references; the recipes use two
 MISSING = object()
 
@@ -114,3 +127,9 @@ def number(config: Config, key: str) -> int | None:
     """A whole number, or None when the recipe gives none or one that only a resolver knows."""
     value = get(config, key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def value_text(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
