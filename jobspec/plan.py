@@ -204,6 +204,16 @@ class AbortPlan:
 
 
 @dataclass(frozen=True)
+class PartPlan:
+    """What must hold for one of several trainings of a run; its metrics are named as it logs them itself."""
+
+    name: str
+    steps: int = 0
+    metrics_require: Tuple[str, ...] = ()
+    learning: Optional[LearningPlan] = None
+
+
+@dataclass(frozen=True)
 class ExpectPlan:
     """What must hold for the verdict. Read by the report, never by the runtime."""
 
@@ -218,6 +228,7 @@ class ExpectPlan:
     metric_keys: Mapping[str, str] = field(default_factory=dict)  # canonical name -> the framework's key
     limitations: Tuple[str, ...] = ()
     options: Mapping[str, Scalar] = field(default_factory=dict)  # the framework's own
+    parts: Tuple[PartPlan, ...] = ()  # of a run with several trainings
 
 
 @dataclass(frozen=True)

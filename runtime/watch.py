@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from jobspec.finding import Finding, error
 from jobspec.plan import AbortPlan, TermPlan
+from jobspec.runtime.metric_groups import group_prefix
 from jobspec.runtime.tfevents import DamagedError, records, scalars
 
 POLL_S = 1.0
@@ -79,9 +80,10 @@ class Watch:
             self._damaged.add(path)
             return
         self._offsets[path] = self._offsets.get(path, 0) + used
+        prefix = group_prefix(path, self._folder)
         for name, step, value in rows:
-            if name in self._wanted:
-                self._series[name][step] = value
+            if prefix + name in self._wanted:
+                self._series[prefix + name][step] = value
 
     def _judge(self, condition: AbortPlan) -> Optional[Tripped]:
         values: List[Tuple[str, float]] = []

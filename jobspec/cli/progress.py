@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.runs import RunPaths
+from jobspec.runtime.metric_groups import group_prefix
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
@@ -98,25 +99,26 @@ class ProgressReader:
         self._latest.clear()
 
     def _look(self, folder: Path) -> None:
-        for path in sorted((folder / "metrics").rglob("*.jsonl")):
-            self._from_files |= self._take(path, JsonlTail)
+        metrics = folder / "metrics"
+        for path in sorted(metrics.rglob("*.jsonl")):
+            self._from_files |= self._take(path, JsonlTail, group_prefix(path, metrics))
         if self._from_files:
             return
         # Event files have more, and what is printed is often ahead of them.
-        for path in sorted((folder / "metrics").rglob("*tfevents*")):
-            self._take(path, EventsTail)
+        for path in sorted(metrics.rglob("*tfevents*")):
+            self._take(path, EventsTail, group_prefix(path, metrics))
         for path in sorted((folder / "logs").glob("*/*.log")):
             if path.stem not in NOT_TRAINING:
                 self._take(path, ConsoleTail)
 
-    def _take(self, path: Path, kind: type[_Tail]) -> bool:
+    def _take(self, path: Path, kind: type[_Tail], prefix: str = "") -> bool:
         """Read what is new in a file; whether a step was in it."""
         tail = self._tails.setdefault(path, kind(path))
         found = False
         for step, metric, value in tail.read():
             found = found or step is not None
             self._step = step if step is not None else self._step
-            self._latest[metric] = value
+            self._latest[prefix + metric] = value
         return found
 
     def _progress(self) -> Progress:

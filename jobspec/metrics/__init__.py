@@ -5,13 +5,15 @@ Readers only: what a metric means is the business of frameworks, requirements an
 
 from jobspec.metrics.console import parse_console, read_console
 from jobspec.metrics.readers import read_json, read_jsonl, read_metrics
-from jobspec.metrics.table import Row, Table, concat, continue_tables
+from jobspec.metrics.table import Row, Table, concat, continue_tables, grouped, only
 
 __all__ = [
     "Row",
     "Table",
     "concat",
     "continue_tables",
+    "grouped",
+    "only",
     "parse_console",
     "read_console",
     "read_json",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jobspec.finding import Finding, warning
-from jobspec.metrics.table import Row, Table, concat, prefer
+from jobspec.metrics.table import Row, Table, concat, grouped, prefer
 from jobspec.metrics.tensorboard import read_events
+from jobspec.runtime.metric_groups import group_prefix
 
 MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
@@ -25,16 +26,21 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
 
     Where two kinds of files hold one value, JSON lines count before JSON dumps. TensorBoard's event files
     repeat them in all drivers of ours, under names of their own: they are read only where nothing else held a
-    metric. Sources are named relative to `relative_to` where they lie below it.
+    metric. Sources are named relative to `relative_to` where they lie below it. Metrics below a folder
+    `@NAME` are called `NAME/...`: each of several trainings has its own.
     """
     files = sorted(Path(base, name) for base, _, names in os.walk(folder) for name in names)
-    lines = [read_jsonl(path, _name(path, relative_to)) for path in files if path.suffix == ".jsonl"]
-    dumps = [read_json(path, _name(path, relative_to)) for path in files if path.suffix == ".json"]
+
+    def read(reader: Callable[[Path, str], Table], path: Path) -> Table:
+        return grouped(reader(path, _name(path, relative_to)), group_prefix(path, folder))
+
+    lines = [read(read_jsonl, path) for path in files if path.suffix == ".jsonl"]
+    dumps = [read(read_json, path) for path in files if path.suffix == ".json"]
     events = [path for path in files if "tfevents" in path.name]
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
     if not events or any(table.last_step() is not None for table in (*lines, *dumps)):
         return prefer(concat(lines), concat(dumps))
-    found = [read_events(path, _name(path, relative_to)) for path in events]
+    found = [read(read_events, path) for path in events]
     return prefer(concat(lines), concat(dumps), concat(found))
 
 

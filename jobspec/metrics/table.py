@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jobspec.finding import Finding
@@ -87,6 +87,19 @@ def concat(tables: Iterable[Table]) -> Table:
         tuple(row for table in found for row in table.rows),
         tuple(finding for table in found for finding in table.findings),
     )
+
+
+def grouped(table: Table, prefix: str) -> Table:
+    """The table with `prefix` before each metric's name; `only` is its inverse."""
+    if not prefix:
+        return table
+    return replace(table, rows=tuple(replace(row, metric=f"{prefix}{row.metric}") for row in table.rows))
+
+
+def only(table: Table, prefix: str) -> Table:
+    """The metrics whose names begin with `prefix`, without it."""
+    own = (row for row in table.rows if row.metric.startswith(prefix))
+    return Table(tuple(replace(row, metric=row.metric.removeprefix(prefix)) for row in own))
 
 
 def prefer(first: Table, *others: Table) -> Table:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics import Row, Table, continue_tables, read_json, read_jsonl, read_metrics
+from jobspec.metrics import Row, Table, continue_tables, only, read_json, read_jsonl, read_metrics
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -126,3 +126,16 @@ def test_torn_event_file_gives_what_is_whole(tmp_path: Path) -> None:
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-7])
     assert 0 < len(read_metrics(tmp_path)) < 20
+
+
+def test_trainings_of_one_run_keep_their_metrics_apart(tmp_path: Path) -> None:
+    for name, loss in (("a", 1.0), ("b", 2.0)):
+        write(tmp_path / f"metrics/@{name}/deep/m.jsonl", json.dumps({"step": 1, "train/loss": loss}) + "\n")
+    write(tmp_path / "metrics/plain/m.jsonl", '{"step": 1, "train/loss": 3.0}\n')
+    write(tmp_path / "metrics/@b/m.json", '{"train/loss": {"2": 4.0}}')
+    table = read_metrics(tmp_path / "metrics", tmp_path)
+    assert {row.metric: row.value for row in table if row.step == 1} == {
+        "a/train/loss": 1.0, "b/train/loss": 2.0, "train/loss": 3.0,
+    }  # fmt: skip
+    assert only(table, "b/").values("train/loss") == [2.0, 4.0]
+    assert table.series("a/train/loss")[0].source == "metrics/@a/deep/m.jsonl"

@@ -157,3 +157,16 @@ def test_sample_is_what_it_says() -> None:
 def test_conditions_that_say_nothing_are_refused(text: str) -> None:
     with pytest.raises(JobspecError):
         parse_condition(text)
+
+
+def test_condition_names_the_training_that_it_is_about(tmp_path: Path) -> None:
+    """Two trainings of one run log the same names: a condition on one is no condition on the other."""
+    watch = Watch(tmp_path, [parse_condition("max(b/diff) > 1")])
+    for name in ("@a", "@b"):
+        (tmp_path / name).mkdir()
+    write_lines(tmp_path / "@a", {"step": 1, "diff": 2.0})
+    assert watch.look() is None
+    write_lines(tmp_path / "@b", {"step": 4, "diff": 2.0})
+    tripped = watch.look()
+    assert tripped is not None
+    assert (tripped.step, tripped.values) == (4, (("max(b/diff)", 2.0),))
