@@ -146,6 +146,7 @@ class _Work:
     env: Mapping[str, str]
     lookups: Lookups
     level_given: bool
+    allow: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     chosen: dict[str, Origin] = field(default_factory=dict)
 
@@ -182,7 +183,7 @@ def resolve(
     base = loaded.path.parent.absolute()
     given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
-    work = _Work(loaded.spec, profile, base, environ, lookups, given, known)
+    work = _Work(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
     found = _plan(work, level, fetch)
     findings = work.findings
     if found.plan is not None:
@@ -251,9 +252,13 @@ def _plan(work: _Work, wanted_level: str | None, fetch: bool) -> _Found:
     )
     problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
     work.findings += problems
-    if any(problem.is_error for problem in problems):
+    if any(problem.is_error for problem in allow_rules(problems, work.allow)):
         return _Found(None, level, repos, gpus)
-    chosen = framework.plan(context)
+    try:
+        chosen = framework.plan(context)
+    except JobspecError as problem:  # an allowed error that nothing can be planned around
+        work.findings += problem.findings
+        return _Found(None, level, repos, gpus)
     training = _training(work, chosen)
     plan = _assemble(work, chosen, level, gpus, repos)
     return _Found(plan, level, repos, gpus, training)

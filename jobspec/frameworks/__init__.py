@@ -26,6 +26,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "command": "jobspec.frameworks.command:CommandFramework",
         "nemo_rl": "jobspec.frameworks.nemo_rl:NemoRlFramework",
+        "rlix": "jobspec.frameworks.rlix:RlixFramework",
         "skyrl": "jobspec.frameworks.skyrl:SkyRlFramework",
         "trl": "jobspec.frameworks.trl:TrlFramework",
         "verl": "jobspec.frameworks.verl:VerlFramework",

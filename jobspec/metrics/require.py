@@ -14,7 +14,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobspec.finding import JobspecError, fail
 from jobspec.metrics.table import Row, Table
@@ -87,6 +87,12 @@ def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
             )
         terms.append(TermPlan(found.function, found.metric, found.operator, found.bound))
     return AbortPlan(text, tuple(terms), why, fix)
+
+
+def prefixed(condition: AbortPlan, prefix: str) -> AbortPlan:
+    """The condition on metrics whose names begin with `prefix`: on one of several trainings of a run."""
+    terms = tuple(replace(term, metric=f"{prefix}{term.metric}") for term in condition.terms)
+    return replace(condition, terms=terms)
 
 
 def _parse_comparison(text: str, start: int, function: str) -> tuple[str, float]:

@@ -319,7 +319,7 @@ class Train(Base, frozen=True):
         tuple[str, ...] | None,
         doc(
             "Argument vector of framework `command`, or one bash text with `shell: true`. "
-            "For `skyrl`: what its settings are appended to.",
+            "For `skyrl` and `rlix`: what the settings are appended to.",
             ["python3", "train.py"],
         ),
     ] = None

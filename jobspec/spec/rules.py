@@ -23,7 +23,7 @@ _SECRET_SETTING = re.compile(
     r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
 )
 # Frameworks whose entrypoint can be started otherwise: `train.command` is what its settings are appended to.
-LAUNCHED = ("skyrl",)
+LAUNCHED = ("rlix", "skyrl")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
 

@@ -1,0 +1,158 @@
+"""Framework `rlix`: several pipelines of NeMo-RL on the same GPUs, in one allocation and one Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from jobspec.finding import Finding, fail
+from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
+from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, PartPlan
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+    from jobspec.frameworks.rlix.settings import Job
+    from jobspec.spec.model import Metrics
+    from jobspec.verdict import Deliverable
+
+NOT_PROVED = (
+    "nothing is proved about checkpoints: no level asks for one",
+    "pipelines of ROLL, alone or beside those of NeMo-RL, are not run",
+    "that an engine's weights are the trainer's is RLix's own word, not compared here",
+)
+NO_LEARNING = "nothing is proved about learning"
+NEEDS = (
+    "checkouts of RLix (branch `nemo`) and of the NeMo-RL fork that it was tested with, NeMo-RL's image, one "
+    "node with two GPUs or more"
+)
+TRACED = VariantNote(
+    "trace", "the same, with RLix's time line of every GPU", "`tg4perfetto` in the image", "a Perfetto trace"
+)
+LEVELS = (
+    Level(
+        "smoke",
+        0,
+        "each pipeline ran all its steps of asynchronous GRPO: its engines slept while their GPUs trained "
+        "and woke with newer weights, and each step published its weights before the next began",
+        (NO_LEARNING, "pipelines side by side are not asked for", *NOT_PROVED),
+        ("trace",),
+        NEEDS,
+        (TRACED,),
+    ),
+    Level(
+        "multi",
+        1,
+        "two or more pipelines did so at the same time on the same GPUs",
+        (NO_LEARNING, *NOT_PROVED),
+        ("trace",),
+        NEEDS,
+        (TRACED,),
+    ),
+    Level(
+        "learning",
+        2,
+        "the asked metric of each pipeline moved in the asked direction beyond its noise",
+        ("one seed: the size of the effect may differ with another", *NOT_PROVED),
+        ("trace",),
+        NEEDS,
+        (TRACED,),
+    ),
+)
+
+
+class RlixFramework:
+    """RLix's driver once, on the head, with one wrapper file for each pipeline."""
+
+    name = "rlix"
+    summary = "several NeMo-RL pipelines that share the GPUs of one node by turns, under RLix's scheduler"
+    levels = LEVELS
+    modes = ("ray",)
+    has_pipelines = True
+
+    def validate(self, context: Context) -> Iterable[Finding]:
+        from jobspec.frameworks.rlix.rules import check
+
+        return check(context)
+
+    def plan(self, context: Context) -> FrameworkPlan:
+        """Raises: JobspecError without the checkouts or pipelines, which `validate` has said already."""
+        from jobspec.frameworks.rlix import commands, memory, probe
+        from jobspec.frameworks.rlix.rules import read_recipes
+        from jobspec.frameworks.rlix.settings import jobs
+
+        if not all(probe.roots(context)) or not context.spec.pipelines:
+            raise fail("rlix.checkout", "no checkouts of RLix and NeMo-RL, or no pipelines", path="repos")
+        found = jobs(context, read_recipes(context)[0])
+        return FrameworkPlan(
+            commands=commands.commands(context, found),
+            ray_mode="external",
+            env=commands.environment(context, memory.chosen_bucket(context, found)),
+            expect=_expect(context, found),
+            collect=tuple(_collected(context)),
+            abort_when=tuple(_conditions(found)),
+        )
+
+    def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
+        return ExpectPlan(level=level.name, variants=variants, steps=steps)
+
+    def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        from jobspec.frameworks.rlix.judge import judge  # not needed, and not loaded, before there is a run
+
+        return judge(evidence)
+
+
+def _collected(context: Context) -> Iterator[str]:
+    yield "rlix/configs/*.yaml"
+    if "trace" in context.spec.coverage.variants:
+        yield "rlix/trace/*"
+
+
+def _conditions(found: Iterable[Job]) -> Iterator[AbortPlan]:
+    """Conditions of the pipelines, each on its own metrics; one that holds ends the whole run."""
+    from jobspec.metrics.require import parse_condition, prefixed
+
+    for job in found:
+        yield from (prefixed(parse_condition(text), f"{job.name}/") for text in job.spec.metrics.abort_when)
+
+
+def _expect(context: Context, found: tuple[Job, ...]) -> ExpectPlan:
+    from jobspec.frameworks.rlix.judge import METRIC_KEYS
+
+    spec = context.spec
+    return ExpectPlan(
+        level=context.level.name,
+        variants=spec.coverage.variants,
+        steps=max(job.steps for job in found),
+        metrics_require=spec.metrics.require,
+        files=spec.artifacts.require,
+        checkpoint=spec.checkpoint.every is not None,
+        metric_keys={
+            f"{job.name} {name}": f"{job.name}/{key}" for job in found for name, key in METRIC_KEYS.items()
+        },
+        limitations=tuple(_limitations(found)),
+        parts=tuple(
+            PartPlan(
+                job.name,
+                job.steps,
+                job.spec.metrics.require,
+                _learning(job.spec.metrics, context.level.name),
+            )
+            for job in found
+        ),
+    )
+
+
+def _learning(metrics: Metrics, level: str) -> LearningPlan | None:
+    from jobspec.frameworks.rlix.judge import REWARD
+
+    asked = metrics.learning
+    if asked is not None:
+        return LearningPlan(asked.metric, asked.direction, asked.min_change)
+    return LearningPlan(REWARD) if level == "learning" else None
+
+
+def _limitations(found: tuple[Job, ...]) -> Iterator[str]:
+    if all(job.engine_tp == 1 for job in found):
+        yield "every engine had one GPU: tensor-parallel engines that sleep and wake are not proved"
+    if all(len(job.train) == 1 for job in found):
+        yield "every pipeline trained on one GPU: Megatron's process groups were never taken down and rebuilt"

@@ -1,0 +1,151 @@
+"""The wrapper files and the two commands of a run. Pure: text alone, and the plan holds all of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.rlix.probe import DRIVER, roots
+from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, Job
+from jobspec.plan import CommandPlan
+
+LINK, RUN = "cache-link", "rlix"
+PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
+# RLix's coordinator gives every actor of a pipeline this cache, whatever the environment says.
+# Source: `rlix/pipeline/coordinator.py`, `_build_pipeline_env_vars`.
+CACHE = "/tmp/rlix/shared/hf"
+END = "JOBSPEC_END"
+# Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
+# processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
+THREADS: Mapping[str, str] = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAY_num_server_call_thread": "1",
+    "RAY_num_grpc_internal_threads": "1",
+    "RAY_worker_num_grpc_internal_threads": "1",
+    "RAY_object_manager_rpc_threads_num": "1",
+    "RAY_gcs_server_rpc_server_thread_num": "1",
+    "RAY_gcs_server_rpc_client_thread_num": "1",
+}
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes a list that stands in two places twice: an anchor helps nobody who reads the file."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def environment(context: Context, bucket: int | None) -> dict[str, str]:
+    """Exported before Ray starts on every node; what the spec and the site say themselves wins."""
+    env = {
+        **THREADS,
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        # Its watchdog thread was seen to crash where threads run short.
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+        # Pipelines print lines that differ in numbers alone, which Ray would drop.
+        "RAY_DEDUP_LOGS": "0",
+        "RLIX_REQUIRED_GPUS_PER_NODE": str(context.gpus_per_node),
+    }
+    if bucket:
+        env["RLIX_BUCKET_SIZE_BYTES"] = str(bucket)
+    if "trace" in context.spec.coverage.variants:
+        env |= {
+            "RLIX_ENABLE_GPU_TRACING": "1",
+            "RLIX_TRACE_OUTPUT_DIR": "${JOBSPEC_ATTEMPT_DIR}/rlix/trace",
+        }
+    return env
+
+
+def wrapper(job: Job) -> dict[str, Any]:
+    """RLix's configuration of one pipeline. `${oc.env:...}` is OmegaConf's, filled in by RLix's driver."""
+    train, infer = list(job.train), list(job.infer)
+    return {
+        "pipeline_cls": PIPELINE_CLASS,
+        "exp_name": job.name,
+        "nemo_config_path": config_path(job),
+        "nemo_config_overrides": list(job.arguments),
+        "train_device_mapping": train,
+        "infer_device_mapping": infer,
+        "num_gpus_per_node": job.context.gpus_per_node,
+        COLOCATED: job.wrapper[COLOCATED],
+        VERIFY: job.wrapper[VERIFY],
+        # Each attempt has folders of its own, and metrics must lie where they are looked for.
+        "nemo_increment_log_dir": False,
+        "actor_train": {
+            "device_mapping": train,
+            "offload_nccl": job.wrapper[OFFLOAD[0]],
+            "strategy_args": {"strategy_name": "megatron_train"},
+        },
+        "actor_infer": {
+            "device_mapping": infer,
+            "offload_nccl": job.wrapper[OFFLOAD[1]],
+            "strategy_args": {
+                "strategy_name": "vllm",
+                "strategy_config": {"sleep_level": job.wrapper[SLEEP_LEVEL]},
+            },
+        },
+    }
+
+
+def config_path(job: Job) -> str:
+    """NeMo-RL's configuration file, absolute."""
+    given = job.spec.config
+    return given if given.startswith("/") else f"{roots(job.context)[1]}/{given}"
+
+
+def commands(context: Context, jobs: Sequence[Job]) -> tuple[CommandPlan, ...]:
+    """The cache link on every node, then RLix's driver on the head with one wrapper for each pipeline."""
+    return (
+        CommandPlan(LINK, (_link_text(),), shell=True, on="all"),  # noqa: S604 - plain data, starts nothing
+        CommandPlan(RUN, (_run_text(context, jobs),), shell=True, cwd=roots(context)[1]),  # noqa: S604
+    )
+
+
+def _link_text() -> str:
+    """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away."""
+    return f"""\
+cache="${{HF_HOME:-$HOME/.cache/huggingface}}"
+mkdir -p "$cache" {CACHE.rpartition("/")[0]}
+if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE}; fi
+if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE}; fi
+if [ ! -e {CACHE} ]; then ln -s "$cache" {CACHE}; fi
+if [ "$(readlink -f {CACHE})" != "$(readlink -f "$cache")" ]; then
+  echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache" >&2
+  exit 1
+fi
+"""
+
+
+def _run_text(context: Context, jobs: Sequence[Job]) -> str:
+    launcher = context.spec.train.command or ("python3",)
+    names = ",".join(job.name for job in jobs)
+    delay = max((job.wrapper[ADMIT] for job in jobs), default=0)
+    words = [
+        *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
+        '--config_path "$out/configs"',
+        f"--config_name {shlex.quote(names)}",
+        *([f"--admit-delay-s {delay}"] if len(jobs) > 1 else []),
+    ]
+    lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
+    lines += [line for job in jobs for line in _job_lines(job)]
+    lines += [f"trap 'rm -f {CACHE}' EXIT", " \\\n  ".join(words)]
+    return "\n".join(lines) + "\n"
+
+
+def _job_lines(job: Job) -> Iterator[str]:
+    """One pipeline's wrapper and folders. NeMo-RL writes its events to `tensorboard` below its log folder."""
+    name = shlex.quote(job.name)
+    yield f"cat > \"$out/configs/\"{name}.yaml <<'{END}'"
+    yield yaml.dump(wrapper(job), Dumper=_Plain, sort_keys=False, width=1000, allow_unicode=True) + END
+    yield f'mkdir -p "$out/"{name} "$JOBSPEC_METRICS_DIR/@"{name}'
+    yield f'ln -sfn "$JOBSPEC_METRICS_DIR/@"{name} "$out/"{name}/tensorboard'

@@ -1,0 +1,216 @@
+"""What a run of several pipelines proves: each by itself, then how they shared the GPUs.
+
+The driver ends with 0 unless every pipeline failed, and a pipeline whose training loop broke returns all the
+same, since NeMo-RL prints the error and goes on. So neither is taken for proof: the steps that each pipeline
+logged are, and the lines in which it gave and took GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.deliverables import metrics_deliverable
+from jobspec.evidence import read_checkpoints
+from jobspec.frameworks.rlix.seen import PipelineSeen, Seen, names, overlap, see
+from jobspec.frameworks.signals import LEARNING, learning_deliverable, training_deliverable
+from jobspec.metrics.table import only
+from jobspec.plan import PartPlan
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+
+TOTAL, SHARED, TRACE = "Pipelines", "GPUs shared between pipelines", "GPU trace"
+REWARD, LOSS, GRAD = "train/reward", "train/loss", "train/grad_norm"
+METRIC_KEYS = {"reward": REWARD, "loss": LOSS, "grad norm": GRAD}
+TRACE_SUFFIX = ".perfetto-trace"
+
+
+def judge(evidence: Evidence) -> Iterator[Deliverable]:
+    """The total, then each pipeline's deliverables, then what is about all of them."""
+    seen = see(evidence)
+    parts = {part.name: part for part in evidence.plan.expect.parts}
+    found = list(names(seen, tuple(parts)))
+    yield judge_total(evidence, seen, len(found))
+    for name, one in found:
+        yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), one, seen)
+    if len(found) > 1 or evidence.plan.expect.level == "multi":
+        yield judge_shared(evidence, found)
+    if "trace" in evidence.plan.expect.variants:
+        yield judge_trace(evidence)
+
+
+def judge_total(evidence: Evidence, seen: Seen, planned: int) -> Deliverable:
+    """`Pass` when the driver says in its last line that every pipeline succeeded."""
+    if seen.shutdown is not None:
+        reason = f"RLix stopped Ray for all pipelines: {seen.reason}"
+        return Deliverable(TOTAL, Status.FAIL, (seen.shutdown.item,), reason)
+    if seen.done is None:
+        return Deliverable(TOTAL, Status.FAIL, reason="the driver's last line, `done!!!`, is not in its log")
+    good, bad = seen.successes, seen.failures
+    reason = f"{good} of {planned} pipelines returned"
+    status = Status.PASS if not bad and good == planned and planned else Status.FAIL
+    return Deliverable(TOTAL, status, (seen.done.item,), reason)
+
+
+def judge_pipeline(
+    evidence: Evidence, part: PartPlan, one: PipelineSeen, seen: Seen
+) -> Iterator[Deliverable]:
+    own = _own(evidence, part)
+    yield judge_end(part, one, seen)
+    if evidence.plan.expect.parts or own.metrics.series(REWARD):
+        trained = training_deliverable(own, REWARD, (LOSS, GRAD))
+        yield replace(trained, name=f"{part.name}: {trained.name}")
+    yield judge_versions(part, one)
+    yield judge_sharing(part, one)
+    if part.metrics_require:
+        asked = metrics_deliverable(own, finished=True)
+        yield replace(asked, name=f"{part.name}: {asked.name}")
+    if part.learning is not None:
+        yield replace(learning_deliverable(own), name=f"{part.name}: {LEARNING}")
+    if evidence.plan.expect.checkpoint:
+        yield judge_checkpoint(evidence, part)
+
+
+def _own(evidence: Evidence, part: PartPlan) -> Evidence:
+    """The evidence as if this pipeline were the whole run: its expectations, and its metrics as it names them."""
+    expect = replace(
+        evidence.plan.expect,
+        steps=part.steps,
+        metrics_require=part.metrics_require,
+        learning=part.learning,
+        metric_keys=METRIC_KEYS,
+    )
+    return replace(
+        evidence,
+        plan=replace(evidence.plan, expect=expect),
+        attempts=tuple(
+            replace(attempt, metrics=only(attempt.metrics, f"{part.name}/")) for attempt in evidence.attempts
+        ),
+    )
+
+
+def _foreign_part(evidence: Evidence, name: str) -> PartPlan:
+    return PartPlan(name, evidence.plan.expect.steps)
+
+
+def judge_end(part: PartPlan, one: PipelineSeen, seen: Seen) -> Deliverable:
+    """`Pass` when the pipeline returned and its training loop reported no error."""
+    name = f"{part.name}: Run"
+    if one.raised is not None:
+        return Deliverable(name, Status.FAIL, (one.raised.item,), f"it raised {one.error}")
+    if one.swallowed is not None:
+        reason = f"its training loop broke, though it returned: {one.swallowed_text}"
+        return Deliverable(name, Status.FAIL, (one.swallowed.item,), reason)
+    if one.returned is None:
+        begun = "it was never registered" if not one.id else "its end is not in the log"
+        reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
+        return Deliverable(name, Status.FAIL, _last_item(one), reason)
+    return Deliverable(name, Status.PASS, (one.returned.item,), f"`{one.id}` returned")
+
+
+def _last_item(one: PipelineSeen) -> tuple[EvidenceItem, ...]:
+    lines = [*one.before.values(), *one.after.values(), *one.shrinks, *one.expands]
+    return (max(lines, key=lambda line: line.at).item,) if lines else ()
+
+
+def judge_versions(part: PartPlan, one: PipelineSeen) -> Deliverable:
+    """`Pass` when each step published weights of its own number, before the next step began."""
+    name = f"{part.name}: Weight version"
+    if not one.after:
+        return Deliverable(name, Status.FAIL, reason="no train step published weights")
+    steps = sorted(one.after)
+    missing = sorted(set(range(part.steps or steps[-1] + 1)) - set(one.after))
+    if missing and missing[0] >= steps[0]:
+        reason = f"train step {missing[0]}, counted from 0, published no weights"
+        return Deliverable(name, Status.FAIL, (one.after[steps[-1]].item,), reason)
+    # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
+    ahead = one.after[steps[0]].version - steps[0]
+    wrong = next(
+        (s for s in steps if one.after[s].version - s != ahead), steps[0] if ahead not in (0, 1) else None
+    )
+    if wrong is not None:
+        reason = f"train step {wrong} published version {one.after[wrong].version}"
+        return Deliverable(name, Status.FAIL, (one.after[wrong].item,), reason)
+    early = next((s for s in steps if s + 1 in one.before and one.before[s + 1].at < one.after[s].at), None)
+    if early is not None:
+        items = (one.before[early + 1].item, one.after[early].item)
+        reason = f"train step {early + 1} began before step {early} had published its weights"
+        return Deliverable(name, Status.FAIL, items, reason)
+    last = one.after[steps[-1]]
+    reason = (
+        f"{len(steps)} steps published versions {one.after[steps[0]].version} to {last.version}, each in turn"
+    )
+    return Deliverable(name, Status.PASS, (one.after[steps[0]].item, last.item), reason)
+
+
+def judge_sharing(part: PartPlan, one: PipelineSeen) -> Deliverable:
+    """`Pass` when engines gave GPUs up for training, and took them back with weights of a later step."""
+    name = f"{part.name}: GPU time-sharing"
+    if one.failed_expand is not None:
+        reason = "engines woke and did not get weights: RLix left them out"
+        return Deliverable(name, Status.FAIL, (one.failed_expand.item,), reason)
+    if not one.shrinks:
+        return Deliverable(name, Status.FAIL, reason="no engine was put to sleep for training")
+    first = min((line.at for line in one.after.values()), default=None)
+    woken = [line for line in one.expands if first is not None and line.at > first]
+    if not woken:
+        reason = "no engine was woken after a train step"
+        return Deliverable(name, Status.FAIL, (one.shrinks[0].item,), reason)
+    reason = (
+        f"engines slept {len(one.shrinks)} times, and woke {len(woken)} times after a train step, "
+        f"with weights of version {woken[-1].version} at last"
+    )
+    return Deliverable(name, Status.PASS, (one.shrinks[0].item, woken[-1].item), reason)
+
+
+def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
+    """`Pass` when the folder of the last planned step is there; NeMo-RL renames it when it is complete."""
+    name = f"{part.name}: Checkpoint"
+    folder = Path(evidence.plan.checkpoint_dir or evidence.root / "checkpoints", part.name)
+    found = read_checkpoints(folder)
+    if not found:
+        return Deliverable(name, Status.FAIL, reason=f"`{folder}` has no complete checkpoint")
+    last = found[-1]
+    item = EvidenceItem(last.path, text=f"{len(last.files)} files")
+    if last.step != part.steps:
+        reason = f"the last complete checkpoint is of step {last.step}, not of step {part.steps}"
+        return Deliverable(name, Status.FAIL, (item,), reason)
+    return Deliverable(name, Status.PASS, (item,), f"complete up to step {last.step}")
+
+
+def judge_shared(evidence: Evidence, found: list[tuple[str, PipelineSeen]]) -> Deliverable:
+    """`Pass` when every pipeline trained while another one was under way."""
+    required = evidence.plan.expect.level != "smoke"
+    alone, items = {name for name, _ in found}, list[EvidenceItem]()
+    for (name, one), (other_name, other) in combinations(found, 2):
+        both = overlap(one, other)
+        if both is not None:
+            alone -= {name, other_name}
+            items += [line.item for line in both]
+    if len(found) < 2:
+        reason = "one pipeline alone was seen"
+        return Deliverable(SHARED, Status.FAIL, reason=reason, required=required)
+    if alone:
+        which = next(name for name, _ in found if name in alone)
+        reason = f"`{which}` trained while no other pipeline was under way"
+        return Deliverable(SHARED, Status.FAIL, tuple(items[:2]), reason, required)
+    reason = f"{len(found)} pipelines trained by turns on the same GPUs"
+    return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)
+
+
+def judge_trace(evidence: Evidence) -> Deliverable:
+    """`Pass` when the scheduler's time line of GPUs was written and brought home."""
+    found = [item for item in evidence.artifacts if item.path.endswith(TRACE_SUFFIX) and item.present]
+    if not found:
+        why = "RLix writes one only where the package `tg4perfetto` is installed"
+        return Deliverable(TRACE, Status.FAIL, reason=f"no `*{TRACE_SUFFIX}` was collected: {why}")
+    if not any(item.bytes for item in found):
+        return Deliverable(TRACE, Status.FAIL, reason=f"`{found[0].path}` is empty")
+    largest = max(found, key=lambda item: item.bytes)
+    item = EvidenceItem(f"artifacts/{largest.path}", text=f"{largest.bytes} bytes")
+    return Deliverable(TRACE, Status.PASS, (item,), "open it at ui.perfetto.dev")

@@ -1,0 +1,319 @@
+"""What can be known about pipelines before their GPUs wait for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks import nemo_config
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_config import SIZES, Config, get, number
+from jobspec.frameworks.rlix import memory, probe, topology
+from jobspec.frameworks.rlix.settings import (
+    ADMIT,
+    COLOCATED,
+    OFFLOAD,
+    OWNED,
+    REWARD,
+    SLEEP_LEVEL,
+    VERIFY,
+    WRAPPER,
+    Job,
+    flat,
+    jobs,
+)
+from jobspec.megatron.rules import check_shape
+from jobspec.megatron.shape import TrainShape
+from jobspec.metrics.signal import MIN_POINTS
+from jobspec.spec.text import did_you_mean
+
+# NeMo-RL's switches that asynchronous GRPO through RLix depends on, and what else would happen.
+ASYNC: Mapping[str, tuple[object, str]] = {
+    "grpo.async_grpo.enabled": (True, "only asynchronous GRPO generates while another part trains"),
+    "loss_fn.use_importance_sampling_correction": (True, "NeMo-RL asserts it for asynchronous GRPO"),
+    "policy.generation.backend": ("vllm", "RLix puts vLLM's engines to sleep, and no others"),
+    "policy.generation.vllm_cfg.async_engine": (True, "NeMo-RL asserts it for asynchronous GRPO"),
+    "policy.generation.colocated.enabled": (False, "trainer and engines have groups of workers of their own"),
+    "policy.megatron_cfg.enabled": (True, "RLix takes weights from Megatron's workers"),
+    "policy.dtensor_cfg.enabled": (False, "RLix takes weights from Megatron's workers"),
+}
+CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """Every finding; those about one pipeline name it."""
+    if not context.spec.pipelines:
+        what = "the spec names no pipelines"
+        fix = "add `pipelines: [{name: a, config: examples/configs/grpo_math_1B.yaml, train_gpus: [0]}]`"
+        yield error("rlix.pipelines", what, "RLix runs nothing else", fix, path="framework")
+        return
+    yield from check_checkouts(context)
+    recipes, problems = read_recipes(context)
+    yield from problems
+    found = jobs(context, recipes)
+    yield from check_level(context, found)
+    yield from check_site(context, found)
+    for job in found:
+        yield from check_keys(job)
+        yield from check_wrapper(job)
+        yield from check_trainer(job)
+        yield from check_model(job)
+        yield from topology.check_gpus(job, context.spec.resources.nodes * context.gpus_per_node)
+        yield from topology.check_engines(job, context.gpus_per_node)
+        yield from check_megatron(job)
+    yield from topology.check_workers(found, context.spec.resources.nodes * context.gpus_per_node)
+    yield from topology.check_pairs(found)
+    yield from memory.check(context, found)
+
+
+# -- checkouts ---------------------------------------------------------------------------------------
+
+
+def check_checkouts(context: Context) -> Iterator[Finding]:
+    """Two checkouts, and the fork of NeMo-RL that this RLix was written with."""
+    rlix, nemo = probe.roots(context)
+    for root, folder, what in (
+        (rlix, "rlix/pipeline", "RLix"),
+        (nemo, probe.PACKAGE, "its fork of NeMo-RL"),
+    ):
+        if not root:
+            why = f"none has `{folder}`; RLix and NeMo-RL are two checkouts"
+            fix = "name both in `repos`"
+            yield error("rlix.checkout", f"no repository of the spec is {what}", why, fix, path="repos")
+    if rlix and Path(rlix).is_dir() and not Path(rlix, probe.DRIVER).is_file():
+        roll = Path(rlix, probe.ROLL_DRIVER).is_file()
+        why = f"`{probe.ROLL_DRIVER}` is there: this RLix runs pipelines of ROLL alone" if roll else ""
+        fix = "use branch `nemo` (pull request 5), f77d913 or later"
+        what = f"`{rlix}` has no `{probe.DRIVER}`"
+        yield error("rlix.driver", what, why, fix, path="repos")
+    if rlix and nemo and Path(rlix).is_dir() and Path(nemo).is_dir():
+        for hook in probe.missing_hooks(Path(rlix), Path(nemo)):
+            yield error(
+                "rlix.versions",
+                f"the NeMo-RL checkout has no `{hook.name}`, which this RLix calls",
+                f"looked in `{hook.where}`; without it {hook.without}",
+                "use the fork that this RLix was tested with; the published one (0c98d7d) is older",
+                path="repos",
+            )
+
+
+def read_recipes(context: Context) -> tuple[dict[str, Config], list[Finding]]:
+    """NeMo-RL's configuration files by pipeline; one in a checkout that is not cloned yet is left out."""
+    root, recipes, problems = probe.roots(context)[1], dict[str, Config](), list[Finding]()
+    for index, pipeline in enumerate(context.spec.pipelines):
+        path = Path(root, pipeline.config)
+        if not path.is_absolute() or (Path(root) in path.parents and not Path(root).is_dir()):
+            continue
+        try:
+            recipes[pipeline.name] = nemo_config.load(path)
+        except (OSError, ValueError, yaml.YAMLError) as why:
+            what = f"the configuration of pipeline `{pipeline.name}` cannot be read: `{path}`"
+            fix = "name a file of the NeMo-RL checkout, or an absolute path"
+            problems.append(error("rlix.config", what, str(why), fix, path=f"pipelines[{index}].config"))
+    return recipes, problems
+
+
+# -- the run -----------------------------------------------------------------------------------------
+
+
+def check_level(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+    name, variants = context.level.name, context.spec.coverage.variants
+    if name == "multi" and len(found) < 2:
+        what = "level `multi` is about pipelines that share GPUs, and the spec names one"
+        yield error("rlix.level", what, fix="name two or more, or use level `smoke`", path="coverage.level")
+    for variant in variants:
+        if variant not in context.level.variants:
+            fix = did_you_mean(variant, context.level.variants) or "use `trace`, or none"
+            what = f"level `{name}` has no variant `{variant}`"
+            yield error("rlix.variant", what, fix=fix, path="coverage.variants")
+    for job in found:
+        least = MIN_POINTS if name == "learning" else 2
+        if job.steps < least:
+            what = f"pipeline `{job.name}` has {job.steps} train step{'s' if job.steps > 1 else ''}"
+            why = "fewer cannot tell a trend from noise" if name == "learning" else "its engines wake between"
+            fix = f"use {least} or more"
+            yield error("rlix.steps", what, why, fix, path="train.steps")
+    if context.spec.metrics.learning is not None or context.spec.metrics.require:
+        what = "`metrics` asks something of the whole run"
+        why = "each pipeline logs the same names; the whole run has `NAME/train/reward`"
+        fix = "move it into the pipelines' own `metrics`"
+        named = [*context.spec.metrics.require]
+        if context.spec.metrics.learning is not None:
+            named.append(context.spec.metrics.learning.metric)
+        if not all(any(f"{job.name}/" in text for job in found) for text in named):
+            yield error("rlix.metrics", what, why, fix, path="metrics")
+
+
+def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+    nodes, gpus = context.spec.resources.nodes, context.gpus_per_node
+    if nodes > 1:
+        what = f"{nodes} nodes asked, and RLix places pipelines of NeMo-RL on one"
+        why = "its placement group holds the GPUs of a single node"
+        yield error("rlix.nodes", what, why, "use `nodes: 1`", path="resources.nodes")
+    cpus = context.spec.resources.cpus_per_node or context.cluster.node.cpus
+    need = CPUS_PER_GPU * gpus + len(found)
+    if gpus and cpus and cpus < need:
+        what = f"RLix reserves {need} CPUs of the node, and Ray will have {cpus}"
+        why = f"{CPUS_PER_GPU} for each GPU and 1 for each pipeline; with fewer it waits for ever"
+        fix = f"set `resources.cpus_per_node` to {need} or more"
+        yield error("rlix.cpus", what, why, fix, path="resources.cpus_per_node")
+    required = {**context.cluster.env, **context.spec.container.env}.get("RLIX_REQUIRED_GPUS_PER_NODE")
+    if required is not None and required != str(gpus):
+        what = f"`RLIX_REQUIRED_GPUS_PER_NODE` is {required}, and each node has {gpus} GPUs"
+        path = "container.env.RLIX_REQUIRED_GPUS_PER_NODE"
+        yield error("rlix.gpus-per-node", what, "RLix asserts it", "remove it", path=path)
+    if context.spec.checkpoint.every is not None:
+        yield warning(
+            "rlix.checkpoint",
+            "no published run of RLix with NeMo-RL has saved a checkpoint",
+            "NeMo-RL saves after RLix has taken the trainer's GPUs and process groups away",
+            "remove `checkpoint.every`, or look at the first save",
+            path="checkpoint.every",
+        )
+    if context.spec.checkpoint.resume == "must":
+        what = "`resume: must` is not looked at: NeMo-RL resumes from what it finds"
+        fix = "use `resume: auto`"
+        yield warning("rlix.resume", what, "", fix, path="checkpoint.resume")
+
+
+# -- one pipeline's settings -------------------------------------------------------------------------
+
+
+def check_keys(job: Job) -> Iterator[Finding]:
+    given = _given(job)
+    for key, (value, path) in given.items():
+        bare = key.lstrip("+")
+        if bare in OWNED:
+            what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
+            yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
+        for text in _texts(value):
+            if "${" in text:
+                what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
+                yield error("rlix.reference", what, why, "write the value itself", path=path)
+            elif any(ord(char) < 32 for char in text):
+                what = f"the value of `{key}` has a line break or another control character"
+                yield error("rlix.value", what, fix="write it on one line", path=path)
+    if job.recipe is not None:
+        written = [f"{key}={json.dumps(value)}" for key, value in job.chosen.items()]
+        for key in nemo_config.absent_keys(job.recipe, written):
+            yield _unknown_key(job, key, given)
+
+
+def _unknown_key(job: Job, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
+    """A plain override of a key that the file does not have; Hydra refuses it."""
+    why = "Hydra refuses a plain override of an absent key"
+    if key not in given:
+        what = f"`{job.spec.config}` of pipeline `{job.name}` has no key `{key}`, which is set for RLix"
+        fix = "use a configuration of NeMo-RL's GRPO"
+        return error("rlix.config", what, why, fix, path=f"{job.path}.config")
+    known = [*nemo_config.keys(job.recipe or {}), *WRAPPER]
+    fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
+    what = f"neither `{job.spec.config}` nor RLix's wrapper has a key `{key}`"
+    return error("rlix.key", what, why, fix, path=given[key][1])
+
+
+def _given(job: Job) -> dict[str, tuple[Any, str]]:
+    """Overrides with the spec's key that gives them; a pipeline's own win."""
+    shared = {
+        key: (value, f"train.overrides.{key}")
+        for key, value in flat(job.context.spec.train.overrides).items()
+    }
+    own = flat(job.spec.train.overrides)
+    return shared | {key: (value, f"{job.path}.train.overrides.{key}") for key, value in own.items()}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*_texts(key), *_texts(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def check_wrapper(job: Job) -> Iterator[Finding]:
+    """RLix's own settings: what its coordinator refuses, and what it cannot do without."""
+    path = {key: place for key, (_, place) in _given(job).items()}
+    value = job.wrapper
+    for key in OFFLOAD:
+        if value[key] is not True:
+            why = "NCCL's buffers of a sleeping group would keep the memory that the other needs"
+            what = f"`{key}` of pipeline `{job.name}` is {json.dumps(value[key])}"
+            yield error("rlix.offload-nccl", what, f"RLix refuses it: {why}", "remove it", path=path[key])
+    if value[SLEEP_LEVEL] not in (1, 2) or isinstance(value[SLEEP_LEVEL], bool):
+        what = f"`sleep_level` of pipeline `{job.name}` is {json.dumps(value[SLEEP_LEVEL])}"
+        fix = "use 2, which frees the weights too, or 1 to look for faults in waking"
+        yield error("rlix.sleep-level", what, "RLix knows 1 and 2", fix, path=path[SLEEP_LEVEL])
+    if value[REWARD] not in ([], "", "[]", None):
+        what, why = "RLix has no GPUs for a reward model", "its coordinator refuses `reward.device_mapping`"
+        yield error("rlix.reward", what, why, "remove it: rewards are computed on CPUs", path=path[REWARD])
+    if not isinstance(value[VERIFY], bool):
+        what = f"`{VERIFY}` is {json.dumps(value[VERIFY])}"
+        yield error("rlix.verify", what, fix="use true or false", path=path[VERIFY])
+    for key, least in ((COLOCATED, 1), (ADMIT, 0)):
+        if isinstance(value[key], bool) or not isinstance(value[key], int | float) or value[key] < least:
+            what = f"`{key}` is {json.dumps(value[key])}"
+            yield error("rlix.number", what, fix=f"use a number from {least} on", path=path[key])
+    if ADMIT in path and path[ADMIT].startswith("pipelines"):
+        what = f"`{ADMIT}` is the driver's, not one pipeline's"
+        yield error("rlix.number", what, fix="set it in `train.overrides`", path=path[ADMIT])
+    elif ADMIT in path and len(job.context.spec.pipelines) > 1 and isinstance(value[ADMIT], int | float):
+        if 0 <= value[ADMIT] < 60 and job.index == 0:
+            what = f"the next pipeline is admitted after {value[ADMIT]} s, whatever the first one does"
+            why = "a model is seldom at its first step by then, and both start up at the same time"
+            yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path[ADMIT])
+
+
+def check_trainer(job: Job) -> Iterator[Finding]:
+    given = _given(job)
+    for key, (wanted, why) in ASYNC.items():
+        value = get(job.config, key)
+        if value != wanted:
+            what = f"`{key}` of pipeline `{job.name}` is {json.dumps(value)}"
+            path = given[key][1] if key in given else f"{job.path}.config"
+            yield error("rlix.async", what, why, f"set it to {json.dumps(wanted)}", path=path)
+
+
+def check_model(job: Job) -> Iterator[Finding]:
+    """RLix's actors read the cache at one fixed place; only the run's link, or an absolute path, leads on."""
+    path = next(
+        (place for key, (_, place) in _given(job).items() if key == "policy.model_name"),
+        f"{job.path}.config",
+    )
+    if job.model.startswith((".", "~")):
+        what, why = f"pipeline `{job.name}` trains `{job.model}`", "actors run in a folder of Ray's"
+        yield error("rlix.model", what, why, "give an absolute path, or a Hugging Face id", path=path)
+    elif not job.model and job.recipe is not None:
+        what = f"pipeline `{job.name}` names no model"
+        yield error("rlix.model", what, fix="set `model`, or `policy.model_name`", path=path)
+
+
+def check_megatron(job: Job) -> Iterator[Finding]:
+    """Megatron's own conditions on the sizes, over the GPUs that this pipeline trains on."""
+    sizes = {name: job.size(name) for name in SIZES}
+    own, shared = job.spec.train.parallel, job.context.spec.train.parallel
+    at = f"{job.path}.train.parallel" if own is not None else "train.parallel"
+    keys = {name: f"{at}.{name}" for name in sizes} if own is not None or shared != type(shared)() else {}
+    shape = TrainShape(
+        1,
+        len(job.train),
+        framework="nemo_rl",
+        **sizes,
+        sequence_parallel=get(job.config, "policy.megatron_cfg.sequence_parallel") is True,
+        micro_batch=number(job.config, "policy.train_micro_batch_size"),
+        packed=get(job.config, "policy.sequence_packing.enabled") is True if job.recipe else None,
+        train_batch=number(job.config, "grpo.num_prompts_per_step"),
+        samples_per_prompt=number(job.config, "grpo.num_generations_per_prompt") or 1,
+        global_batch=number(job.config, "policy.train_global_batch_size"),
+        keys={"nodes": f"{job.path}.train_gpus", "gpus_per_node": f"{job.path}.train_gpus", **keys},
+    )
+    for finding in check_shape(shape, memory.architecture(job)):
+        yield replace(finding, what=f"pipeline `{job.name}`: {finding.what}")

@@ -1,0 +1,199 @@
+"""What the log of RLix's driver says about each pipeline, in one pass. Data only, nothing judged.
+
+The driver prints ids that RLix makes up. Pipelines are admitted one after the other, in the order of their
+wrappers, and the driver names each id before it goes on to the next one: the n-th id that appears is the n-th
+pipeline. Source of the lines: rlops/rlix `nemo` f77d913, `examples/start_nemo_rl_multi_pipeline.py`,
+`rlix/pipeline/nemo_rl_pipeline.py`, `rlix/orchestrator/orchestrator.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.frameworks.rlix.commands import RUN
+from jobspec.metrics.text import strip_ansi
+from jobspec.verdict import EvidenceItem
+
+if TYPE_CHECKING:
+    from jobspec.evidence import Evidence
+
+ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
+HINTS = ("RLIX_", "pipeline", "done!!!", "orchestrator.shutdown", "async loop", "Error", "Exception")
+ACTOR = re.compile(r"^\((?:\w+ )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
+BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>\d+) .*granted")
+AFTER = re.compile(rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>\d+) .*version=(?P<version>-?\d+)")
+SHRINK = re.compile(rf"\[RLIX_PPL {ID}\] _shrink_workers START dp_ranks=\[(?P<ranks>[\d, ]*)\]")
+EXPAND = re.compile(
+    rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\].*weight_version=(?P<version>-?\d+)"
+)
+EXPAND_FAILED = re.compile(rf"\[{ID}\] _expand_workers FAILED")
+RETURNED = re.compile(rf"^pipeline {ID} run\(\) returned successfully")
+RAISED = re.compile(rf"^pipeline {ID} run\(\) raised: (?P<text>.*)")
+UNREGISTER = re.compile(rf"^pipeline {ID} (?:unregistered|unregister failed)")
+ANY_ID = re.compile(rf"\b{ID}\b")
+DONE = re.compile(r"^done!!! successes=(?P<good>\d+) failures=(?P<bad>\d+)")
+SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
+SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
+RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line with its place in the whole log, counted over all files."""
+
+    at: int
+    item: EvidenceItem
+    version: int = 0
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass
+class PipelineSeen:
+    """What was printed about one pipeline. `before` and `after` are by train step, which counts from 0."""
+
+    id: str
+    before: dict[int, Line] = field(default_factory=dict)
+    after: dict[int, Line] = field(default_factory=dict)
+    shrinks: list[Line] = field(default_factory=list)
+    expands: list[Line] = field(default_factory=list)
+    failed_expand: Line | None = None
+    returned: Line | None = None
+    raised: Line | None = None
+    error: str = ""  # what it raised, the last line of the traceback where there is one
+    swallowed: Line | None = None  # the loop's own error, after which NeMo-RL returns as if all were well
+    swallowed_text: str = ""
+
+
+@dataclass
+class Seen:
+    """Pipelines in the order in which their ids appear, the driver's last line, and RLix's own shutdown."""
+
+    pipelines: list[PipelineSeen] = field(default_factory=list)
+    done: Line | None = None
+    successes: int = 0
+    failures: int = 0
+    shutdown: Line | None = None
+    reason: str = ""
+
+    def of(self, name: str) -> PipelineSeen:
+        found = next((one for one in self.pipelines if one.id == name), None)
+        if found is None:
+            found = PipelineSeen(name)
+            self.pipelines.append(found)
+        return found
+
+
+def see(evidence: Evidence) -> Seen:
+    """Read the driver's log of the last attempt; of files that jobspec did not launch, every log."""
+    reader = _Reader()
+    attempt = evidence.last
+    if attempt is None:
+        return reader.seen
+    log = attempt.log(RUN)
+    for file in [log] if log is not None and not evidence.foreign else attempt.logs:
+        if file.path not in attempt.check_logs and (evidence.foreign or log is not None):
+            reader.read(evidence.root / file.path, file.path)
+    return reader.seen
+
+
+@dataclass
+class _Reader:
+    seen: Seen = field(default_factory=Seen)
+    at: int = 0
+    actors: dict[str, str] = field(default_factory=dict)  # process of a pipeline's actor -> id
+    open_traceback: str = ""  # id of the pipeline whose traceback is being printed
+
+    def read(self, path: Path, name: str) -> None:
+        try:
+            stream = path.open(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        with stream:
+            for number, raw in enumerate(stream, 1):
+                self.at += 1
+                if not any(hint in raw for hint in HINTS):
+                    continue
+                text = strip_ansi(raw.rstrip("\r\n"))
+                item = EvidenceItem(name, number, text.strip()[:300])
+                self._take(text, Line(self.at, item))
+
+    def _take(self, text: str, line: Line) -> None:
+        actor = ACTOR.match(text)
+        body = text[actor.end() :].strip() if actor else text
+        who = f"{actor['ip'] or ''}:{actor['pid']}" if actor else ""
+        named = ANY_ID.search(body)
+        if named:
+            pipeline = self.seen.of(named["id"])
+            if who and ("[RLIX_HOOK" in body or "[RLIX_PPL" in body):
+                self.actors[who] = pipeline.id
+            self._of_pipeline(body, line, pipeline)
+        elif who and (found := SWALLOWED.search(body)):
+            if who in self.actors:
+                one = self.seen.of(self.actors[who])
+                one.swallowed, one.swallowed_text = line, found["text"].strip()
+        elif found := DONE.match(body):
+            self.seen.done = line
+            self.seen.successes, self.seen.failures = int(found["good"]), int(found["bad"])
+        elif self.seen.shutdown is None and (found := SHUTDOWN.search(body)):
+            self.seen.shutdown, self.seen.reason = line, found["reason"].strip("'\"")
+        elif self.open_traceback and not who and RAISED_LAST.match(body):
+            self.seen.of(self.open_traceback).error = body.strip()
+
+    def _of_pipeline(self, body: str, line: Line, one: PipelineSeen) -> None:
+        if found := BEFORE.search(body):
+            one.before.setdefault(int(found["step"]), line)
+        elif found := AFTER.search(body):
+            one.after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
+        elif found := SHRINK.search(body):
+            one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
+        elif found := EXPAND.search(body):
+            ranks = _ranks(found["ranks"])
+            one.expands.append(Line(line.at, line.item, int(found["version"]), ranks))
+        elif EXPAND_FAILED.search(body):
+            one.failed_expand = one.failed_expand or line
+        elif RETURNED.match(body):
+            one.returned = line
+        elif found := RAISED.match(body):
+            one.raised, one.error, self.open_traceback = line, found["text"].strip(), one.id
+        elif UNREGISTER.match(body):
+            self.open_traceback = ""
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())
+
+
+def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
+    """Lines that show two pipelines under way at the same time; None when one had ended before the other."""
+    spans = [_span(one), _span(other)]
+    if None in spans:
+        return None
+    (first, last), (begin, end) = (span for span in spans if span is not None)
+    return (
+        (max(first, begin, key=_at), min(last, end, key=_at))
+        if first.at < end.at and begin.at < last.at
+        else None
+    )
+
+
+def _span(one: PipelineSeen) -> tuple[Line, Line] | None:
+    if not one.before or not one.after:
+        return None
+    return min(one.before.values(), key=_at), max(one.after.values(), key=_at)
+
+
+def _at(line: Line) -> int:
+    return line.at
+
+
+def names(seen: Seen, planned: tuple[str, ...]) -> Iterator[tuple[str, PipelineSeen]]:
+    """Each planned pipeline with what was seen of it; without a plan all that were seen, by id."""
+    if not planned:
+        yield from ((one.id, one) for one in seen.pipelines)
+        return
+    for index, name in enumerate(planned):
+        yield name, seen.pipelines[index] if index < len(seen.pipelines) else PipelineSeen("")

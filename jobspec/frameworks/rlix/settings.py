@@ -1,0 +1,244 @@
+"""What each pipeline is told: GPUs, NeMo-RL's overrides and RLix's wrapper, by spec and level. Pure.
+
+Source: rlops/rlix, branch `nemo` at f77d913 (2026-05-12): `examples/start_nemo_rl_multi_pipeline.py`,
+`examples/nemo_rl_test/*.yaml` and `rlix/pipeline/coordinator.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, apply, get, number
+from jobspec.frameworks.rlix.probe import roots
+from jobspec.spec.model import Parallel, Pipeline, Rollout
+
+DEFAULT_STEPS = {"smoke": 6, "multi": 6, "learning": 50}
+SLEEP_LEVEL = "actor_infer.strategy_args.strategy_config.sleep_level"
+COLOCATED = "rlix_max_colocated_worker_groups"
+VERIFY = "verify_model_after_sync"
+ADMIT = "admit_delay_s"
+OFFLOAD = ("actor_train.offload_nccl", "actor_infer.offload_nccl")
+REWARD = "reward.device_mapping"
+BUCKET_ENV, BUCKET_KEY = "RLIX_BUCKET_SIZE_BYTES", "policy.rlix.bucket_size_bytes"
+# RLix's own settings among the overrides, with the values of its published 2-GPU example. All others are
+# NeMo-RL's. The driver's own default for `--admit-delay-s` is 0: it then waits 30 s for the first step of the
+# pipeline before, too short for any model, and goes on.
+WRAPPER: Mapping[str, Any] = {
+    SLEEP_LEVEL: 2,
+    COLOCATED: 4,
+    VERIFY: False,
+    ADMIT: 900,
+    **dict.fromkeys(OFFLOAD, True),
+    REWARD: [],
+}
+# Set from the spec's own keys, in the wrapper and in NeMo-RL's configuration.
+OWNED: Mapping[str, str] = {
+    "pipeline_cls": "framework",
+    "exp_name": "pipelines[].name",
+    "nemo_config_path": "pipelines[].config",
+    "nemo_rl_config_path": "pipelines[].config",
+    "nemo_config_overrides": "train.overrides",
+    "train_device_mapping": "pipelines[].train_gpus",
+    "infer_device_mapping": "pipelines[].infer_gpus",
+    "rlix.train_device_mapping": "pipelines[].train_gpus",
+    "rlix.infer_device_mapping": "pipelines[].infer_gpus",
+    "actor_train.device_mapping": "pipelines[].train_gpus",
+    "actor_infer.device_mapping": "pipelines[].infer_gpus",
+    "num_gpus_per_node": "resources.gpus_per_node",
+    "nemo_increment_log_dir": "artifacts",
+    "cluster.gpus_per_node": "resources.gpus_per_node",
+    "cluster.num_nodes": "resources.nodes",
+    "grpo.max_num_steps": "train.steps",
+    "logger.log_dir": "artifacts",
+    "logger.tensorboard_enabled": "metrics",
+    "checkpointing.enabled": "checkpoint.every",
+    "checkpointing.save_period": "checkpoint.every",
+    "checkpointing.keep_top_k": "checkpoint.keep",
+    "checkpointing.checkpoint_dir": "checkpoint.dir",
+}
+MODEL = "policy.model_name"
+PROMPT = "data.default.prompt_file"
+PLAIN_WORD = re.compile(r"[A-Za-z_][\w./-]*\Z", re.ASCII)
+# What Hydra's grammar reads as something else than text.
+RESERVED = frozenset({"true", "false", "null", "nan", "inf"})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pipeline with what it shares with the others filled in."""
+
+    index: int
+    spec: Pipeline
+    context: Context
+    train: tuple[int, ...]
+    infer: tuple[int, ...]
+    steps: int
+    overrides: Mapping[str, Any]  # the spec's, flat, for NeMo-RL
+    wrapper: Mapping[str, Any]  # RLix's own
+    recipe: Config | None = None  # the configuration file, None where it cannot be read from here
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def path(self) -> str:
+        return f"pipelines[{self.index}]"
+
+    @cached_property
+    def config(self) -> Config:
+        """NeMo-RL's configuration as this pipeline will have it; without a recipe what is set over it."""
+        return apply(self.recipe or {}, [f"{key}={json.dumps(value)}" for key, value in self.chosen.items()])
+
+    @cached_property
+    def chosen(self) -> Mapping[str, Any]:
+        """What is set, in the order in which it wins: needs of asynchronous GRPO, sizes, the spec, ours."""
+        return {**dict(_needed(self)), **dict(_sizes(self)), **self.overrides, **dict(_owned(self))}
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What is set as Hydra reads it, `key=value`."""
+        return tuple(f"{key}={hydra_value(value)}" for key, value in self.chosen.items())
+
+    def size(self, name: str) -> int:
+        """A degree of the trainer's parallelism."""
+        return number(self.config, SIZES[name]) or 1
+
+    @property
+    def engine_tp(self) -> int:
+        return number(self.config, ENGINE["tp"]) or 1
+
+    @property
+    def model(self) -> str:
+        """Id or folder of what it trains; empty where only a resolver knows it."""
+        own, model = self.overrides.get(MODEL), self.context.spec.model
+        if own is None and model is not None:
+            return model.id or model.path or ""
+        return str(get(self.config, MODEL) or "")
+
+
+def jobs(context: Context, recipes: Mapping[str, Config] | None = None) -> tuple[Job, ...]:
+    """The spec's pipelines; `recipes` are the configurations that could be read, by pipeline."""
+    everything = tuple(range(max(1, context.spec.resources.nodes) * context.gpus_per_node))
+    return tuple(
+        _job(context, index, pipeline, everything, (recipes or {}).get(pipeline.name))
+        for index, pipeline in enumerate(context.spec.pipelines)
+    )
+
+
+def _job(
+    context: Context, index: int, pipeline: Pipeline, everything: tuple[int, ...], recipe: Config | None
+) -> Job:
+    shared = context.spec.train
+    asked = {**flat(shared.overrides), **flat(pipeline.train.overrides)}
+    steps = pipeline.train.steps or shared.steps or DEFAULT_STEPS[context.level.name]
+    return Job(
+        index,
+        pipeline,
+        context,
+        tuple(sorted(pipeline.train_gpus)),
+        tuple(sorted(pipeline.infer_gpus)) or everything,
+        steps,
+        {key: value for key, value in asked.items() if key not in WRAPPER},
+        {**WRAPPER, **{key: value for key, value in asked.items() if key in WRAPPER}},
+        recipe,
+    )
+
+
+def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Overrides as dotted keys: `{grpo: {seed: 1}}` and `{grpo.seed: 1}` mean the same."""
+    found: dict[str, Any] = {}
+    for key, value in overrides.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
+def _needed(job: Job) -> Iterator[tuple[str, Any]]:
+    """What the path through RLix asks of NeMo-RL; an override of one is looked at by the rules."""
+    gpus = job.context.gpus_per_node
+    yield "policy.megatron_cfg.enabled", True
+    yield "policy.dtensor_cfg.enabled", False
+    yield "policy.generation.backend", "vllm"
+    yield "policy.generation.colocated.enabled", False
+    # NeMo-RL divides one node into two parts that do not overlap. RLix hands it GPUs of its own choice, yet
+    # the numbers must still make sense to NeMo-RL's own check.
+    yield "policy.generation.colocated.resources.gpus_per_node", max(1, gpus - len(job.train))
+    yield "policy.generation.vllm_cfg.async_engine", True
+    yield "grpo.async_grpo.enabled", True
+    yield "loss_fn.use_importance_sampling_correction", True
+    yield "logger.monitor_gpus", False  # each pipeline would watch all GPUs, with seconds for steps
+    if job.context.spec.model is not None:
+        yield MODEL, "${oc.env:JOBSPEC_MODEL_PATH}"
+    prompt = get(job.recipe or {}, PROMPT)
+    root = roots(job.context)[1]
+    if isinstance(prompt, str) and prompt and root and not PurePosixPath(prompt).is_absolute():
+        # The data set is made inside an actor, whose folder is not the checkout.
+        yield PROMPT, f"{root}/{prompt}"
+
+
+def _sizes(job: Job) -> Iterator[tuple[str, Any]]:
+    """All degrees of parallelism once one is given, so that none of the configuration's is left."""
+    shared, own = job.context.spec.train, job.spec.train
+    parallel: Parallel = own.parallel or shared.parallel
+    rollout: Rollout = own.rollout or shared.rollout
+    if own.parallel is not None or parallel != Parallel():
+        yield from ((key, getattr(parallel, name)) for name, key in SIZES.items())
+        yield "policy.megatron_cfg.sequence_parallel", parallel.tp > 1
+    for name, key in ENGINE.items():
+        if (size := getattr(rollout, name)) is not None:
+            yield key, size
+
+
+def _owned(job: Job) -> Iterator[tuple[str, Any]]:
+    spec = job.context.spec
+    seed = job.spec.train.seed if job.spec.train.seed is not None else spec.train.seed
+    yield "grpo.max_num_steps", job.steps
+    if seed is not None:
+        yield "grpo.seed", seed
+    yield "cluster.num_nodes", 1
+    yield "cluster.gpus_per_node", job.context.gpus_per_node
+    yield "logger.log_dir", f"${{oc.env:JOBSPEC_ATTEMPT_DIR}}/rlix/{job.name}"
+    yield "logger.tensorboard_enabled", True
+    yield "checkpointing.enabled", spec.checkpoint.every is not None
+    yield "checkpointing.checkpoint_dir", f"${{oc.env:JOBSPEC_CHECKPOINT_DIR}}/{job.name}"
+    if spec.checkpoint.every is not None:
+        yield "checkpointing.save_period", spec.checkpoint.every
+    if spec.checkpoint.keep is not None:
+        yield "checkpointing.keep_top_k", spec.checkpoint.keep
+
+
+def hydra_value(value: Any) -> str:
+    """A value in Hydra's grammar; text is quoted wherever the grammar could read it as something else.
+
+    Source: Hydra 1.3, "Extended Override syntax": in quotes only the quote and backslashes before it count.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(hydra_value(item) for item in value) + "]"
+    text = str(value)
+    if not isinstance(value, str) or (PLAIN_WORD.match(text) and text.lower() not in RESERVED):
+        return text
+    escaped = re.sub(r"(\\*)'", lambda found: found.group(1) * 2 + r"\'", text)
+    tail = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{chr(92) * tail}'"
+
+
+def bucket_bytes(context: Context) -> int | None:
+    """The staging bucket that the spec or the site asks for; None when neither does, 0 when it is no size."""
+    env = {**context.cluster.env, **context.spec.container.env}
+    if BUCKET_ENV not in env:
+        return None
+    return int(env[BUCKET_ENV]) if env[BUCKET_ENV].isascii() and env[BUCKET_ENV].isdecimal() else 0

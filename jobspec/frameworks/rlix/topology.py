@@ -1,0 +1,129 @@
+"""Which GPUs pipelines may have: the conditions of RLix's scheduler and of its partial overlap, as rules.
+
+RLix looks at most of them only when a pipeline is registered, and at those of partial overlap never: its
+validator is called by its tests alone. Two are stricter or looser than what they stand for, and are corrected
+here: tp x pp x cp x ep need not divide the GPUs (experts have a grid of their own), and what must stay awake is
+a whole engine, not a number of GPUs.
+Source: rlops/rlix `nemo` f77d913, `rlix/pipeline/nemo_rl_config_bridge.py` and `rlix/scheduler/scheduler.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.nemo_config import ENGINE
+from jobspec.frameworks.rlix.settings import COLOCATED, Job
+
+FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
+
+
+def check_gpus(job: Job, total: int) -> Iterator[Finding]:
+    """One pipeline's GPUs by themselves."""
+    for key, ids in (("train_gpus", job.train), ("infer_gpus", job.infer)):
+        far = [gpu for gpu in ids if gpu >= total]
+        if far:
+            what = f"pipeline `{job.name}` names GPU {far[0]}, and the run has {total}"
+            why = "GPUs are counted over all nodes from 0"
+            fix = f"use 0 to {total - 1}" if total else "set `resources.gpus_per_node`"
+            yield error("rlix.gpu", what, why, fix, path=f"{job.path}.{key}")
+    outside = sorted(set(job.train) - set(job.infer))
+    if outside:
+        yield error(
+            "rlix.overlap",
+            f"pipeline `{job.name}` trains on GPU {outside[0]}, which is none of its engines'",
+            "the GPUs that it trains on must be a part of those that it generates on",
+            "add it to `infer_gpus`",
+            path=f"{job.path}.infer_gpus",
+        )
+
+
+def check_engines(job: Job, per_node: int) -> Iterator[Finding]:
+    """The engines' tensor-parallel groups: whole, side by side, and enough of them."""
+    tp, path = job.engine_tp, f"{job.path}.infer_gpus"
+    if tp not in FREE_TP and (not per_node or tp % per_node):
+        what = f"engines of pipeline `{job.name}` have tp {tp}"
+        fix = f"use 1, 2, 4, 8 or a multiple of {per_node}"
+        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_tp_key(job))
+        return
+    if len(job.infer) % tp:
+        what = f"{len(job.infer)} GPUs of pipeline `{job.name}` are no whole engines of tp {tp}"
+        fix = f"name a multiple of {tp}"
+        yield error("rlix.engine-tp", what, "GPUs % tp == 0", fix, path=path)
+        return
+    groups = engine_groups(job)
+    broken = next((group for group in groups if not _placed_well(group, per_node)), None)
+    if broken is not None:
+        what = f"GPUs {_list(broken)} of pipeline `{job.name}` are one engine, and not side by side"
+        why = "an engine's GPUs must follow each other within a node, or be whole nodes"
+        yield error("rlix.engine-group", what, why, "name other GPUs", path=path)
+    if len(groups) < 2:
+        what = f"pipeline `{job.name}` has one engine"
+        why = "one has to sleep while its GPUs train, so a second one must go on"
+        fix = f"give it {2 * tp} GPUs or more, or a smaller tp"
+        yield error("rlix.engines", what, why, fix, path=path)
+    elif all(set(group) & set(job.train) for group in groups):
+        what = f"every engine of pipeline `{job.name}` shares a GPU with its trainer"
+        why = "all of them sleep while it trains: a whole engine must lie beside the trainer"
+        fix = "move its `train_gpus` onto fewer engines, or add GPUs"
+        yield error("rlix.engine-awake", what, why, fix, path=path)
+
+
+def engine_groups(job: Job) -> tuple[tuple[int, ...], ...]:
+    """GPUs of each engine, as RLix forms them: sorted, then by turns."""
+    tp = job.engine_tp
+    return tuple(job.infer[start : start + tp] for start in range(0, len(job.infer), tp))
+
+
+def _placed_well(group: Sequence[int], per_node: int) -> bool:
+    follows = list(group) == list(range(group[0], group[0] + len(group)))
+    if not per_node or not follows or len(group) == 1:
+        return follows
+    if len(group) <= per_node:
+        return group[0] // per_node == group[-1] // per_node
+    return group[0] % per_node == 0 and len(group) % per_node == 0
+
+
+def check_workers(jobs: Sequence[Job], total: int) -> Iterator[Finding]:
+    """Workers of all pipelines on each GPU: every one reserves its share, asleep or not."""
+    for gpu in range(total):
+        shares = [1 / share for job in jobs for share in _shares(job, gpu)]
+        if sum(shares) > 1 + 1e-9:
+            last = jobs[-1]
+            what = f"{len(shares)} workers are placed on GPU {gpu}, and take {sum(shares):.2f} of it"
+            why = f"each reserves 1 / `{COLOCATED}` of a GPU for the whole run"
+            fix = f"set `{COLOCATED}` to {len(shares)} or more in `train.overrides`"
+            yield error("rlix.colocation", what, why, fix, path=f"{last.path}.infer_gpus")
+            return
+
+
+def _shares(job: Job, gpu: int) -> Iterator[int]:
+    groups = job.wrapper[COLOCATED]
+    if isinstance(groups, int) and groups > 0:
+        yield from [groups] * ((gpu in job.train) + (gpu in job.infer))
+
+
+def check_pairs(jobs: Sequence[Job]) -> Iterator[Finding]:
+    """Pipelines that train on the same GPU take turns: possible, and slower than it need be."""
+    for one, other in combinations(jobs, 2):
+        both = sorted(set(one.train) & set(other.train))
+        if both:
+            yield warning(
+                "rlix.train-shared",
+                f"pipelines `{one.name}` and `{other.name}` both train on GPU {both[0]}",
+                "the scheduler lets one train at a time, and published runs keep them apart",
+                "give each pipeline GPUs of its own to train on",
+                path=f"{other.path}.train_gpus",
+            )
+
+
+def _tp_key(job: Job) -> str:
+    own = job.spec.train.rollout
+    if own is not None and own.tp is not None:
+        return f"{job.path}.train.rollout.tp"
+    return "train.rollout.tp" if job.context.spec.train.rollout.tp else f"train.overrides.{ENGINE['tp']}"
+
+
+def _list(ids: Sequence[int]) -> str:
+    return ", ".join(str(gpu) for gpu in ids)
