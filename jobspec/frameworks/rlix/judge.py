@@ -77,7 +77,7 @@ def judge_pipeline(
 
 
 def _own(evidence: Evidence, part: PartPlan) -> Evidence:
-    """The evidence as if this pipeline were the whole run: its expectations, and its metrics as it names them."""
+    """The evidence as if this pipeline were the whole run, its metrics named as it logs them."""
     expect = replace(
         evidence.plan.expect,
         steps=part.steps,
@@ -124,15 +124,13 @@ def judge_versions(part: PartPlan, one: PipelineSeen) -> Deliverable:
     if not one.after:
         return Deliverable(name, Status.FAIL, reason="no train step published weights")
     steps = sorted(one.after)
-    missing = sorted(set(range(part.steps or steps[-1] + 1)) - set(one.after))
-    if missing and missing[0] >= steps[0]:
+    missing = sorted(set(range(steps[0], part.steps or steps[-1] + 1)) - set(one.after))
+    if missing:
         reason = f"train step {missing[0]}, counted from 0, published no weights"
         return Deliverable(name, Status.FAIL, (one.after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
     ahead = one.after[steps[0]].version - steps[0]
-    wrong = next(
-        (s for s in steps if one.after[s].version - s != ahead), steps[0] if ahead not in (0, 1) else None
-    )
+    wrong = next((s for s in steps if one.after[s].version != s + ahead or ahead not in (0, 1)), None)
     if wrong is not None:
         reason = f"train step {wrong} published version {one.after[wrong].version}"
         return Deliverable(name, Status.FAIL, (one.after[wrong].item,), reason)
@@ -141,11 +139,9 @@ def judge_versions(part: PartPlan, one: PipelineSeen) -> Deliverable:
         items = (one.before[early + 1].item, one.after[early].item)
         reason = f"train step {early + 1} began before step {early} had published its weights"
         return Deliverable(name, Status.FAIL, items, reason)
-    last = one.after[steps[-1]]
-    reason = (
-        f"{len(steps)} steps published versions {one.after[steps[0]].version} to {last.version}, each in turn"
-    )
-    return Deliverable(name, Status.PASS, (one.after[steps[0]].item, last.item), reason)
+    first, last = one.after[steps[0]], one.after[steps[-1]]
+    reason = f"{len(steps)} steps published versions {first.version} to {last.version}, each in its turn"
+    return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
 
 def judge_sharing(part: PartPlan, one: PipelineSeen) -> Deliverable:

@@ -1,8 +1,8 @@
 """What the two checkouts have: RLix with its driver, and the NeMo-RL fork with what RLix calls. Reads only.
 
 RLix and the fork are a pair: the pipeline of one calls hooks that the other must have, and a missing one is
-seen only after both models are loaded. Source: rlops/rlix `nemo` f77d913 and the fork that its submodule pins,
-TianyeGGBond/RL 0c98d7d (2026-05-05).
+seen only after both models are loaded. Source: rlops/rlix `nemo` f77d913 and the fork that its submodule
+pins, TianyeGGBond/RL 0c98d7d (2026-05-05).
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ ASYNC: Mapping[str, tuple[object, str]] = {
     "policy.megatron_cfg.enabled": (True, "RLix takes weights from Megatron's workers"),
     "policy.dtensor_cfg.enabled": (False, "RLix takes weights from Megatron's workers"),
 }
+SHORT_ADMISSION_S = 60
 CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
 
 
@@ -262,14 +263,21 @@ def check_wrapper(job: Job) -> Iterator[Finding]:
         if isinstance(value[key], bool) or not isinstance(value[key], int | float) or value[key] < least:
             what = f"`{key}` is {json.dumps(value[key])}"
             yield error("rlix.number", what, fix=f"use a number from {least} on", path=path[key])
-    if ADMIT in path and path[ADMIT].startswith("pipelines"):
+    if ADMIT in path:
+        yield from _check_admission(job, value[ADMIT], path[ADMIT])
+
+
+def _check_admission(job: Job, value: Any, path: str) -> Iterator[Finding]:
+    """The driver's wait for the first step of one pipeline before it starts the next; 30 s at the least."""
+    if path.startswith("pipelines"):
         what = f"`{ADMIT}` is the driver's, not one pipeline's"
-        yield error("rlix.number", what, fix="set it in `train.overrides`", path=path[ADMIT])
-    elif ADMIT in path and len(job.context.spec.pipelines) > 1 and isinstance(value[ADMIT], int | float):
-        if 0 <= value[ADMIT] < 60 and job.index == 0:
-            what = f"the next pipeline is admitted after {value[ADMIT]} s, whatever the first one does"
-            why = "a model is seldom at its first step by then, and both start up at the same time"
-            yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path[ADMIT])
+        yield error("rlix.number", what, fix="set it in `train.overrides`", path=path)
+        return
+    several = len(job.context.spec.pipelines) > 1 and job.index == 0
+    if several and isinstance(value, int | float) and 0 <= value < SHORT_ADMISSION_S:
+        what = f"the next pipeline is admitted after {max(value, 30)} s, whatever the first one does"
+        why = "a model is seldom at its first step by then, and both start up at the same time"
+        yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path)
 
 
 def check_trainer(job: Job) -> Iterator[Finding]:
@@ -306,7 +314,11 @@ def check_megatron(job: Job) -> Iterator[Finding]:
         1,
         len(job.train),
         framework="nemo_rl",
-        **sizes,
+        tp=sizes["tp"],
+        pp=sizes["pp"],
+        cp=sizes["cp"],
+        ep=sizes["ep"],
+        etp=sizes["etp"],
         sequence_parallel=get(job.config, "policy.megatron_cfg.sequence_parallel") is True,
         micro_batch=number(job.config, "policy.train_micro_batch_size"),
         packed=get(job.config, "policy.sequence_packing.enabled") is True if job.recipe else None,

@@ -28,7 +28,8 @@ BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>\d+) .*g
 AFTER = re.compile(rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>\d+) .*version=(?P<version>-?\d+)")
 SHRINK = re.compile(rf"\[RLIX_PPL {ID}\] _shrink_workers START dp_ranks=\[(?P<ranks>[\d, ]*)\]")
 EXPAND = re.compile(
-    rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\].*weight_version=(?P<version>-?\d+)"
+    rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\]"
+    r".*weight_version=(?P<version>-?\d+)"
 )
 EXPAND_FAILED = re.compile(rf"\[{ID}\] _expand_workers FAILED")
 RETURNED = re.compile(rf"^pipeline {ID} run\(\) returned successfully")
@@ -169,15 +170,11 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
     """Lines that show two pipelines under way at the same time; None when one had ended before the other."""
-    spans = [_span(one), _span(other)]
-    if None in spans:
+    mine, theirs = _span(one), _span(other)
+    if mine is None or theirs is None:
         return None
-    (first, last), (begin, end) = (span for span in spans if span is not None)
-    return (
-        (max(first, begin, key=_at), min(last, end, key=_at))
-        if first.at < end.at and begin.at < last.at
-        else None
-    )
+    begin, end = max(mine[0], theirs[0], key=_at), min(mine[1], theirs[1], key=_at)
+    return (begin, end) if begin.at < end.at else None
 
 
 def _span(one: PipelineSeen) -> tuple[Line, Line] | None:

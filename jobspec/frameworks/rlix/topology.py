@@ -1,9 +1,9 @@
 """Which GPUs pipelines may have: the conditions of RLix's scheduler and of its partial overlap, as rules.
 
 RLix looks at most of them only when a pipeline is registered, and at those of partial overlap never: its
-validator is called by its tests alone. Two are stricter or looser than what they stand for, and are corrected
-here: tp x pp x cp x ep need not divide the GPUs (experts have a grid of their own), and what must stay awake is
-a whole engine, not a number of GPUs.
+validator is called by its tests alone. Two are stricter or looser than what they stand for, and are
+corrected here: tp x pp x cp x ep need not divide the GPUs (experts have a grid of their own), and what must
+stay awake is a whole engine, not a number of GPUs.
 Source: rlops/rlix `nemo` f77d913, `rlix/pipeline/nemo_rl_config_bridge.py` and `rlix/scheduler/scheduler.py`.
 """
 
