@@ -9,7 +9,7 @@ from pathlib import Path
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_config import get, number
-from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, Job, bucket_bytes
+from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, Job, bucket_bytes
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
 from jobspec.megatron.weights import model_weights
 from jobspec.units import parse_bytes
@@ -25,7 +25,7 @@ COPIES, SHARE = 2, 0.8
 def architecture(job: Job) -> Architecture | None:
     """The model's sizes: the spec's own, its config.json where that can be seen, else the shipped table."""
     model = job.context.spec.model
-    own = "policy.model_name" in job.overrides
+    own = MODEL in job.overrides
     if model is not None and model.config and not own:
         return _parsed(model.config, job.model)
     file = Path(job.model, "config.json")

@@ -18,6 +18,7 @@ from jobspec.frameworks.rlix import memory, probe, topology
 from jobspec.frameworks.rlix.settings import (
     ADMIT,
     COLOCATED,
+    MODEL,
     OFFLOAD,
     OWNED,
     REWARD,
@@ -292,11 +293,9 @@ def check_trainer(job: Job) -> Iterator[Finding]:
 
 def check_model(job: Job) -> Iterator[Finding]:
     """RLix's actors read the cache at one fixed place; only the run's link, or an absolute path, leads on."""
-    path = next(
-        (place for key, (_, place) in _given(job).items() if key == "policy.model_name"),
-        f"{job.path}.config",
-    )
-    if job.model.startswith((".", "~")):
+    path = next((place for key, (_, place) in _given(job).items() if key == MODEL), f"{job.path}.config")
+    staged = job.context.spec.model is not None and MODEL not in job.overrides
+    if not staged and job.model.startswith((".", "~")):
         what, why = f"pipeline `{job.name}` trains `{job.model}`", "actors run in a folder of Ray's"
         yield error("rlix.model", what, why, "give an absolute path, or a Hugging Face id", path=path)
     elif not job.model and job.recipe is not None:
