@@ -25,6 +25,7 @@ AREAS = {
     "image": "Packages of the image",
     "env": "Environment",
     "config": "Configuration",
+    "rlix": "Pipelines that share GPUs (RLix)",
     "provider": "What is tested",
     "driver": "jobspec's own driver",
     "effect": "Effects: look for the cause above them",

@@ -126,7 +126,7 @@ class Orchestrator:
         self.lock.release()
 
     def _resize(self, gpus, how):
-        for pid, actor in self.actors.items():
+        for pid, actor in list(self.actors.items()):
             infer = self.pipelines[pid]["infer_device_mapping"]
             ranks = [rank for rank, gpu in enumerate(infer) if gpu in gpus]
             try:

@@ -31,20 +31,21 @@ TRACE_SUFFIX = ".perfetto-trace"
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
-    """The total, then each pipeline's deliverables, then what is about all of them."""
+    """Each pipeline's deliverables, then what is about all of them."""
     seen = see(evidence)
     parts = {part.name: part for part in evidence.plan.expect.parts}
     found = list(names(seen, tuple(parts)))
-    yield judge_total(evidence, seen, len(found))
     for name, one in found:
         yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), one, seen)
+    # After the pipelines: what broke in one says more than that one broke.
+    yield judge_total(seen, len(found))
     if len(found) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, found)
     if "trace" in evidence.plan.expect.variants:
         yield judge_trace(evidence)
 
 
-def judge_total(evidence: Evidence, seen: Seen, planned: int) -> Deliverable:
+def judge_total(seen: Seen, planned: int) -> Deliverable:
     """`Pass` when the driver says in its last line that every pipeline succeeded."""
     if seen.shutdown is not None:
         reason = f"RLix stopped Ray for all pipelines: {seen.reason}"

@@ -106,7 +106,8 @@ class _Reader:
     seen: Seen = field(default_factory=Seen)
     at: int = 0
     actors: dict[str, str] = field(default_factory=dict)  # process of a pipeline's actor -> id
-    open_traceback: str = ""  # id of the pipeline whose traceback is being printed
+    open_traceback: str = ""  # id of the pipeline whose traceback the driver is printing
+    broken: str = ""  # process whose loop broke by an error from elsewhere, which follows line by line
 
     def read(self, path: Path, name: str) -> None:
         try:
@@ -132,10 +133,12 @@ class _Reader:
             if who and ("[RLIX_HOOK" in body or "[RLIX_PPL" in body):
                 self.actors[who] = pipeline.id
             self._of_pipeline(body, line, pipeline)
-        elif who and (found := SWALLOWED.search(body)):
-            if who in self.actors:
-                one = self.seen.of(self.actors[who])
-                one.swallowed, one.swallowed_text = line, found["text"].strip()
+        elif who in self.actors and (found := SWALLOWED.search(body)):
+            one = self.seen.of(self.actors[who])
+            one.swallowed, one.swallowed_text = line, found["text"].strip()
+            self.broken = who if "ray::" in body else ""
+        elif who and who == self.broken and RAISED_LAST.match(body):
+            self.seen.of(self.actors[who]).swallowed_text = body.strip()
         elif found := DONE.match(body):
             self.seen.done = line
             self.seen.successes, self.seen.failures = int(found["good"]), int(found["bad"])
