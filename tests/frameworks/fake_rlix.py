@@ -3,9 +3,11 @@
 What is printed, read, written and refused is that of rlops/rlix `nemo` at f77d913 (2026-05-12) and of a fork
 that has the hooks which it calls; the published fork lacks three. FAKE_RLIX makes one pipeline break, as
 `FAULT:NAME`: `crash` (its actor raises), `loop` (its training loop breaks, which NeMo-RL hides), `stale`
-(weights keep their version), `asleep` (engines are not woken), `nan`; `shutdown:` is RLix's scheduler stopping
-Ray, and `serial:` a driver that starts the second pipeline after the first.
+(weights keep their version), `asleep` (engines are not woken), `nan`; `shutdown:` is RLix's scheduler
+stopping Ray, and `serial:` a driver that starts the second pipeline after the first.
 """
+
+# ruff: noqa: E501 - lines as the real ones print them
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from fake_skyrl import make_fake_skyrl
 from fake_verl import fake_checkout
 
@@ -33,6 +34,13 @@ MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
     "nemo_rl": {},
+    "rlix": {
+        "model": {"id": "Qwen/Qwen2.5-0.5B"},
+        "pipelines": [
+            {"name": "one", "config": "examples/configs/grpo_math_1B.yaml", "train_gpus": [0]},
+            {"name": "two", "config": "examples/configs/grpo_math_1B.yaml", "train_gpus": [1]},
+        ],
+    },
     "skyrl": {
         "model": {"id": "org/tiny", "require": ["chat_template.jinja"]},
         "data": [{"name": "gsm8k", "source": "/data/gsm8k"}],
@@ -107,9 +115,17 @@ def _recipe() -> dict[str, Any]:
     return recipe
 
 
-GPUS = {"nemo_rl": 2, "skyrl": 8, "verl": 8}
+@cache
+def fake_rlix() -> dict[str, str]:
+    root = Path(tempfile.mkdtemp(prefix="fake-rlix-"))
+    atexit.register(shutil.rmtree, root)
+    return {"rlix": str(make_fake_rlix(root / "rlix")), "nemo_rl": str(make_fake_nemo_fork(root / "RL"))}
+
+
+GPUS = {"nemo_rl": 2, "rlix": 2, "skyrl": 8, "verl": 8}
 REPOS = {
     "nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()},
+    "rlix": fake_rlix,
     "skyrl": lambda: {"skyrl": fake_skyrl()},
     "verl": lambda: {"verl": fake_checkout()},
 }

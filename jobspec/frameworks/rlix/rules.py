@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,7 @@ ASYNC: Mapping[str, tuple[object, str]] = {
     "policy.dtensor_cfg.enabled": (False, "RLix takes weights from Megatron's workers"),
 }
 SHORT_ADMISSION_S = 60
+NODES = re.compile(r"\bnodes `\d+`(?: or `\d+`)*")
 CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
 
 
@@ -327,4 +329,6 @@ def check_megatron(job: Job) -> Iterator[Finding]:
         keys={"nodes": f"{job.path}.train_gpus", "gpus_per_node": f"{job.path}.train_gpus", **keys},
     )
     for finding in check_shape(shape, memory.architecture(job)):
-        yield replace(finding, what=f"pipeline `{job.name}`: {finding.what}")
+        # More nodes are no way out here, more GPUs of this one are.
+        fix = NODES.sub("more `train_gpus`", finding.fix)
+        yield replace(finding, what=f"pipeline `{job.name}`: {finding.what}", fix=fix)
