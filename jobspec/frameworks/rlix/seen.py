@@ -181,9 +181,9 @@ def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
 
 
 def _span(one: PipelineSeen) -> tuple[Line, Line] | None:
-    if not one.before or not one.after:
-        return None
-    return min(one.before.values(), key=_at), max(one.after.values(), key=_at)
+    """The first and the last line about a pipeline's train steps."""
+    lines = [*one.before.values(), *one.after.values()]
+    return (min(lines, key=_at), max(lines, key=_at)) if lines else None
 
 
 def _at(line: Line) -> int:

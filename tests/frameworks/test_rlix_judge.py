@@ -1,0 +1,286 @@
+"""What a run under RLix proves, from logs as its driver prints them: no pipeline hides behind another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from framework_kit import context, plan_of
+
+from jobspec import frameworks
+from jobspec.coverage import judge as judge_run
+from jobspec.evidence import Artifact, Attempt, CommandResult, Evidence, LogFile, PhaseResult, Results
+from jobspec.frameworks.rlix.judge import judge
+from jobspec.metrics import Row, Table
+from jobspec.plan import ExpectPlan, LearningPlan, Plan
+from jobspec.triage import scan_lines
+from jobspec.verdict import Deliverable, Result, Status
+
+IDS = {"one": "ft_0a1b2c3d4e5f", "two": "ft_a0b1c2d3e4f5"}
+STEPS = 3
+P, F = Status.PASS, Status.FAIL
+PARTS = ("Run", "Training", "Weight version", "GPU time-sharing")
+Lines = list[str]
+
+
+def actor(name: str, text: str) -> str:
+    number = 100 + list(IDS).index(name)
+    return f"\x1b[36m(NemoRLFullFinetunePipeline pid={number})\x1b[0m {text}"
+
+
+def step_lines(name: str, step: int, version: int) -> Lines:
+    hook, ppl = f"[RLIX_HOOK {IDS[name]}]", f"[RLIX_PPL {IDS[name]}]"
+    return [actor(name, text) for text in (
+        f"{hook} before_training step={step} — requesting actor_train GPUs",
+        f"{ppl} _shrink_workers START dp_ranks=[0] active_before=[0, 1]",
+        f"{hook} before_training step={step} — actor_train GPUs granted",
+        f"{hook} before_weight_sync step={step} — building CPU bucket cache",
+        f"{hook} after_training step={step} — syncing active base weights",
+        f"{hook} after_training step={step} — version={version}, actor_train released",
+        f"{ppl} _expand_workers START dp_ranks=[0]",
+        f"{ppl} _expand_workers DONE dp_ranks=[0] now active; active_dp_ranks=[0, 1] "
+        f"weight_version={version}",
+    )]  # fmt: skip
+
+
+def healthy(names: Iterable[str] = ("one", "two"), ahead: int = 1) -> Lines:
+    """The driver's log of a run in which the second pipeline begins after the first one's first step."""
+    first, *rest = names
+    lines = [f"pair-init barrier armed on {IDS[first]} before run.remote()"] if rest else []
+    lines += step_lines(first, 0, ahead)
+    for step in range(1, STEPS + 1):
+        for name, now in ((first, step), *((other, step - 1) for other in rest)):
+            lines += step_lines(name, now, now + ahead) if now < STEPS else []
+    for name in (first, *rest):
+        lines += [f"pipeline {IDS[name]} run() returned successfully", f"pipeline {IDS[name]} unregistered"]
+    return [*lines, f"done!!! successes={1 + len(rest)} failures=0"]
+
+
+def without(lines: Lines, *texts: str) -> Lines:
+    """The lines that do not hold all of `texts`."""
+    return [line for line in lines if not all(text in line for text in texts)]
+
+
+def line_with(lines: Lines, *texts: str) -> str:
+    return next(line for line in lines if all(text in line for text in texts))
+
+
+def changed(lines: Lines, old: str, new: str) -> Lines:
+    assert any(old in line for line in lines), old
+    return [line.replace(old, new) for line in lines]
+
+
+def metrics(steps: dict[str, int] | None = None, bad: str = "") -> Table:
+    rows = []
+    for name, last in (steps or {"one": STEPS, "two": STEPS}).items():
+        for step in range(1, last + 1):
+            loss = float("nan") if name == bad and step == last else 0.1
+            for key, value in (("reward", step / 10), ("loss", loss), ("grad_norm", 0.2)):
+                rows.append(Row(f"{name}/train/{key}", step, value, source="m"))
+    return Table(tuple(rows))
+
+
+def plan(level: str = "multi", names: tuple[str, ...] = ("one", "two"), **expect: object) -> Plan:
+    asked = plan_of(context("rlix", level, train={"steps": STEPS if level != "learning" else 30}))
+    parts = tuple(part for part in asked.expect.parts if part.name in names)
+    return replace(asked, expect=replace(asked.expect, parts=parts, **expect))  # type: ignore[arg-type]
+
+
+def evidence(root: Path, lines: Lines, table: Table | None = None, asked: Plan | None = None) -> Evidence:
+    (root / "rlix.log").write_text("\n".join(lines) + "\n")
+    table = metrics() if table is None else table
+    attempt = Attempt(1, "attempts/1", logs=(LogFile("rlix.log", "n1", 1),), metrics=table)
+    return Evidence(root, asked or plan(), attempts=(attempt,))
+
+
+def judged(
+    root: Path, lines: Lines, table: Table | None = None, asked: Plan | None = None
+) -> dict[str, Deliverable]:
+    return {item.name: item for item in judge(evidence(root, lines, table, asked))}
+
+
+def failed(found: dict[str, Deliverable]) -> set[str]:
+    return {name for name, item in found.items() if item.status is not P}
+
+
+@pytest.mark.parametrize("ahead", [0, 1], ids=["version is the step", "version is the step after"])
+def test_healthy_run_passes_with_every_deliverable(tmp_path: Path, ahead: int) -> None:
+    found = judged(tmp_path, healthy(ahead=ahead))
+    assert not failed(found)
+    assert list(found) == [
+        *(f"{name}: {part}" for name in IDS for part in PARTS), "Pipelines", "GPUs shared between pipelines",
+    ]  # fmt: skip
+    assert found["Pipelines"].reason == "2 of 2 pipelines returned"
+    assert f"versions {ahead} to {STEPS - 1 + ahead}" in found["two: Weight version"].reason
+    assert all(item.evidence for item in found.values())
+
+
+def test_healthy_log_matches_no_signature() -> None:
+    assert not scan_lines(healthy())
+
+
+def swallowed(lines: Lines) -> Lines:
+    """Pipeline two breaks in step 1, and returns: NeMo-RL prints the error and goes on."""
+    kept = without(without(lines, IDS["two"], "step=1"), IDS["two"], "step=2")
+    at = next(i for i, line in enumerate(kept) if IDS["two"] in line and "returned" in line)
+    return [*kept[:at], actor("two", "❌ Error in async loop: CUDA out of memory"), *kept[at:]]
+
+
+def raised(lines: Lines) -> Lines:
+    at = next(i for i, line in enumerate(lines) if f"{IDS['two']} run() returned" in line)
+    trace = [
+        f"pipeline {IDS['two']} run() raised: RayTaskError(RuntimeError): "
+        "\x1b[36mray::NemoRLFullFinetunePipeline.run()\x1b[39m (pid=101, ip=10.0.0.1)",
+        '  File "/src/rlix/rlix/pipeline/nemo_rl_pipeline.py", line 641, in _expand_workers',
+        "RuntimeError: sleep_partial failed for dp_ranks=[0]",
+    ]
+    return [*lines[:at], *trace, *lines[at + 1 : -1], "done!!! successes=1 failures=1"]
+
+
+FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]] = [
+    ("one pipeline raises", raised, {"one": 3, "two": 3}, {"Pipelines", "two: Run"},
+     "it raised RuntimeError: sleep_partial failed for dp_ranks=[0]"),
+    ("a loop breaks and returns", swallowed, {"one": 3, "two": 1},
+     {"two: Run", "two: Training", "two: Weight version"},
+     "its training loop broke, though it returned: CUDA out of memory"),
+    ("fewer steps than planned", lambda lines: lines, {"one": 3, "two": 2}, {"two: Training"},
+     "2 of 3 planned train steps ran; step 3 is the first missing one"),
+    ("weights keep their version", lambda lines: changed(lines, "version=3, actor", "version=2, actor"),
+     {"one": 3, "two": 3}, {"one: Weight version", "two: Weight version"},
+     "train step 2 published version 2"),
+    ("no weights of the last step", lambda lines: without(lines, IDS["one"], "after_training step=2"),
+     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 2, counted from 0, published no weights"),
+    ("engines never wake", lambda lines: without(lines, IDS["two"], "_expand_workers DONE"),
+     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was woken after a train step"),
+    ("engines never sleep", lambda lines: without(lines, IDS["one"], "_shrink_workers"),
+     {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no engine was put to sleep for training"),
+    ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
+     "the driver's last line, `done!!!`, is not in its log"),
+    ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
+     {"one": 3, "two": 3}, {"two: Run"}, "its end is not in the log"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("break_it", "steps", "names", "reason"), [row[1:] for row in FAULTS],
+                         ids=[row[0] for row in FAULTS])  # fmt: skip
+def test_fault_fails_what_it_is_about_and_nothing_else(
+    tmp_path: Path, break_it: Callable[[Lines], Lines], steps: dict[str, int], names: set[str], reason: str
+) -> None:
+    found = judged(tmp_path, break_it(healthy()), metrics(steps))
+    assert failed(found) == names, {name: item.reason for name, item in found.items()}
+    assert reason in {item.reason for item in found.values()}
+
+
+def test_steps_out_of_turn_fail(tmp_path: Path) -> None:
+    """The next step begins before the weights of the last one are out: engines would answer with old ones."""
+    lines = healthy()
+    late = next(
+        line for line in lines if IDS["one"] in line and "after_training step=0" in line and "version" in line
+    )
+    lines.remove(late)
+    at = next(
+        i for i, line in enumerate(lines) if IDS["one"] in line and "step=1" in line and "granted" in line
+    )
+    lines.insert(at + 1, late)
+    found = judged(tmp_path, lines)
+    assert found["one: Weight version"].reason == "train step 1 began before step 0 had published its weights"
+    assert len(found["one: Weight version"].evidence) == 2
+
+
+def test_metrics_that_are_not_finite_fail_their_pipeline_alone(tmp_path: Path) -> None:
+    found = judged(tmp_path, healthy(), metrics(bad="two"))
+    assert failed(found) == {"two: Training"}
+    assert "not a finite number" in found["two: Training"].reason
+
+
+def test_pipelines_one_after_the_other_share_nothing(tmp_path: Path) -> None:
+    one, two = (without(healthy(), IDS[other], "RLIX_") for other in ("two", "one"))
+    lines = [*(line for line in one if "RLIX_" in line), *(line for line in two if "RLIX_" in line)]
+    lines = ["pair-init barrier armed on " + IDS["one"], *lines, *healthy()[-5:]]
+    found = judged(tmp_path, lines)
+    assert failed(found) == {"GPUs shared between pipelines"}
+    smoke = judged(tmp_path, lines, asked=plan("smoke"))
+    assert not smoke["GPUs shared between pipelines"].required
+
+
+def test_scheduler_that_stops_ray_fails_all(tmp_path: Path) -> None:
+    cut = healthy()[:20]
+    cut += ["(Orchestrator pid=90) ERROR orchestrator.shutdown called: force=True "
+            "reason='scheduler_cycle_failed: ValidationError' source='scheduler'"]  # fmt: skip
+    found = judged(tmp_path, cut, metrics({"one": 1}))
+    assert found["Pipelines"].reason == (
+        "RLix stopped Ray for all pipelines: scheduler_cycle_failed: ValidationError"
+    )
+    assert {"one: Run", "two: Run"} <= failed(found)
+
+
+def test_pipeline_that_was_never_registered_is_named(tmp_path: Path) -> None:
+    found = judged(tmp_path, healthy(("one",)), metrics({"one": STEPS}))
+    assert found["two: Run"].reason == "it was never registered"
+    assert found["Pipelines"].reason == "1 of 2 pipelines returned"
+    assert not {name for name in failed(found) if name.startswith("one:")}
+
+
+def test_each_pipeline_has_its_own_requirements(tmp_path: Path) -> None:
+    asked = plan()
+    parts = tuple(replace(part, metrics_require=("max(train/reward) > 0.5",)) for part in asked.expect.parts)
+    asked = replace(asked, expect=replace(asked.expect, parts=parts))
+    table = Table((*metrics(), Row("one/train/reward", STEPS, 0.9)))
+    found = judged(tmp_path, healthy(), table, asked)
+    assert found["one: Required metrics"].status is P
+    assert found["two: Required metrics"].status is F
+
+
+def test_learning_is_judged_for_each_pipeline(tmp_path: Path) -> None:
+    asked = plan()
+    parts = tuple(replace(part, learning=LearningPlan("train/reward")) for part in asked.expect.parts)
+    asked = replace(asked, expect=replace(asked.expect, parts=parts))
+    rows = [Row("one/train/reward", step, step / 10) for step in range(1, 31)]
+    rows += [Row("two/train/reward", step, 0.5) for step in range(1, 31)]
+    found = judged(tmp_path, healthy(), Table((*metrics(), *rows)), asked)
+    assert (found["one: Learning"].status, found["two: Learning"].status) == (P, F)
+
+
+def test_checkpoint_of_the_last_step_is_looked_for_in_each_folder(tmp_path: Path) -> None:
+    for name, step in (("one", STEPS), ("two", 2)):
+        (tmp_path / f"checkpoints/{name}/step_{step}/policy").mkdir(parents=True)
+        (tmp_path / f"checkpoints/{name}/step_{step}/policy/weights").write_text("x")
+    found = judged(tmp_path, healthy(), asked=plan(checkpoint=True))
+    assert (found["one: Checkpoint"].status, found["two: Checkpoint"].status) == (P, F)
+    assert "of step 2, not of step 3" in found["two: Checkpoint"].reason
+
+
+@pytest.mark.parametrize(("size", "status"), [(None, F), (0, F), (2048, P)])
+def test_trace_must_have_been_brought_home(tmp_path: Path, size: int | None, status: Status) -> None:
+    seen = evidence(tmp_path, healthy(), asked=plan(variants=("trace",)))
+    path = "rlix/trace/rlix_gpu_timeline_1.perfetto-trace"
+    kept = () if size is None else (Artifact(path, size, present=True),)
+    found = {item.name: item for item in judge(replace(seen, artifacts=kept))}
+    assert found["GPU trace"].status is status
+
+
+def test_driver_that_exits_with_0_is_no_pass(tmp_path: Path) -> None:
+    """The whole verdict: exit code 0, one pipeline of two failed."""
+    seen = evidence(tmp_path, raised(healthy()))
+    phases = tuple(PhaseResult(name, "ok") for name in ("preflight", "ray", "driver", "collect"))
+    commands = tuple(CommandResult(name, 0, log="rlix.log") for name in ("cache-link", "rlix"))
+    results = Results("ok", 0, phases=phases, commands=commands)
+    asked = replace(seen.plan, collect=replace(seen.plan.collect, patterns=()), stage=())
+    attempts = (replace(seen.attempts[0], results=results),)
+    verdict = judge_run(replace(seen, plan=asked, attempts=attempts), frameworks.get("rlix"))
+    assert verdict.result is Result.FAIL
+    assert verdict.first_cause is not None
+    assert "sleep_partial failed" in verdict.first_cause.text
+
+
+def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
+    assert isinstance(asked.expect, ExpectPlan)
+    seen = replace(evidence(tmp_path, healthy(), Table(), asked), foreign=True)
+    found = {item.name: item for item in judge(seen)}
+    assert not failed(found)
+    assert f"{IDS['two']}: Weight version" in found
+    assert not any("Training" in name for name in found), "no metrics were given: nothing is said of them"
