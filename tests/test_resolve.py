@@ -309,6 +309,21 @@ def test_an_allowed_rule_becomes_a_warning() -> None:
     assert "allowed" in allowed.findings[0].why
 
 
+def test_an_allowed_error_of_the_framework_leaves_a_plan() -> None:
+    """`submit --allow RULE` has something to render also where the framework's adapter found the error."""
+    data = {"version": 1, "name": "x", "framework": "trl", "model": {"id": "org/tiny"},
+            "data": [{"name": "prompts", "source": "org/prompts"}],
+            "train": {"overrides": {"no_such_field": 1}}}  # fmt: skip
+    loaded = parse_spec(dump_spec(data), "/specs/spec.yaml", env={})
+    cluster = parse_cluster(dump_spec(LOCAL), Path("lab.yaml"), "--cluster-file", {})
+    refused = resolve(loaded, cluster, env={})
+    found = next(
+        finding for finding in refused.findings if finding.is_error and finding.rule.startswith("trl.")
+    )
+    assert refused.plan is None
+    assert resolve(loaded, cluster, env={}, allow=[found.rule]).plan is not None
+
+
 def test_origins_name_what_resolution_chose() -> None:
     found = resolved(SLURM, resources={"nodes": 2})
     assert found.origins["resources.gpus_per_node"].kind == "cluster"

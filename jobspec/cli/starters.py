@@ -224,7 +224,59 @@ train:
 # metrics: {abort_when: ["last(policy/grad_norm) > 1000"]}
 """
 
-_BODIES = {"command": _COMMAND, "nemo_rl": _NEMO_RL, "skyrl": _SKYRL, "trl": _TRL, "verl": _VERL}
+_RLIX = """\
+coverage:
+  level: smoke                  # smoke | multi | learning: `jobspec framework show rlix`
+  # variants: [trace]           # RLix's time line of the GPUs, for ui.perfetto.dev
+
+resources:
+  nodes: 1                      # RLix places pipelines of NeMo-RL on one node
+  gpus_per_node: 2
+  cpus_per_node: 16             # 4 for each GPU and 1 for each pipeline, or RLix waits for ever
+  # time: "01:00:00"            # D-HH:MM:SS; quoted, since YAML reads 1:00:00 as a number
+
+container:
+  # image: /images/nemo-rl.sqsh # NeMo-RL's own, with RLix's requirements
+  env: {NCCL_DEBUG: WARN}
+
+repos:                          # a pair: `validate` looks for the hooks that RLix calls in the fork
+  - {name: rlix, path: ~/src/rlix, prove: {import: rlix}}   # branch `nemo`
+  - {name: nemo_rl, path: ~/src/RL}
+
+model:
+  id: Qwen/Qwen2.5-0.5B-Instruct   # of every pipeline that does not override policy.model_name
+
+train:                          # what the pipelines have in common
+  steps: 6
+  # command: [/opt/nemo_rl_venv/bin/python]   # what runs RLix's driver; default: python3
+  overrides:                    # NeMo-RL's settings, and RLix's own such as verify_model_after_sync
+    policy.generation.vllm_cfg.gpu_memory_utilization: 0.10
+    policy.generation.vllm_cfg.enforce_eager: true
+    policy.train_global_batch_size: 1
+    policy.train_micro_batch_size: 1
+    grpo.num_prompts_per_step: 1
+    grpo.num_generations_per_prompt: 1
+
+pipelines:
+  - name: math
+    config: examples/configs/grpo_math_1B.yaml   # below the NeMo-RL checkout, or absolute
+    train_gpus: [0]             # counted over all nodes; a part of infer_gpus
+    # infer_gpus: [0, 1]        # default: all; at least one whole engine must lie beside the trainer
+    # train: {steps: 20, overrides: {grpo.num_prompts_per_step: 4}}
+    # metrics: {require: ["finite(train/loss)"], learning: {metric: train/reward}}
+  # - {name: code, config: examples/configs/grpo_math_1B.yaml, train_gpus: [1]}
+
+# secrets: [HF_TOKEN]           # names only; values come from the shell that submits
+"""
+
+_BODIES = {
+    "command": _COMMAND,
+    "nemo_rl": _NEMO_RL,
+    "rlix": _RLIX,
+    "skyrl": _SKYRL,
+    "trl": _TRL,
+    "verl": _VERL,
+}
 
 
 def starter(framework: str, name: str) -> str:

@@ -89,7 +89,8 @@ class Framework(Protocol):
 
     Optional: `guide: tuple[str, ...]`, the deliverables of the framework's validation guide in its order;
     reports then start with the guides' short form. `log_metrics(evidence) -> Table`, metrics that only logs
-    hold, for the table of a sweep.
+    hold, for the table of a sweep. `has_pipelines = True`: it runs what the spec names in `pipelines`; its
+    plan then has one of `ExpectPlan.parts` for each, and their metrics lie below `@NAME` of the metrics.
     """
 
     name: str

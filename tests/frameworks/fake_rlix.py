@@ -16,7 +16,7 @@ from pathlib import Path
 
 DRIVER = '''\
 """The stand-in's driver: arguments, order of calls and printed lines of RLix's own."""
-import argparse, os, re, sys
+import argparse, os, re, sys, threading
 from pathlib import Path
 import ray, yaml
 
@@ -58,7 +58,8 @@ def main():
         ).remote(pid, wrapper, orchestrator)
         ray.get(orchestrator.admit_pipeline.remote(pid, actor))
         last = index == len(wrappers) - 1
-        if not last:
+        if not last and fault != "serial:":
+            ray.get(actor.arm_pair_setup_barrier.remote())
             print(f"pair-init barrier armed on {pid} before run.remote()", flush=True)
         refs.append(actor.run.remote())
         actors.append(actor)
@@ -71,6 +72,11 @@ def main():
             ok = ray.get(actor.wait_for_first_after_training.remote(wait))
             print(f"step-boundary admission: {pid} reached first after_training (signaled={ok}) "
                   "\\u2014 admitting next pipeline", flush=True)
+    for leading, trailing in zip(actors, actors[1:]):
+        def release(leading=leading, trailing=trailing):
+            ray.get(trailing.wait_for_setup_complete.remote(600.0))
+            ray.get(leading.signal_pair_setup_complete.remote())
+        threading.Thread(target=release, daemon=True).start()
     pending, successes, failures = list(refs), 0, 0
     while pending:
         ready, pending = ray.wait(pending, num_returns=1)
@@ -174,6 +180,7 @@ class Hooks:
         p = self.p
         print(f"[RLIX_HOOK {p.id}] after_training step={step} \\u2014 syncing active base weights", flush=True)
         p.first.set()
+        p.paired.wait(600.0)  # the next pipeline's engines start up meanwhile
         ray.get(p.orchestrator.release_train.remote(p.id))
         print(f"[RLIX_HOOK {p.id}] after_training step={step} \\u2014 version={p.version}, actor_train released",
               flush=True)
@@ -185,12 +192,23 @@ class Collector:
 class NemoRLFullFinetunePipeline:
     def __init__(self, pid, wrapper, orchestrator):
         self.id, self.wrapper, self.orchestrator, self.version = pid, wrapper, orchestrator, 0
-        self.first, self.active = threading.Event(), set()
+        self.first, self.ready, self.paired = threading.Event(), threading.Event(), threading.Event()
+        self.paired.set()
+        self.active = set()
         kind, _, name = os.environ.get("FAKE_RLIX", "").partition(":")
         self.fault = kind if name and wrapper["exp_name"].startswith(f"{name}-mp") else ""
 
     def wait_for_first_after_training(self, timeout_s):
         return self.first.wait(timeout_s)
+
+    def wait_for_setup_complete(self, timeout_s):
+        return self.ready.wait(timeout_s)
+
+    def arm_pair_setup_barrier(self):
+        self.paired.clear()
+
+    def signal_pair_setup_complete(self):
+        self.paired.set()
 
     def resize_infer(self, how, ranks):
         if how == "shrink":
@@ -223,6 +241,7 @@ class NemoRLFullFinetunePipeline:
             ray.get(group.ready())
         self._policy, self._generation = setup(config, external_train_cluster=[], external_inference_cluster=[])
         self.resize_infer("expand", list(range(len(self.wrapper["infer_device_mapping"]))))
+        self.ready.set()
         if self.fault == "crash":
             raise RuntimeError("CUDA error: out of memory in sleep_partial")
         async_grpo_train(config, rlix_hooks=Hooks(self), fault=self.fault)
