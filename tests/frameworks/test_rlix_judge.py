@@ -284,3 +284,8 @@ def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
     assert not failed(found)
     assert f"{IDS['two']}: Weight version" in found
     assert not any("Training" in name for name in found), "no metrics were given: nothing is said of them"
+
+
+def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
+    noise = actor("one", "ValueError: no adapter lora_0a1b in ft_ffff00001111")
+    assert not failed(judged(tmp_path, [noise, *healthy()]))

@@ -62,17 +62,20 @@ def check(context: Context) -> Iterator[Finding]:
     yield from problems
     found = jobs(context, recipes)
     yield from check_level(context, found)
+    yield from check_metrics(context, found)
     yield from check_site(context, found)
     for job in found:
         yield from check_keys(job)
         yield from check_wrapper(job)
         yield from check_trainer(job)
         yield from check_model(job)
-        yield from topology.check_gpus(job, context.spec.resources.nodes * context.gpus_per_node)
-        yield from topology.check_engines(job, context.gpus_per_node)
         yield from check_megatron(job)
-    yield from topology.check_workers(found, context.spec.resources.nodes * context.gpus_per_node)
-    yield from topology.check_pairs(found)
+    if context.gpus_per_node:
+        yield from topology.check(found, context.spec.resources.nodes, context.gpus_per_node)
+    else:
+        what, why = "the run has no GPUs", "pipelines share GPUs, and nothing else"
+        fix = "set `resources.gpus_per_node`"
+        yield error("rlix.gpu", what, why, fix, path="resources.gpus_per_node")
     yield from memory.check(context, found)
 
 
@@ -110,12 +113,14 @@ def check_checkouts(context: Context) -> Iterator[Finding]:
 def read_recipes(context: Context) -> tuple[dict[str, Config], list[Finding]]:
     """NeMo-RL's configuration files by pipeline; one in a checkout that is not cloned yet is left out."""
     root, recipes, problems = probe.roots(context)[1], dict[str, Config](), list[Finding]()
+    known = dict[Path, Config]()  # pipelines mostly have one file in common
     for index, pipeline in enumerate(context.spec.pipelines):
         path = Path(root, pipeline.config)
         if not path.is_absolute() or (Path(root) in path.parents and not Path(root).is_dir()):
             continue
         try:
-            recipes[pipeline.name] = nemo_config.load(path)
+            known[path] = known[path] if path in known else nemo_config.load(path)
+            recipes[pipeline.name] = known[path]
         except (OSError, ValueError, yaml.YAMLError) as why:
             what = f"the configuration of pipeline `{pipeline.name}` cannot be read: `{path}`"
             fix = "name a file of the NeMo-RL checkout, or an absolute path"
@@ -143,15 +148,20 @@ def check_level(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
             why = "fewer cannot tell a trend from noise" if name == "learning" else "its engines wake between"
             fix = f"use {least} or more"
             yield error("rlix.steps", what, why, fix, path="train.steps")
-    if context.spec.metrics.learning is not None or context.spec.metrics.require:
-        what = "`metrics` asks something of the whole run"
-        why = "each pipeline logs the same names; the whole run has `NAME/train/reward`"
-        fix = "move it into the pipelines' own `metrics`"
-        named = [*context.spec.metrics.require]
-        if context.spec.metrics.learning is not None:
-            named.append(context.spec.metrics.learning.metric)
-        if not all(any(f"{job.name}/" in text for job in found) for text in named):
-            yield error("rlix.metrics", what, why, fix, path="metrics")
+
+
+def check_metrics(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+    """Figures of the whole run have their pipeline's name before them."""
+    asked = context.spec.metrics
+    named = [("require", text) for text in asked.require]
+    named += [("abort_when", text) for text in asked.abort_when]
+    named += [("learning", asked.learning.metric)] if asked.learning is not None else []
+    for key, text in named:
+        if not any(f"{job.name}/" in text for job in found):
+            what = f"`{text}` is asked of the whole run, where no metric is called so"
+            why = f"each pipeline logs the same names: the whole run has `{found[0].name}/train/reward`"
+            fix = "move it into the pipelines' own `metrics`"
+            yield error("rlix.metrics", what, why, fix, path=f"metrics.{key}")
 
 
 def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
@@ -172,6 +182,13 @@ def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
         what = f"`RLIX_REQUIRED_GPUS_PER_NODE` is {required}, and each node has {gpus} GPUs"
         path = "container.env.RLIX_REQUIRED_GPUS_PER_NODE"
         yield error("rlix.gpus-per-node", what, "RLix asserts it", "remove it", path=path)
+    if context.cluster.scheduler != "local" and not (
+        context.spec.hf_cache.home or context.cluster.paths.hf_home
+    ):
+        what = "no Hugging Face cache is named, and RLix's actors look in none but the run's"
+        why = "data sets are then looked for in `~/.cache/huggingface` of the node"
+        fix = "set `hf_cache.home`, or `paths.hf_home` of the site profile"
+        yield warning("rlix.cache", what, why, fix, path="hf_cache.home")
     if context.spec.checkpoint.every is not None:
         yield warning(
             "rlix.checkpoint",
@@ -321,14 +338,19 @@ def check_megatron(job: Job) -> Iterator[Finding]:
         ep=sizes["ep"],
         etp=sizes["etp"],
         sequence_parallel=get(job.config, "policy.megatron_cfg.sequence_parallel") is True,
-        micro_batch=number(job.config, "policy.train_micro_batch_size"),
+        # Of batches all numbers are known or none: half of them without the file says nothing.
+        micro_batch=_of_recipe(job, "policy.train_micro_batch_size"),
         packed=get(job.config, "policy.sequence_packing.enabled") is True if job.recipe else None,
-        train_batch=number(job.config, "grpo.num_prompts_per_step"),
-        samples_per_prompt=number(job.config, "grpo.num_generations_per_prompt") or 1,
-        global_batch=number(job.config, "policy.train_global_batch_size"),
+        train_batch=_of_recipe(job, "grpo.num_prompts_per_step"),
+        samples_per_prompt=_of_recipe(job, "grpo.num_generations_per_prompt") or 1,
+        global_batch=_of_recipe(job, "policy.train_global_batch_size"),
         keys={"nodes": f"{job.path}.train_gpus", "gpus_per_node": f"{job.path}.train_gpus", **keys},
     )
     for finding in check_shape(shape, memory.architecture(job)):
         # More nodes are no way out here, more GPUs of this one are.
         fix = NODES.sub("more `train_gpus`", finding.fix)
         yield replace(finding, what=f"pipeline `{job.name}`: {finding.what}", fix=fix)
+
+
+def _of_recipe(job: Job, key: str) -> int | None:
+    return number(job.config, key) if job.recipe is not None else None

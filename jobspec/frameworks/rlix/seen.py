@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
 HINTS = ("RLIX_", "pipeline", "done!!!", "orchestrator.shutdown", "async loop", "Error", "Exception")
-ACTOR = re.compile(r"^\((?:\w+ )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
+ACTOR = re.compile(r"^\((?:[^()]* )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
 BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>\d+) .*granted")
 AFTER = re.compile(rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>\d+) .*version=(?P<version>-?\d+)")
 SHRINK = re.compile(rf"\[RLIX_PPL {ID}\] _shrink_workers START dp_ranks=\[(?P<ranks>[\d, ]*)\]")
@@ -36,6 +36,8 @@ RETURNED = re.compile(rf"^pipeline {ID} run\(\) returned successfully")
 RAISED = re.compile(rf"^pipeline {ID} run\(\) raised: (?P<text>.*)")
 UNREGISTER = re.compile(rf"^pipeline {ID} (?:unregistered|unregister failed)")
 ANY_ID = re.compile(rf"\b{ID}\b")
+# Only in these lines does an id stand for a pipeline that is new; text may hold anything.
+NEW_ID = re.compile(rf"(?:\[RLIX_(?:HOOK|PPL) |^pipeline |armed on |waiting for ){ID}(?:\]| )")
 DONE = re.compile(r"^done!!! successes=(?P<good>\d+) failures=(?P<bad>\d+)")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
@@ -127,8 +129,8 @@ class _Reader:
         actor = ACTOR.match(text)
         body = text[actor.end() :].strip() if actor else text
         who = f"{actor['ip'] or ''}:{actor['pid']}" if actor else ""
-        named = ANY_ID.search(body)
-        if named:
+        named = NEW_ID.search(body) or ANY_ID.search(body)
+        if named and (named.re is NEW_ID or any(one.id == named["id"] for one in self.seen.pipelines)):
             pipeline = self.seen.of(named["id"])
             if who and ("[RLIX_HOOK" in body or "[RLIX_PPL" in body):
                 self.actors[who] = pipeline.id

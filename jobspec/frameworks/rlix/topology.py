@@ -13,10 +13,19 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks.nemo_config import ENGINE
+from jobspec.frameworks.nemo_config import ENGINE, number
 from jobspec.frameworks.rlix.settings import COLOCATED, Job
 
 FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
+
+
+def check(jobs: Sequence[Job], nodes: int, per_node: int) -> Iterator[Finding]:
+    """Each pipeline by itself, then what they have in common."""
+    for job in jobs:
+        yield from check_gpus(job, nodes * per_node)
+        yield from check_engines(job, per_node)
+    yield from check_workers(jobs, nodes * per_node)
+    yield from check_pairs(jobs)
 
 
 def check_gpus(job: Job, total: int) -> Iterator[Finding]:
@@ -42,10 +51,15 @@ def check_gpus(job: Job, total: int) -> Iterator[Finding]:
 def check_engines(job: Job, per_node: int) -> Iterator[Finding]:
     """The engines' tensor-parallel groups: whole, side by side, and enough of them."""
     tp, path = job.engine_tp, f"{job.path}.infer_gpus"
-    if tp not in FREE_TP and (not per_node or tp % per_node):
+    stages = number(job.config, ENGINE["pp"]) or 1
+    if stages > 1:
+        what = f"engines of pipeline `{job.name}` have {stages} pipeline stages"
+        why = "RLix forms engines of tp GPUs each"
+        yield error("rlix.engine-pp", what, why, "use pp 1", path=_key(job, "pp"))
+    if tp not in FREE_TP and tp % per_node:
         what = f"engines of pipeline `{job.name}` have tp {tp}"
         fix = f"use 1, 2, 4, 8 or a multiple of {per_node}"
-        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_tp_key(job))
+        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_key(job, "tp"))
         return
     if len(job.infer) % tp:
         what = f"{len(job.infer)} GPUs of pipeline `{job.name}` are no whole engines of tp {tp}"
@@ -78,7 +92,7 @@ def engine_groups(job: Job) -> tuple[tuple[int, ...], ...]:
 
 def _placed_well(group: Sequence[int], per_node: int) -> bool:
     follows = list(group) == list(range(group[0], group[0] + len(group)))
-    if not per_node or not follows or len(group) == 1:
+    if not follows or len(group) == 1:
         return follows
     if len(group) <= per_node:
         return group[0] // per_node == group[-1] // per_node
@@ -118,11 +132,12 @@ def check_pairs(jobs: Sequence[Job]) -> Iterator[Finding]:
             )
 
 
-def _tp_key(job: Job) -> str:
-    own = job.spec.train.rollout
-    if own is not None and own.tp is not None:
-        return f"{job.path}.train.rollout.tp"
-    return "train.rollout.tp" if job.context.spec.train.rollout.tp else f"train.overrides.{ENGINE['tp']}"
+def _key(job: Job, size: str) -> str:
+    """The key of the spec that gives a size of the engines."""
+    own, shared = job.spec.train.rollout, job.context.spec.train.rollout
+    if own is not None and getattr(own, size) is not None:
+        return f"{job.path}.train.rollout.{size}"
+    return f"train.rollout.{size}" if getattr(shared, size) else f"train.overrides.{ENGINE[size]}"
 
 
 def _list(ids: Sequence[int]) -> str:
