@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +182,44 @@ def test_pipeline_s_own_settings_win(checkouts: dict[str, Path]) -> None:
     assert [(part.name, part.steps) for part in plan.expect.parts] == [("ppl1", 6), ("ppl2", 9)]
     assert plan.expect.parts[1].learning is not None
     assert plan.abort_when[0].terms[0].metric == "ppl2/train/loss"
+
+
+@pytest.mark.parametrize(
+    ("before", "works"),
+    [("nothing", True), ("this run's link", True), ("dangling link", True), ("empty folder", True),
+     ("another cache", False), ("folder with files", False), ("the cache itself", True)],
+)  # fmt: skip
+def test_cache_stands_where_rlix_looks(
+    checkouts: dict[str, Path], tmp_path: Path, before: str, works: bool
+) -> None:
+    """RLix's actors look in one fixed folder, which an earlier or another run may have left."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    place, cache = tmp_path / "rlix/shared/hf", tmp_path / "cache"
+    place.parent.mkdir(parents=True)
+    targets = {
+        "this run's link": cache,
+        "dangling link": tmp_path / "gone",
+        "another cache": tmp_path / "other",
+    }
+    (tmp_path / "other").mkdir()
+    if before in targets:
+        place.symlink_to(targets[before])
+    elif before != "nothing":
+        place.mkdir()
+    if before == "folder with files":
+        (place / "model").touch()
+    if before == "the cache itself":
+        cache = place
+    text = plan.commands[0].argv[0].replace("/tmp/rlix/shared", str(place.parent))
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", text], env={**os.environ, "HF_HOME": str(cache)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) is works, done.stderr
+    assert (place.resolve() == cache.resolve()) is works
+    assert place.exists()
+    assert works or "is not this run's cache" in done.stderr
 
 
 @pytest.mark.parametrize(

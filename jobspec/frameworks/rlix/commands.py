@@ -115,11 +115,14 @@ def _link_text() -> str:
     """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away."""
     return f"""\
 cache="${{HF_HOME:-$HOME/.cache/huggingface}}"
+same() {{ [ "$(readlink -f {CACHE})" = "$(readlink -f "$cache")" ]; }}
 mkdir -p "$cache" {CACHE.rpartition("/")[0]}
-if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE}; fi
-if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE}; fi
-if [ ! -e {CACHE} ]; then ln -s "$cache" {CACHE}; fi
-if [ "$(readlink -f {CACHE})" != "$(readlink -f "$cache")" ]; then
+if ! same; then
+  if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE}; fi
+  if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE}; fi
+  if [ ! -e {CACHE} ]; then ln -s "$cache" {CACHE}; fi
+fi
+if ! same; then
   echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache" >&2
   exit 1
 fi
@@ -138,7 +141,7 @@ def _run_text(context: Context, jobs: Sequence[Job]) -> str:
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
     lines += [line for job in jobs for line in _job_lines(job)]
-    lines += [f"trap 'rm -f {CACHE}' EXIT", " \\\n  ".join(words)]
+    lines += [f"trap 'if [ -L {CACHE} ]; then rm -f {CACHE}; fi' EXIT", " \\\n  ".join(words)]
     return "\n".join(lines) + "\n"
 
 
