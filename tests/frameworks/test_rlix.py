@@ -58,7 +58,7 @@ def resolved(
         parts: list[Any] = [int(part) if part.isdecimal() else part for part in key.split("/")]
         for part in parts[:-1]:
             at = at[part] if isinstance(part, int) else at.setdefault(part, {})
-        if value is None:
+        if value is None and "~" not in key:
             at.pop(parts[-1], None)
         else:
             at[parts[-1]] = value
@@ -299,6 +299,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("owned override", {f"{OVER}/train_device_mapping": [0]}, "rlix.owned", "train_device_mapping"),
     ("owned by the metrics", {f"{OVER}/logger.log_dir": "/x"}, "rlix.owned", "logger.log_dir"),
     ("unknown key", {f"{OVER}/grpo.num_prompt_per_step": 1}, "rlix.key", "num_prompt_per_step"),
+    ("key that is none", {f"{OVER}/+a b=c": 1}, "rlix.key", "a b=c"),
+    ("key that is removed", {f"{OVER}/~grpo.seed": None}, "rlix.key", "~grpo.seed"),
     ("reference", {f"{OVER}/policy.precision": "$${policy.dtype}"}, "rlix.reference", "policy.precision"),
     ("line break", {f"{OVER}/policy.precision": "a\nJOBSPEC_END\nrm"}, "rlix.value", "policy.precision"),
     ("one step", {"train/steps": 1}, "rlix.steps", "train.steps"),

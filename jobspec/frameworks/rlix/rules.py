@@ -46,6 +46,7 @@ ASYNC: Mapping[str, tuple[object, str]] = {
     "policy.dtensor_cfg.enabled": (False, "RLix takes weights from Megatron's workers"),
 }
 SHORT_ADMISSION_S = 60
+KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
 NODES = re.compile(r"\bnodes `\d+`(?: or `\d+`)*")
 CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
 
@@ -210,6 +211,10 @@ def check_keys(job: Job) -> Iterator[Finding]:
     given = _given(job)
     for key, (value, path) in given.items():
         bare = key.lstrip("+")
+        if not KEY.match(key):
+            what, why = f"`{key}` is no setting's name", "it becomes one word of Hydra's, `key=value`"
+            fix = "write it like `grpo.seed`, or `+policy.new_key` for one that is not there"
+            yield error("rlix.key", what, why, fix, path=path)
         if bare in OWNED:
             what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
             yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
