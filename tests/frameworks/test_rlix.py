@@ -370,6 +370,17 @@ def test_advice_is_no_error(checkouts: dict[str, Path]) -> None:
     assert {"rlix.train-shared", "rlix.checkpoint", "rlix.admit-delay"} <= told
 
 
+def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Path]) -> None:
+    data = {"data": [{"name": "gsm8k", "source": "/shared/data/gsm8k"}]}
+    unread = {finding.rule: finding for finding in resolved(checkouts, data).findings}["rlix.data"]
+    assert "JOBSPEC_DATA_GSM8K" in unread.fix
+    key, value = "+data.train.data_path", "${oc.env:JOBSPEC_DATA_GSM8K}/train.jsonl"
+    found = resolved(checkouts, {**data, f"{OVER}/{key}": f"${value}"})
+    assert not errors(found)
+    assert "rlix.data" not in {finding.rule for finding in found.findings}
+    assert f"{key}='{value}'" in wrappers(found)["ppl1"]["nemo_config_overrides"]
+
+
 @pytest.mark.parametrize("name", [name for name in frameworks.names() if name != "rlix"])
 def test_other_frameworks_refuse_pipelines(name: str) -> None:
     text = (

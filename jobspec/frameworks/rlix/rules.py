@@ -47,6 +47,7 @@ ASYNC: Mapping[str, tuple[object, str]] = {
 }
 SHORT_ADMISSION_S = 60
 KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
+RUN_VARIABLE = re.compile(r"\$\{oc\.env:JOBSPEC_[A-Z0-9_]+\}")
 NODES = re.compile(r"\bnodes `\d+`(?: or `\d+`)*")
 CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
 
@@ -183,6 +184,7 @@ def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
         what = f"`RLIX_REQUIRED_GPUS_PER_NODE` is {required}, and each node has {gpus} GPUs"
         path = "container.env.RLIX_REQUIRED_GPUS_PER_NODE"
         yield error("rlix.gpus-per-node", what, "RLix asserts it", "remove it", path=path)
+    yield from _check_data(context, found)
     if context.cluster.scheduler != "local" and not (
         context.spec.hf_cache.home or context.cluster.paths.hf_home
     ):
@@ -204,6 +206,18 @@ def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
         yield warning("rlix.resume", what, "", fix, path="checkpoint.resume")
 
 
+def _check_data(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+    """A staged data set reaches a pipeline by an override that names its variable, and by nothing else."""
+    texts = [text for job in found for value in job.overrides.values() for text in _texts(value)]
+    for index, data in enumerate(context.spec.data):
+        variable = "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper()
+        if not any(f"${{oc.env:{variable}}}" in text for text in texts):
+            what = f"no pipeline reads the data set `{data.name}`"
+            why = "NeMo-RL's configuration names the data, by `data.train` and the like"
+            fix = f"set a key such as `+data.train.data_path` to `$${{oc.env:{variable}}}/train.jsonl`"
+            yield warning("rlix.data", what, why, fix, path=f"data[{index}]")
+
+
 # -- one pipeline's settings -------------------------------------------------------------------------
 
 
@@ -219,9 +233,12 @@ def check_keys(job: Job) -> Iterator[Finding]:
             what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
             yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
         for text in _texts(value):
-            if "${" in text:
+            if "${" in RUN_VARIABLE.sub("", text):
                 what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
-                yield error("rlix.reference", what, why, "write the value itself", path=path)
+                fix = (
+                    "write the value itself; `$${oc.env:JOBSPEC_DATA_NAME}` is a path that only the run knows"
+                )
+                yield error("rlix.reference", what, why, fix, path=path)
             elif any(ord(char) < 32 for char in text):
                 what = f"the value of `{key}` has a line break or another control character"
                 yield error("rlix.value", what, fix="write it on one line", path=path)
