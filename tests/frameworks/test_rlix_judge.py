@@ -289,3 +289,20 @@ def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
 def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
     noise = actor("one", "ValueError: no adapter lora_0a1b in ft_ffff00001111")
     assert not failed(judged(tmp_path, [noise, *healthy()]))
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_steps_that_ray_did_not_repeat_are_in_the_worker_s_own_log(tmp_path: Path, foreign: bool) -> None:
+    """The driver ends a moment after the last step: Ray has not yet repeated what the worker printed."""
+    cut = without(healthy(), IDS["one"], "after_training step=2")
+    assert "one: Weight version" in failed(judged(tmp_path, cut))
+    seen = evidence(tmp_path, cut)
+    for name, own in IDS.items():
+        lines = [line.partition("\x1b[0m ")[2] for line in healthy() if own in line and "RLIX_" in line]
+        (tmp_path / f"ray/{name}").mkdir(parents=True)
+        (tmp_path / f"ray/{name}/worker-{name}.out").write_text("\n".join(lines) + "\n")
+    logs = [LogFile(f"ray/{name}/worker-{name}.out", "n1", 1) for name in IDS]
+    attempt = replace(seen.attempts[0], logs=(*logs, *seen.attempts[0].logs))
+    found = {item.name: item for item in judge(replace(seen, attempts=(attempt,), foreign=foreign))}
+    assert not failed(found), {name: item.reason for name, item in found.items()}
+    assert "engines slept 3 times" in found["one: GPU time-sharing"].reason, "no line counts twice"

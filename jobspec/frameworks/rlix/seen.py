@@ -38,6 +38,7 @@ UNREGISTER = re.compile(rf"^pipeline {ID} (?:unregistered|unregister failed)")
 ANY_ID = re.compile(rf"\b{ID}\b")
 # Only in these lines does an id stand for a pipeline that is new; text may hold anything.
 NEW_ID = re.compile(rf"(?:\[RLIX_(?:HOOK|PPL) |^pipeline |armed on |waiting for ){ID}(?:\]| )")
+OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
 DONE = re.compile(r"^done!!! successes=(?P<good>\d+) failures=(?P<bad>\d+)")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
@@ -82,6 +83,9 @@ class Seen:
     shutdown: Line | None = None
     reason: str = ""
 
+    def knows(self, name: str) -> bool:
+        return any(one.id == name for one in self.pipelines)
+
     def of(self, name: str) -> PipelineSeen:
         found = next((one for one in self.pipelines if one.id == name), None)
         if found is None:
@@ -91,15 +95,27 @@ class Seen:
 
 
 def see(evidence: Evidence) -> Seen:
-    """Read the driver's log of the last attempt; of files that jobspec did not launch, every log."""
+    """Read the driver's log of the last attempt; of files that jobspec did not launch, every log.
+
+    Ray repeats its workers' lines in the driver's log with some delay, and the last ones may be missing when
+    the driver ends. Workers' own logs then tell of the steps that it does not have.
+    """
     reader = _Reader()
     attempt = evidence.last
     if attempt is None:
         return reader.seen
-    log = attempt.log(RUN)
-    for file in [log] if log is not None and not evidence.foreign else attempt.logs:
-        if file.path not in attempt.check_logs and (evidence.foreign or log is not None):
-            reader.read(evidence.root / file.path, file.path)
+    workers = [log for log in attempt.logs if OF_WORKER.search(log.path)]
+    driver = attempt.log(RUN)
+    if evidence.foreign:
+        logs = [log for log in attempt.logs if log not in workers and log.path not in attempt.check_logs]
+    else:
+        logs = [driver] if driver is not None else []
+    for log in logs:
+        reader.read(evidence.root / log.path, log.path)
+    steps = {part.steps for part in evidence.plan.expect.parts} or {0}
+    if any(len(one.after) < max(steps) or len(one.before) != len(one.after) for one in reader.seen.pipelines):
+        for log in workers:
+            reader.read(evidence.root / log.path, log.path, late=True)
     return reader.seen
 
 
@@ -111,7 +127,8 @@ class _Reader:
     open_traceback: str = ""  # id of the pipeline whose traceback the driver is printing
     broken: str = ""  # process whose loop broke by an error from elsewhere, which follows line by line
 
-    def read(self, path: Path, name: str) -> None:
+    def read(self, path: Path, name: str, late: bool = False) -> None:
+        """`late`: only steps of known pipelines that no file before this one has told of."""
         try:
             stream = path.open(encoding="utf-8", errors="replace")
         except OSError:
@@ -121,16 +138,19 @@ class _Reader:
                 self.at += 1
                 if not any(hint in raw for hint in HINTS):
                     continue
-                text = strip_ansi(raw.rstrip("\r\n"))
-                item = EvidenceItem(name, number, text.strip()[:300])
-                self._take(text, Line(self.at, item))
+                text = strip_ansi(raw.rstrip("\r\n").rpartition("\r")[2])
+                line = Line(self.at, EvidenceItem(name, number, text.strip()[:300]))
+                if not late:
+                    self._take(text, line)
+                elif (named := NEW_ID.search(text)) and self.seen.knows(named["id"]):
+                    _take_step(text, line, self.seen.of(named["id"]))
 
     def _take(self, text: str, line: Line) -> None:
         actor = ACTOR.match(text)
         body = text[actor.end() :].strip() if actor else text
         who = f"{actor['ip'] or ''}:{actor['pid']}" if actor else ""
         named = NEW_ID.search(body) or ANY_ID.search(body)
-        if named and (named.re is NEW_ID or any(one.id == named["id"] for one in self.seen.pipelines)):
+        if named and (named.re is NEW_ID or self.seen.knows(named["id"])):
             pipeline = self.seen.of(named["id"])
             if who and ("[RLIX_HOOK" in body or "[RLIX_PPL" in body):
                 self.actors[who] = pipeline.id
@@ -150,11 +170,9 @@ class _Reader:
             self.seen.of(self.open_traceback).error = body.strip()
 
     def _of_pipeline(self, body: str, line: Line, one: PipelineSeen) -> None:
-        if found := BEFORE.search(body):
-            one.before.setdefault(int(found["step"]), line)
-        elif found := AFTER.search(body):
-            one.after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
-        elif found := SHRINK.search(body):
+        if _take_step(body, line, one):
+            return
+        if found := SHRINK.search(body):
             one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
         elif found := EXPAND.search(body):
             ranks = _ranks(found["ranks"])
@@ -167,6 +185,15 @@ class _Reader:
             one.raised, one.error, self.open_traceback = line, found["text"].strip(), one.id
         elif UNREGISTER.match(body):
             self.open_traceback = ""
+
+
+def _take_step(body: str, line: Line, one: PipelineSeen) -> bool:
+    """Whether the line is about a train step; the first one about it counts."""
+    if found := BEFORE.search(body):
+        one.before.setdefault(int(found["step"]), line)
+    elif found := AFTER.search(body):
+        one.after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
+    return found is not None
 
 
 def _ranks(text: str) -> tuple[int, ...]:
