@@ -11,7 +11,7 @@ from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, PartPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
-    from jobspec.frameworks.rlix.settings import Job
+    from jobspec.frameworks.rlix.settings import PipelineSettings
     from jobspec.spec.model import Metrics
     from jobspec.verdict import Deliverable
 
@@ -78,11 +78,11 @@ class RlixFramework:
         """Raises: JobspecError without the checkouts or pipelines, which `validate` has said already."""
         from jobspec.frameworks.rlix import commands, memory, probe
         from jobspec.frameworks.rlix.rules import read_recipes
-        from jobspec.frameworks.rlix.settings import jobs
+        from jobspec.frameworks.rlix.settings import pipeline_settings
 
         if not all(probe.roots(context)) or not context.spec.pipelines:
             raise fail("rlix.checkout", "no checkouts of RLix and NeMo-RL, or no pipelines", path="repos")
-        found = jobs(context, read_recipes(context)[0])
+        found = pipeline_settings(context, read_recipes(context)[0])
         return FrameworkPlan(
             commands=commands.commands(context, found),
             ray_mode="external",
@@ -107,37 +107,41 @@ def _collected(context: Context) -> Iterator[str]:
         yield "rlix/trace/*"
 
 
-def _conditions(found: Iterable[Job]) -> Iterator[AbortPlan]:
+def _conditions(found: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
     """Conditions of the pipelines, each on its own metrics; one that holds ends the whole run."""
     from jobspec.metrics.require import parse_condition, prefixed
 
-    for job in found:
-        yield from (prefixed(parse_condition(text), f"{job.name}/") for text in job.spec.metrics.abort_when)
+    for pipeline in found:
+        yield from (
+            prefixed(parse_condition(text), f"{pipeline.name}/") for text in pipeline.spec.metrics.abort_when
+        )
 
 
-def _expect(context: Context, found: tuple[Job, ...]) -> ExpectPlan:
+def _expect(context: Context, found: tuple[PipelineSettings, ...]) -> ExpectPlan:
     from jobspec.frameworks.rlix.judge import METRIC_KEYS
 
     spec = context.spec
     return ExpectPlan(
         level=context.level.name,
         variants=spec.coverage.variants,
-        steps=max(job.steps for job in found),
+        steps=max(pipeline.steps for pipeline in found),
         metrics_require=spec.metrics.require,
         files=spec.artifacts.require,
         checkpoint=spec.checkpoint.every is not None,
         metric_keys={
-            f"{job.name} {name}": f"{job.name}/{key}" for job in found for name, key in METRIC_KEYS.items()
+            f"{pipeline.name} {name}": f"{pipeline.name}/{key}"
+            for pipeline in found
+            for name, key in METRIC_KEYS.items()
         },
         limitations=tuple(_limitations(found)),
         parts=tuple(
             PartPlan(
-                job.name,
-                job.steps,
-                job.spec.metrics.require,
-                _learning(job.spec.metrics, context.level.name),
+                pipeline.name,
+                pipeline.steps,
+                pipeline.spec.metrics.require,
+                _learning(pipeline.spec.metrics, context.level.name),
             )
-            for job in found
+            for pipeline in found
         ),
     )
 
@@ -151,8 +155,8 @@ def _learning(metrics: Metrics, level: str) -> LearningPlan | None:
     return LearningPlan(REWARD) if level == "learning" else None
 
 
-def _limitations(found: tuple[Job, ...]) -> Iterator[str]:
-    if all(job.engine_tp == 1 for job in found):
+def _limitations(found: tuple[PipelineSettings, ...]) -> Iterator[str]:
+    if all(pipeline.engine_tp == 1 for pipeline in found):
         yield "every engine had one GPU: tensor-parallel engines that sleep and wake are not proved"
-    if all(len(job.train) == 1 for job in found):
+    if all(len(pipeline.train) == 1 for pipeline in found):
         yield "every pipeline trained on one GPU: Megatron's process groups were never taken down and rebuilt"

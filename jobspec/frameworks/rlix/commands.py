@@ -10,7 +10,7 @@ import yaml
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.rlix.probe import DRIVER, roots
-from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, Job
+from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, PipelineSettings
 from jobspec.plan import CommandPlan
 
 LINK, RUN = "cache-link", "rlix"
@@ -66,48 +66,48 @@ def environment(context: Context, bucket: int | None) -> dict[str, str]:
     return env
 
 
-def wrapper(job: Job) -> dict[str, Any]:
+def wrapper(pipeline: PipelineSettings) -> dict[str, Any]:
     """RLix's configuration of one pipeline. `${oc.env:...}` is OmegaConf's, filled in by RLix's driver."""
-    train, infer = list(job.train), list(job.infer)
+    train, infer = list(pipeline.train), list(pipeline.infer)
     return {
         "pipeline_cls": PIPELINE_CLASS,
-        "exp_name": job.name,
-        "nemo_config_path": config_path(job),
-        "nemo_config_overrides": list(job.arguments),
+        "exp_name": pipeline.name,
+        "nemo_config_path": config_path(pipeline),
+        "nemo_config_overrides": list(pipeline.arguments),
         "train_device_mapping": train,
         "infer_device_mapping": infer,
-        "num_gpus_per_node": job.context.gpus_per_node,
-        COLOCATED: job.wrapper[COLOCATED],
-        VERIFY: job.wrapper[VERIFY],
+        "num_gpus_per_node": pipeline.context.gpus_per_node,
+        COLOCATED: pipeline.wrapper[COLOCATED],
+        VERIFY: pipeline.wrapper[VERIFY],
         # Each attempt has folders of its own, and metrics must lie where they are looked for.
         "nemo_increment_log_dir": False,
         "actor_train": {
             "device_mapping": train,
-            "offload_nccl": job.wrapper[OFFLOAD[0]],
+            "offload_nccl": pipeline.wrapper[OFFLOAD[0]],
             "strategy_args": {"strategy_name": "megatron_train"},
         },
         "actor_infer": {
             "device_mapping": infer,
-            "offload_nccl": job.wrapper[OFFLOAD[1]],
+            "offload_nccl": pipeline.wrapper[OFFLOAD[1]],
             "strategy_args": {
                 "strategy_name": "vllm",
-                "strategy_config": {"sleep_level": job.wrapper[SLEEP_LEVEL]},
+                "strategy_config": {"sleep_level": pipeline.wrapper[SLEEP_LEVEL]},
             },
         },
     }
 
 
-def config_path(job: Job) -> str:
+def config_path(pipeline: PipelineSettings) -> str:
     """NeMo-RL's configuration file, absolute."""
-    given = job.spec.config
-    return given if given.startswith("/") else f"{roots(job.context)[1]}/{given}"
+    given = pipeline.spec.config
+    return given if given.startswith("/") else f"{roots(pipeline.context)[1]}/{given}"
 
 
-def commands(context: Context, jobs: Sequence[Job]) -> tuple[CommandPlan, ...]:
+def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[CommandPlan, ...]:
     """The cache link on every node, then RLix's driver on the head with one wrapper for each pipeline."""
     return (
         CommandPlan(LINK, (_link_text(),), shell=True, on="all"),  # noqa: S604 - plain data, starts nothing
-        CommandPlan(RUN, (_run_text(context, jobs),), shell=True, cwd=roots(context)[1]),  # noqa: S604
+        CommandPlan(RUN, (_run_text(context, pipelines),), shell=True, cwd=roots(context)[1]),  # noqa: S604
     )
 
 
@@ -129,26 +129,26 @@ fi
 """
 
 
-def _run_text(context: Context, jobs: Sequence[Job]) -> str:
+def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     launcher = context.spec.train.command or ("python3",)
-    names = ",".join(job.name for job in jobs)
-    delay = max((job.wrapper[ADMIT] for job in jobs), default=0)
+    names = ",".join(pipeline.name for pipeline in pipelines)
+    delay = max((pipeline.wrapper[ADMIT] for pipeline in pipelines), default=0)
     words = [
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
         '--config_path "$out/configs"',
         f"--config_name {shlex.quote(names)}",
-        *([f"--admit-delay-s {delay}"] if len(jobs) > 1 else []),
+        *([f"--admit-delay-s {delay}"] if len(pipelines) > 1 else []),
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
-    lines += [line for job in jobs for line in _job_lines(job)]
+    lines += [line for pipeline in pipelines for line in _wrapper_lines(pipeline)]
     lines += [f"trap 'if [ -L {CACHE} ]; then rm -f {CACHE}; fi' EXIT", " \\\n  ".join(words)]
     return "\n".join(lines) + "\n"
 
 
-def _job_lines(job: Job) -> Iterator[str]:
+def _wrapper_lines(pipeline: PipelineSettings) -> Iterator[str]:
     """One pipeline's wrapper and folders. NeMo-RL writes its events to `tensorboard` below its log folder."""
-    name = shlex.quote(job.name)
+    name = shlex.quote(pipeline.name)
     yield f"cat > \"$out/configs/\"{name}.yaml <<'{END}'"
-    yield yaml.dump(wrapper(job), Dumper=_Plain, sort_keys=False, width=1000, allow_unicode=True) + END
+    yield yaml.dump(wrapper(pipeline), Dumper=_Plain, sort_keys=False, width=1000, allow_unicode=True) + END
     yield f'mkdir -p "$out/"{name} "$JOBSPEC_METRICS_DIR/@"{name}'
     yield f'ln -sfn "$JOBSPEC_METRICS_DIR/@"{name} "$out/"{name}/tensorboard'

@@ -9,7 +9,7 @@ from pathlib import Path
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_config import get, number
-from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, Job, bucket_bytes
+from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, PipelineSettings, bucket_bytes
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
 from jobspec.megatron.weights import model_weights
 from jobspec.units import parse_bytes
@@ -22,21 +22,21 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 COPIES, SHARE = 2, 0.8
 
 
-def architecture(job: Job) -> Architecture | None:
+def architecture(pipeline: PipelineSettings) -> Architecture | None:
     """The model's sizes: the spec's own, its config.json where that can be seen, else the shipped table."""
-    model = job.context.spec.model
-    own = MODEL in job.overrides
+    model = pipeline.context.spec.model
+    own = MODEL in pipeline.overrides
     if model is not None and model.config and not own:
-        return _parsed(model.config, job.model)
-    file = Path(job.model, "config.json")
-    if job.model.startswith("/") and file.is_file():
+        return _parsed(model.config, pipeline.model)
+    file = Path(pipeline.model, "config.json")
+    if pipeline.model.startswith("/") and file.is_file():
         try:
             found = json.loads(file.read_text("utf-8"))
         except (OSError, ValueError):
             found = None
         if isinstance(found, dict):
-            return _parsed(found, job.model)
-    return find_architecture(job.model) if job.model else None
+            return _parsed(found, pipeline.model)
+    return find_architecture(pipeline.model) if pipeline.model else None
 
 
 def _parsed(config: dict[str, object], name: str) -> Architecture | None:
@@ -46,25 +46,25 @@ def _parsed(config: dict[str, object], name: str) -> Architecture | None:
         return None
 
 
-def weight_bytes(job: Job) -> int:
+def weight_bytes(pipeline: PipelineSettings) -> int:
     """Bytes of a pipeline's weights in its own precision; 0 where the model is not known."""
-    arch = architecture(job)
-    return model_weights(arch).total * _width(job) if arch is not None else 0
+    arch = architecture(pipeline)
+    return model_weights(arch).total * _width(pipeline) if arch is not None else 0
 
 
-def largest_tensor(job: Job) -> int:
+def largest_tensor(pipeline: PipelineSettings) -> int:
     """Bytes of the largest single tensor, the embedding or a feed-forward weight; 0 where not known."""
-    arch = architecture(job)
+    arch = architecture(pipeline)
     if arch is None:
         return 0
-    return max(arch.vocab, arch.ffn, arch.shared_ffn, arch.moe_ffn) * arch.hidden * _width(job)
+    return max(arch.vocab, arch.ffn, arch.shared_ffn, arch.moe_ffn) * arch.hidden * _width(pipeline)
 
 
-def _width(job: Job) -> int:
-    return BYTES.get(str(get(job.config, "policy.precision") or "bfloat16"), 2)
+def _width(pipeline: PipelineSettings) -> int:
+    return BYTES.get(str(get(pipeline.config, "policy.precision") or "bfloat16"), 2)
 
 
-def chosen_bucket(context: Context, jobs: Sequence[Job]) -> int | None:
+def chosen_bucket(context: Context, pipelines: Sequence[PipelineSettings]) -> int | None:
     """The size for `RLIX_BUCKET_SIZE_BYTES`: the spec's, else the least that holds every tensor.
 
     None where a model is not known and the spec says nothing.
@@ -72,26 +72,30 @@ def chosen_bucket(context: Context, jobs: Sequence[Job]) -> int | None:
     given = bucket_bytes(context)
     if given is not None:
         return given
-    tensors = [largest_tensor(job) for job in jobs if own_bucket(job) is None]
+    tensors = [largest_tensor(pipeline) for pipeline in pipelines if own_bucket(pipeline) is None]
     if not all(tensors):
         return None
     return max([LEAST, *(-(-size // STEP) * STEP for size in tensors)])
 
 
-def own_bucket(job: Job) -> int | None:
+def own_bucket(pipeline: PipelineSettings) -> int | None:
     """The pipeline's own size, which wins over the environment's."""
-    return number(job.config, BUCKET_KEY)
+    return number(pipeline.config, BUCKET_KEY)
 
 
-def check(context: Context, jobs: Sequence[Job]) -> Iterator[Finding]:
+def check(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
     given = bucket_bytes(context)
     env_key = f"container.env.{BUCKET_ENV}"
     if given == 0:
         what = f"`{BUCKET_ENV}` is no size in bytes"
         yield error("rlix.bucket-size", what, fix="write a whole number of bytes", path=env_key)
-    chosen = chosen_bucket(context, jobs)
+    chosen = chosen_bucket(context, pipelines)
     if chosen is None:
-        unknown = next(job for job in jobs if own_bucket(job) is None and not largest_tensor(job))
+        unknown = next(
+            pipeline
+            for pipeline in pipelines
+            if own_bucket(pipeline) is None and not largest_tensor(pipeline)
+        )
         yield error(
             "rlix.bucket-size",
             f"no size is known for the buckets that carry weights of pipeline `{unknown.name}`",
@@ -99,23 +103,23 @@ def check(context: Context, jobs: Sequence[Job]) -> Iterator[Finding]:
             f"set `{BUCKET_ENV}` in `container.env`: at least the largest tensor in bytes",
             path="container.env",
         )
-    for job in jobs:
-        size, need = own_bucket(job) or chosen or 0, largest_tensor(job)
+    for pipeline in pipelines:
+        size, need = own_bucket(pipeline) or chosen or 0, largest_tensor(pipeline)
         if size and need > size:
-            own = own_bucket(job) is not None
+            own = own_bucket(pipeline) is not None
             yield error(
                 "rlix.bucket-size",
-                f"buckets of {size / MEBI:.0f} MiB do not hold the largest tensor of pipeline `{job.name}`",
-                f"it has {need / MEBI:.0f} MiB, and RLix never splits one",
+                f"buckets of {size / MEBI:.0f} MiB are too small for pipeline `{pipeline.name}`",
+                f"its largest tensor has {need / MEBI:.0f} MiB, and RLix never splits one",
                 f"use {-(-need // STEP) * STEP} or more",
-                path=f"{job.path}.train.overrides" if own else env_key,
+                path=f"{pipeline.path}.train.overrides" if own else env_key,
             )
-    yield from _host_memory(context, jobs)
+    yield from _host_memory(context, pipelines)
 
 
-def _host_memory(context: Context, jobs: Sequence[Job]) -> Iterator[Finding]:
+def _host_memory(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
     have = context.spec.resources.memory or context.cluster.node.memory
-    need = COPIES * sum(weight_bytes(job) for job in jobs)
+    need = COPIES * sum(weight_bytes(pipeline) for pipeline in pipelines)
     if not have or not need:
         return
     room = parse_bytes(have)

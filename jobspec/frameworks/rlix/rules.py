@@ -26,9 +26,9 @@ from jobspec.frameworks.rlix.settings import (
     SLEEP_LEVEL,
     VERIFY,
     WRAPPER,
-    Job,
+    PipelineSettings,
     flat,
-    jobs,
+    pipeline_settings,
 )
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
@@ -62,16 +62,16 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_checkouts(context)
     recipes, problems = read_recipes(context)
     yield from problems
-    found = jobs(context, recipes)
+    found = pipeline_settings(context, recipes)
     yield from check_level(context, found)
     yield from check_metrics(context, found)
     yield from check_site(context, found)
-    for job in found:
-        yield from check_keys(job)
-        yield from check_wrapper(job)
-        yield from check_trainer(job)
-        yield from check_model(job)
-        yield from check_megatron(job)
+    for pipeline in found:
+        yield from check_keys(pipeline)
+        yield from check_wrapper(pipeline)
+        yield from check_trainer(pipeline)
+        yield from check_model(pipeline)
+        yield from check_megatron(pipeline)
     if context.gpus_per_node:
         yield from topology.check(found, context.spec.resources.nodes, context.gpus_per_node)
     else:
@@ -133,7 +133,7 @@ def read_recipes(context: Context) -> tuple[dict[str, Config], list[Finding]]:
 # -- the run -----------------------------------------------------------------------------------------
 
 
-def check_level(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     name, variants = context.level.name, context.spec.coverage.variants
     if name == "multi" and len(found) < 2:
         what = "level `multi` is about pipelines that share GPUs, and the spec names one"
@@ -143,30 +143,31 @@ def check_level(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
             fix = did_you_mean(variant, context.level.variants) or "use `trace`, or none"
             what = f"level `{name}` has no variant `{variant}`"
             yield error("rlix.variant", what, fix=fix, path="coverage.variants")
-    for job in found:
+    for pipeline in found:
         least = MIN_POINTS if name == "learning" else 2
-        if job.steps < least:
-            what = f"pipeline `{job.name}` has {job.steps} train step{'s' if job.steps > 1 else ''}"
+        if pipeline.steps < least:
+            steps = f"{pipeline.steps} train step{'s' if pipeline.steps > 1 else ''}"
+            what = f"pipeline `{pipeline.name}` has {steps}"
             why = "fewer cannot tell a trend from noise" if name == "learning" else "its engines wake between"
             fix = f"use {least} or more"
             yield error("rlix.steps", what, why, fix, path="train.steps")
 
 
-def check_metrics(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+def check_metrics(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """Figures of the whole run have their pipeline's name before them."""
     asked = context.spec.metrics
     named = [("require", text) for text in asked.require]
     named += [("abort_when", text) for text in asked.abort_when]
     named += [("learning", asked.learning.metric)] if asked.learning is not None else []
     for key, text in named:
-        if not any(f"{job.name}/" in text for job in found):
+        if not any(f"{pipeline.name}/" in text for pipeline in found):
             what = f"`{text}` is asked of the whole run, where no metric is called so"
             why = f"each pipeline logs the same names: the whole run has `{found[0].name}/train/reward`"
             fix = "move it into the pipelines' own `metrics`"
             yield error("rlix.metrics", what, why, fix, path=f"metrics.{key}")
 
 
-def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+def check_site(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     nodes, gpus = context.spec.resources.nodes, context.gpus_per_node
     if nodes > 1:
         what = f"{nodes} nodes asked, and RLix places pipelines of NeMo-RL on one"
@@ -206,9 +207,9 @@ def check_site(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
         yield warning("rlix.resume", what, "", fix, path="checkpoint.resume")
 
 
-def _check_data(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
+def _check_data(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """A staged data set reaches a pipeline by an override that names its variable, and by nothing else."""
-    texts = [text for job in found for value in job.overrides.values() for text in _texts(value)]
+    texts = [text for pipeline in found for value in pipeline.overrides.values() for text in _texts(value)]
     for index, data in enumerate(context.spec.data):
         variable = "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper()
         if not any(f"${{oc.env:{variable}}}" in text for text in texts):
@@ -221,8 +222,8 @@ def _check_data(context: Context, found: Sequence[Job]) -> Iterator[Finding]:
 # -- one pipeline's settings -------------------------------------------------------------------------
 
 
-def check_keys(job: Job) -> Iterator[Finding]:
-    given = _given(job)
+def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
+    given = _given(pipeline)
     for key, (value, path) in given.items():
         bare = key.lstrip("+")
         if not KEY.match(key):
@@ -242,33 +243,33 @@ def check_keys(job: Job) -> Iterator[Finding]:
             elif any(ord(char) < 32 for char in text):
                 what = f"the value of `{key}` has a line break or another control character"
                 yield error("rlix.value", what, fix="write it on one line", path=path)
-    if job.recipe is not None:
-        written = [f"{key}={json.dumps(value)}" for key, value in job.chosen.items()]
-        for key in nemo_config.absent_keys(job.recipe, written):
-            yield _unknown_key(job, key, given)
+    if pipeline.recipe is not None:
+        written = [f"{key}={json.dumps(value)}" for key, value in pipeline.chosen.items()]
+        for key in nemo_config.absent_keys(pipeline.recipe, written):
+            yield _unknown_key(pipeline, key, given)
 
 
-def _unknown_key(job: Job, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
+def _unknown_key(pipeline: PipelineSettings, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
     """A plain override of a key that the file does not have; Hydra refuses it."""
     why = "Hydra refuses a plain override of an absent key"
     if key not in given:
-        what = f"`{job.spec.config}` of pipeline `{job.name}` has no key `{key}`, which is set for RLix"
+        what = f"`{pipeline.spec.config}` has no key `{key}`, which is set for pipeline `{pipeline.name}`"
         fix = "use a configuration of NeMo-RL's GRPO"
-        return error("rlix.config", what, why, fix, path=f"{job.path}.config")
-    known = [*nemo_config.keys(job.recipe or {}), *WRAPPER]
+        return error("rlix.config", what, why, fix, path=f"{pipeline.path}.config")
+    known = [*nemo_config.keys(pipeline.recipe or {}), *WRAPPER]
     fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
-    what = f"neither `{job.spec.config}` nor RLix's wrapper has a key `{key}`"
+    what = f"neither `{pipeline.spec.config}` nor RLix's wrapper has a key `{key}`"
     return error("rlix.key", what, why, fix, path=given[key][1])
 
 
-def _given(job: Job) -> dict[str, tuple[Any, str]]:
+def _given(pipeline: PipelineSettings) -> dict[str, tuple[Any, str]]:
     """Overrides with the spec's key that gives them; a pipeline's own win."""
     shared = {
         key: (value, f"train.overrides.{key}")
-        for key, value in flat(job.context.spec.train.overrides).items()
+        for key, value in flat(pipeline.context.spec.train.overrides).items()
     }
-    own = flat(job.spec.train.overrides)
-    return shared | {key: (value, f"{job.path}.train.overrides.{key}") for key, value in own.items()}
+    own = flat(pipeline.spec.train.overrides)
+    return shared | {key: (value, f"{pipeline.path}.train.overrides.{key}") for key, value in own.items()}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -282,17 +283,17 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def check_wrapper(job: Job) -> Iterator[Finding]:
+def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
     """RLix's own settings: what its coordinator refuses, and what it cannot do without."""
-    path = {key: place for key, (_, place) in _given(job).items()}
-    value = job.wrapper
+    path = {key: place for key, (_, place) in _given(pipeline).items()}
+    value = pipeline.wrapper
     for key in OFFLOAD:
         if value[key] is not True:
             why = "NCCL's buffers of a sleeping group would keep the memory that the other needs"
-            what = f"`{key}` of pipeline `{job.name}` is {json.dumps(value[key])}"
+            what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value[key])}"
             yield error("rlix.offload-nccl", what, f"RLix refuses it: {why}", "remove it", path=path[key])
     if value[SLEEP_LEVEL] not in (1, 2) or isinstance(value[SLEEP_LEVEL], bool):
-        what = f"`sleep_level` of pipeline `{job.name}` is {json.dumps(value[SLEEP_LEVEL])}"
+        what = f"`sleep_level` of pipeline `{pipeline.name}` is {json.dumps(value[SLEEP_LEVEL])}"
         fix = "use 2, which frees the weights too, or 1 to look for faults in waking"
         yield error("rlix.sleep-level", what, "RLix knows 1 and 2", fix, path=path[SLEEP_LEVEL])
     if value[REWARD] not in ([], "", "[]", None):
@@ -306,73 +307,75 @@ def check_wrapper(job: Job) -> Iterator[Finding]:
             what = f"`{key}` is {json.dumps(value[key])}"
             yield error("rlix.number", what, fix=f"use a number from {least} on", path=path[key])
     if ADMIT in path:
-        yield from _check_admission(job, value[ADMIT], path[ADMIT])
+        yield from _check_admission(pipeline, value[ADMIT], path[ADMIT])
 
 
-def _check_admission(job: Job, value: Any, path: str) -> Iterator[Finding]:
+def _check_admission(pipeline: PipelineSettings, value: Any, path: str) -> Iterator[Finding]:
     """The driver's wait for the first step of one pipeline before it starts the next; 30 s at the least."""
     if path.startswith("pipelines"):
         what = f"`{ADMIT}` is the driver's, not one pipeline's"
         yield error("rlix.number", what, fix="set it in `train.overrides`", path=path)
         return
-    several = len(job.context.spec.pipelines) > 1 and job.index == 0
+    several = len(pipeline.context.spec.pipelines) > 1 and pipeline.index == 0
     if several and isinstance(value, int | float) and 0 <= value < SHORT_ADMISSION_S:
         what = f"the next pipeline is admitted after {max(value, 30)} s, whatever the first one does"
         why = "a model is seldom at its first step by then, and both start up at the same time"
         yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path)
 
 
-def check_trainer(job: Job) -> Iterator[Finding]:
-    given = _given(job)
+def check_trainer(pipeline: PipelineSettings) -> Iterator[Finding]:
+    given = _given(pipeline)
     for key, (wanted, why) in ASYNC.items():
-        value = get(job.config, key)
+        value = get(pipeline.config, key)
         if value != wanted:
-            what = f"`{key}` of pipeline `{job.name}` is {json.dumps(value)}"
-            path = given[key][1] if key in given else f"{job.path}.config"
+            what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value)}"
+            path = given[key][1] if key in given else f"{pipeline.path}.config"
             yield error("rlix.async", what, why, f"set it to {json.dumps(wanted)}", path=path)
 
 
-def check_model(job: Job) -> Iterator[Finding]:
+def check_model(pipeline: PipelineSettings) -> Iterator[Finding]:
     """RLix's actors read the cache at one fixed place; only the run's link, or an absolute path, leads on."""
-    path = next((place for key, (_, place) in _given(job).items() if key == MODEL), f"{job.path}.config")
-    staged = job.context.spec.model is not None and MODEL not in job.overrides
-    if not staged and job.model.startswith((".", "~")):
-        what, why = f"pipeline `{job.name}` trains `{job.model}`", "actors run in a folder of Ray's"
+    path = next(
+        (place for key, (_, place) in _given(pipeline).items() if key == MODEL), f"{pipeline.path}.config"
+    )
+    staged = pipeline.context.spec.model is not None and MODEL not in pipeline.overrides
+    if not staged and pipeline.model.startswith((".", "~")):
+        what, why = f"pipeline `{pipeline.name}` trains `{pipeline.model}`", "actors run in a folder of Ray's"
         yield error("rlix.model", what, why, "give an absolute path, or a Hugging Face id", path=path)
-    elif not job.model and job.recipe is not None:
-        what = f"pipeline `{job.name}` names no model"
+    elif not pipeline.model and pipeline.recipe is not None:
+        what = f"pipeline `{pipeline.name}` names no model"
         yield error("rlix.model", what, fix="set `model`, or `policy.model_name`", path=path)
 
 
-def check_megatron(job: Job) -> Iterator[Finding]:
+def check_megatron(pipeline: PipelineSettings) -> Iterator[Finding]:
     """Megatron's own conditions on the sizes, over the GPUs that this pipeline trains on."""
-    sizes = {name: job.size(name) for name in SIZES}
-    own, shared = job.spec.train.parallel, job.context.spec.train.parallel
-    at = f"{job.path}.train.parallel" if own is not None else "train.parallel"
+    sizes = {name: pipeline.size(name) for name in SIZES}
+    own, shared = pipeline.spec.train.parallel, pipeline.context.spec.train.parallel
+    at = f"{pipeline.path}.train.parallel" if own is not None else "train.parallel"
     keys = {name: f"{at}.{name}" for name in sizes} if own is not None or shared != type(shared)() else {}
     shape = TrainShape(
         1,
-        len(job.train),
+        len(pipeline.train),
         framework="nemo_rl",
         tp=sizes["tp"],
         pp=sizes["pp"],
         cp=sizes["cp"],
         ep=sizes["ep"],
         etp=sizes["etp"],
-        sequence_parallel=get(job.config, "policy.megatron_cfg.sequence_parallel") is True,
+        sequence_parallel=get(pipeline.config, "policy.megatron_cfg.sequence_parallel") is True,
         # Of batches all numbers are known or none: half of them without the file says nothing.
-        micro_batch=_of_recipe(job, "policy.train_micro_batch_size"),
-        packed=get(job.config, "policy.sequence_packing.enabled") is True if job.recipe else None,
-        train_batch=_of_recipe(job, "grpo.num_prompts_per_step"),
-        samples_per_prompt=_of_recipe(job, "grpo.num_generations_per_prompt") or 1,
-        global_batch=_of_recipe(job, "policy.train_global_batch_size"),
-        keys={"nodes": f"{job.path}.train_gpus", "gpus_per_node": f"{job.path}.train_gpus", **keys},
+        micro_batch=_of_recipe(pipeline, "policy.train_micro_batch_size"),
+        packed=get(pipeline.config, "policy.sequence_packing.enabled") is True if pipeline.recipe else None,
+        train_batch=_of_recipe(pipeline, "grpo.num_prompts_per_step"),
+        samples_per_prompt=_of_recipe(pipeline, "grpo.num_generations_per_prompt") or 1,
+        global_batch=_of_recipe(pipeline, "policy.train_global_batch_size"),
+        keys={"nodes": f"{pipeline.path}.train_gpus", "gpus_per_node": f"{pipeline.path}.train_gpus", **keys},
     )
-    for finding in check_shape(shape, memory.architecture(job)):
+    for finding in check_shape(shape, memory.architecture(pipeline)):
         # More nodes are no way out here, more GPUs of this one are.
         fix = NODES.sub("more `train_gpus`", finding.fix)
-        yield replace(finding, what=f"pipeline `{job.name}`: {finding.what}", fix=fix)
+        yield replace(finding, what=f"pipeline `{pipeline.name}`: {finding.what}", fix=fix)
 
 
-def _of_recipe(job: Job, key: str) -> int | None:
-    return number(job.config, key) if job.recipe is not None else None
+def _of_recipe(pipeline: PipelineSettings, key: str) -> int | None:
+    return number(pipeline.config, key) if pipeline.recipe is not None else None

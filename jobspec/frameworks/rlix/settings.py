@@ -71,7 +71,7 @@ RESERVED = frozenset({"true", "false", "null", "nan", "inf"})
 
 
 @dataclass(frozen=True)
-class Job:
+class PipelineSettings:
     """One pipeline with what it shares with the others filled in."""
 
     index: int
@@ -124,22 +124,24 @@ class Job:
         return str(get(self.config, MODEL) or "")
 
 
-def jobs(context: Context, recipes: Mapping[str, Config] | None = None) -> tuple[Job, ...]:
+def pipeline_settings(
+    context: Context, recipes: Mapping[str, Config] | None = None
+) -> tuple[PipelineSettings, ...]:
     """The spec's pipelines; `recipes` are the configurations that could be read, by pipeline."""
     everything = tuple(range(max(1, context.spec.resources.nodes) * context.gpus_per_node))
     return tuple(
-        _job(context, index, pipeline, everything, (recipes or {}).get(pipeline.name))
+        _settings(context, index, pipeline, everything, (recipes or {}).get(pipeline.name))
         for index, pipeline in enumerate(context.spec.pipelines)
     )
 
 
-def _job(
+def _settings(
     context: Context, index: int, pipeline: Pipeline, everything: tuple[int, ...], recipe: Config | None
-) -> Job:
+) -> PipelineSettings:
     shared = context.spec.train
     asked = {**flat(shared.overrides), **flat(pipeline.train.overrides)}
     steps = pipeline.train.steps or shared.steps or DEFAULT_STEPS[context.level.name]
-    return Job(
+    return PipelineSettings(
         index,
         pipeline,
         context,
@@ -161,32 +163,32 @@ def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _needed(job: Job) -> Iterator[tuple[str, Any]]:
+def _needed(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
     """What the path through RLix asks of NeMo-RL; an override of one is looked at by the rules."""
-    gpus = job.context.gpus_per_node
+    gpus = pipeline.context.gpus_per_node
     yield "policy.megatron_cfg.enabled", True
     yield "policy.dtensor_cfg.enabled", False
     yield "policy.generation.backend", "vllm"
     yield "policy.generation.colocated.enabled", False
     # NeMo-RL divides one node into two parts that do not overlap. RLix hands it GPUs of its own choice, yet
     # the numbers must still make sense to NeMo-RL's own check.
-    yield "policy.generation.colocated.resources.gpus_per_node", max(1, gpus - len(job.train))
+    yield "policy.generation.colocated.resources.gpus_per_node", max(1, gpus - len(pipeline.train))
     yield "policy.generation.vllm_cfg.async_engine", True
     yield "grpo.async_grpo.enabled", True
     yield "loss_fn.use_importance_sampling_correction", True
     yield "logger.monitor_gpus", False  # each pipeline would watch all GPUs, with seconds for steps
-    if job.context.spec.model is not None:
+    if pipeline.context.spec.model is not None:
         yield MODEL, "${oc.env:JOBSPEC_MODEL_PATH}"
-    prompt = get(job.recipe or {}, PROMPT)
-    root = roots(job.context)[1]
+    prompt = get(pipeline.recipe or {}, PROMPT)
+    root = roots(pipeline.context)[1]
     if isinstance(prompt, str) and prompt and root and not PurePosixPath(prompt).is_absolute():
         # The data set is made inside an actor, whose folder is not the checkout.
         yield PROMPT, f"{root}/{prompt}"
 
 
-def _sizes(job: Job) -> Iterator[tuple[str, Any]]:
+def _sizes(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
     """All degrees of parallelism once one is given, so that none of the configuration's is left."""
-    shared, own = job.context.spec.train, job.spec.train
+    shared, own = pipeline.context.spec.train, pipeline.spec.train
     parallel: Parallel = own.parallel or shared.parallel
     rollout: Rollout = own.rollout or shared.rollout
     if own.parallel is not None or parallel != Parallel():
@@ -197,18 +199,18 @@ def _sizes(job: Job) -> Iterator[tuple[str, Any]]:
             yield key, size
 
 
-def _owned(job: Job) -> Iterator[tuple[str, Any]]:
-    spec = job.context.spec
-    seed = job.spec.train.seed if job.spec.train.seed is not None else spec.train.seed
-    yield "grpo.max_num_steps", job.steps
+def _owned(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
+    spec = pipeline.context.spec
+    seed = pipeline.spec.train.seed if pipeline.spec.train.seed is not None else spec.train.seed
+    yield "grpo.max_num_steps", pipeline.steps
     if seed is not None:
         yield "grpo.seed", seed
     yield "cluster.num_nodes", 1
-    yield "cluster.gpus_per_node", job.context.gpus_per_node
-    yield "logger.log_dir", f"${{oc.env:JOBSPEC_ATTEMPT_DIR}}/rlix/{job.name}"
+    yield "cluster.gpus_per_node", pipeline.context.gpus_per_node
+    yield "logger.log_dir", f"${{oc.env:JOBSPEC_ATTEMPT_DIR}}/rlix/{pipeline.name}"
     yield "logger.tensorboard_enabled", True
     yield "checkpointing.enabled", spec.checkpoint.every is not None
-    yield "checkpointing.checkpoint_dir", f"${{oc.env:JOBSPEC_CHECKPOINT_DIR}}/{job.name}"
+    yield "checkpointing.checkpoint_dir", f"${{oc.env:JOBSPEC_CHECKPOINT_DIR}}/{pipeline.name}"
     if spec.checkpoint.every is not None:
         yield "checkpointing.save_period", spec.checkpoint.every
     if spec.checkpoint.keep is not None:

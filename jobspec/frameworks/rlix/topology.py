@@ -14,80 +14,80 @@ from itertools import combinations
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.nemo_config import ENGINE, number
-from jobspec.frameworks.rlix.settings import COLOCATED, Job
+from jobspec.frameworks.rlix.settings import COLOCATED, PipelineSettings
 
 FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
 
 
-def check(jobs: Sequence[Job], nodes: int, per_node: int) -> Iterator[Finding]:
+def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> Iterator[Finding]:
     """Each pipeline by itself, then what they have in common."""
-    for job in jobs:
-        yield from check_gpus(job, nodes * per_node)
-        yield from check_engines(job, per_node)
-    yield from check_workers(jobs, nodes * per_node)
-    yield from check_pairs(jobs)
+    for pipeline in pipelines:
+        yield from check_gpus(pipeline, nodes * per_node)
+        yield from check_engines(pipeline, per_node)
+    yield from check_workers(pipelines, nodes * per_node)
+    yield from check_pairs(pipelines)
 
 
-def check_gpus(job: Job, total: int) -> Iterator[Finding]:
+def check_gpus(pipeline: PipelineSettings, total: int) -> Iterator[Finding]:
     """One pipeline's GPUs by themselves."""
-    for key, ids in (("train_gpus", job.train), ("infer_gpus", job.infer)):
+    for key, ids in (("train_gpus", pipeline.train), ("infer_gpus", pipeline.infer)):
         far = [gpu for gpu in ids if gpu >= total]
         if far:
-            what = f"pipeline `{job.name}` names GPU {far[0]}, and the run has {total}"
+            what = f"pipeline `{pipeline.name}` names GPU {far[0]}, and the run has {total}"
             why = "GPUs are counted over all nodes from 0"
             fix = f"use 0 to {total - 1}" if total else "set `resources.gpus_per_node`"
-            yield error("rlix.gpu", what, why, fix, path=f"{job.path}.{key}")
-    outside = sorted(set(job.train) - set(job.infer))
+            yield error("rlix.gpu", what, why, fix, path=f"{pipeline.path}.{key}")
+    outside = sorted(set(pipeline.train) - set(pipeline.infer))
     if outside:
         yield error(
             "rlix.overlap",
-            f"pipeline `{job.name}` trains on GPU {outside[0]}, which is none of its engines'",
+            f"pipeline `{pipeline.name}` trains on GPU {outside[0]}, which is none of its engines'",
             "the GPUs that it trains on must be a part of those that it generates on",
             "add it to `infer_gpus`",
-            path=f"{job.path}.infer_gpus",
+            path=f"{pipeline.path}.infer_gpus",
         )
 
 
-def check_engines(job: Job, per_node: int) -> Iterator[Finding]:
+def check_engines(pipeline: PipelineSettings, per_node: int) -> Iterator[Finding]:
     """The engines' tensor-parallel groups: whole, side by side, and enough of them."""
-    tp, path = job.engine_tp, f"{job.path}.infer_gpus"
-    stages = number(job.config, ENGINE["pp"]) or 1
+    tp, path = pipeline.engine_tp, f"{pipeline.path}.infer_gpus"
+    stages = number(pipeline.config, ENGINE["pp"]) or 1
     if stages > 1:
-        what = f"engines of pipeline `{job.name}` have {stages} pipeline stages"
+        what = f"engines of pipeline `{pipeline.name}` have {stages} pipeline stages"
         why = "RLix forms engines of tp GPUs each"
-        yield error("rlix.engine-pp", what, why, "use pp 1", path=_key(job, "pp"))
+        yield error("rlix.engine-pp", what, why, "use pp 1", path=_key(pipeline, "pp"))
     if tp not in FREE_TP and tp % per_node:
-        what = f"engines of pipeline `{job.name}` have tp {tp}"
+        what = f"engines of pipeline `{pipeline.name}` have tp {tp}"
         fix = f"use 1, 2, 4, 8 or a multiple of {per_node}"
-        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_key(job, "tp"))
+        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_key(pipeline, "tp"))
         return
-    if len(job.infer) % tp:
-        what = f"{len(job.infer)} GPUs of pipeline `{job.name}` are no whole engines of tp {tp}"
+    if len(pipeline.infer) % tp:
+        what = f"{len(pipeline.infer)} GPUs of pipeline `{pipeline.name}` are no whole engines of tp {tp}"
         fix = f"name a multiple of {tp}"
         yield error("rlix.engine-tp", what, "GPUs % tp == 0", fix, path=path)
         return
-    groups = engine_groups(job)
+    groups = engine_groups(pipeline)
     broken = next((group for group in groups if not _placed_well(group, per_node)), None)
     if broken is not None:
-        what = f"GPUs {_list(broken)} of pipeline `{job.name}` are one engine, and not side by side"
+        what = f"GPUs {_list(broken)} of pipeline `{pipeline.name}` are one engine, and not side by side"
         why = "an engine's GPUs must follow each other within a node, or be whole nodes"
         yield error("rlix.engine-group", what, why, "name other GPUs", path=path)
     if len(groups) < 2:
-        what = f"pipeline `{job.name}` has one engine"
+        what = f"pipeline `{pipeline.name}` has one engine"
         why = "one has to sleep while its GPUs train, so a second one must go on"
         fix = f"give it {2 * tp} GPUs or more, or a smaller tp"
         yield error("rlix.engines", what, why, fix, path=path)
-    elif all(set(group) & set(job.train) for group in groups):
-        what = f"every engine of pipeline `{job.name}` shares a GPU with its trainer"
+    elif all(set(group) & set(pipeline.train) for group in groups):
+        what = f"every engine of pipeline `{pipeline.name}` shares a GPU with its trainer"
         why = "all of them sleep while it trains: a whole engine must lie beside the trainer"
         fix = "move its `train_gpus` onto fewer engines, or add GPUs"
         yield error("rlix.engine-awake", what, why, fix, path=path)
 
 
-def engine_groups(job: Job) -> tuple[tuple[int, ...], ...]:
+def engine_groups(pipeline: PipelineSettings) -> tuple[tuple[int, ...], ...]:
     """GPUs of each engine, as RLix forms them: sorted, then by turns."""
-    tp = job.engine_tp
-    return tuple(job.infer[start : start + tp] for start in range(0, len(job.infer), tp))
+    tp = pipeline.engine_tp
+    return tuple(pipeline.infer[start : start + tp] for start in range(0, len(pipeline.infer), tp))
 
 
 def _placed_well(group: Sequence[int], per_node: int) -> bool:
@@ -99,12 +99,12 @@ def _placed_well(group: Sequence[int], per_node: int) -> bool:
     return group[0] % per_node == 0 and len(group) % per_node == 0
 
 
-def check_workers(jobs: Sequence[Job], total: int) -> Iterator[Finding]:
+def check_workers(pipelines: Sequence[PipelineSettings], total: int) -> Iterator[Finding]:
     """Workers of all pipelines on each GPU: every one reserves its share, asleep or not."""
     for gpu in range(total):
-        shares = [1 / share for job in jobs for share in _shares(job, gpu)]
+        shares = [1 / share for pipeline in pipelines for share in _shares(pipeline, gpu)]
         if sum(shares) > 1 + 1e-9:
-            last = jobs[-1]
+            last = pipelines[-1]
             what = f"{len(shares)} workers are placed on GPU {gpu}, and take {sum(shares):.2f} of it"
             why = f"each reserves 1 / `{COLOCATED}` of a GPU for the whole run"
             fix = f"set `{COLOCATED}` to {len(shares)} or more in `train.overrides`"
@@ -112,15 +112,15 @@ def check_workers(jobs: Sequence[Job], total: int) -> Iterator[Finding]:
             return
 
 
-def _shares(job: Job, gpu: int) -> Iterator[int]:
-    groups = job.wrapper[COLOCATED]
+def _shares(pipeline: PipelineSettings, gpu: int) -> Iterator[int]:
+    groups = pipeline.wrapper[COLOCATED]
     if isinstance(groups, int) and groups > 0:
-        yield from [groups] * ((gpu in job.train) + (gpu in job.infer))
+        yield from [groups] * ((gpu in pipeline.train) + (gpu in pipeline.infer))
 
 
-def check_pairs(jobs: Sequence[Job]) -> Iterator[Finding]:
+def check_pairs(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """Pipelines that train on the same GPU take turns: possible, and slower than it need be."""
-    for one, other in combinations(jobs, 2):
+    for one, other in combinations(pipelines, 2):
         both = sorted(set(one.train) & set(other.train))
         if both:
             yield warning(
@@ -132,11 +132,11 @@ def check_pairs(jobs: Sequence[Job]) -> Iterator[Finding]:
             )
 
 
-def _key(job: Job, size: str) -> str:
+def _key(pipeline: PipelineSettings, size: str) -> str:
     """The key of the spec that gives a size of the engines."""
-    own, shared = job.spec.train.rollout, job.context.spec.train.rollout
+    own, shared = pipeline.spec.train.rollout, pipeline.context.spec.train.rollout
     if own is not None and getattr(own, size) is not None:
-        return f"{job.path}.train.rollout.{size}"
+        return f"{pipeline.path}.train.rollout.{size}"
     return f"train.rollout.{size}" if getattr(shared, size) else f"train.overrides.{ENGINE[size]}"
 
 
