@@ -304,6 +304,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("reference", {f"{OVER}/policy.precision": "$${policy.dtype}"}, "rlix.reference", "policy.precision"),
     ("line break", {f"{OVER}/policy.precision": "a\nJOBSPEC_END\nrm"}, "rlix.value", "policy.precision"),
     ("one step", {"train/steps": 1}, "rlix.steps", "train.steps"),
+    ("one step of one pipeline", {"pipelines/1/train": {"steps": 1}},
+     "rlix.steps", "pipelines[1].train.steps"),
     ("short run for learning", {"coverage/level": "learning"}, "rlix.steps", "train.steps"),
     ("no such configuration", {"pipelines/0/config": "examples/configs/none.yaml"},
      "rlix.config", "pipelines[0].config"),

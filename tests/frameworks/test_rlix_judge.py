@@ -241,6 +241,8 @@ def test_learning_is_judged_for_each_pipeline(tmp_path: Path) -> None:
     rows += [Row("two/train/reward", step, 0.5) for step in range(1, 31)]
     found = judged(tmp_path, healthy(), Table((*metrics(), *rows)), asked)
     assert (found["one: Learning"].status, found["two: Learning"].status) == (P, F)
+    whole = plan(learning=LearningPlan("one/train/reward"))
+    assert judged(tmp_path, healthy(), Table((*metrics(), *rows)), whole)["Learning"].status is P
 
 
 def test_checkpoint_of_the_last_step_is_looked_for_in_each_folder(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield judge_total(seen, len(found))
     if len(found) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, found)
+    if evidence.plan.expect.learning is not None:
+        yield learning_deliverable(evidence)  # of a metric of the whole run, `NAME/train/reward`
     if "trace" in evidence.plan.expect.variants:
         yield judge_trace(evidence)
 

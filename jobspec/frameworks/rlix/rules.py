@@ -150,7 +150,8 @@ def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator
             what = f"pipeline `{pipeline.name}` has {steps}"
             why = "fewer cannot tell a trend from noise" if name == "learning" else "its engines wake between"
             fix = f"use {least} or more"
-            yield error("rlix.steps", what, why, fix, path="train.steps")
+            own = f"{pipeline.path}." if pipeline.spec.train.steps else ""
+            yield error("rlix.steps", what, why, fix, path=f"{own}train.steps")
 
 
 def check_metrics(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
