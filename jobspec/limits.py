@@ -79,7 +79,8 @@ def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
     """A signal over few steps is no convergence; without one nothing at all is claimed about learning."""
     if any("convergence" in item or "learning" in item for item in said):
         return
-    if evidence.plan.expect.learning is not None:
+    expect = evidence.plan.expect
+    if expect.learning is not None or any(part.learning is not None for part in expect.parts):
         yield "a learning signal over few steps is no convergence"
     elif evidence.plan.framework != "command":
         yield "no learning signal was asked for: neither learning nor convergence is proved"

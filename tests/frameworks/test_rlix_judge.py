@@ -13,6 +13,7 @@ from jobspec import frameworks
 from jobspec.coverage import judge as judge_run
 from jobspec.evidence import Artifact, Attempt, CommandResult, Evidence, LogFile, PhaseResult, Results
 from jobspec.frameworks.rlix.judge import judge
+from jobspec.limits import limitations
 from jobspec.metrics import Row, Table
 from jobspec.plan import ExpectPlan, LearningPlan, Plan
 from jobspec.triage import scan_lines
@@ -291,6 +292,13 @@ def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
 def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
     noise = actor("one", "ValueError: no adapter lora_0a1b in ft_ffff00001111")
     assert not failed(judged(tmp_path, [noise, *healthy()]))
+
+
+def test_learning_of_pipelines_is_no_convergence(tmp_path: Path) -> None:
+    framework = frameworks.get("rlix")
+    told = limitations(evidence(tmp_path, [], asked=plan("learning")), framework.levels[2])
+    assert "a learning signal over few steps is no convergence" in told
+    assert not [text for text in told if "no learning signal was asked for" in text]
 
 
 @pytest.mark.parametrize("foreign", [False, True])
