@@ -189,7 +189,7 @@ class Node:
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:
-                _link(self.paths.stage_links / item.name, ready)
+                _link(self.paths.stage_link(item), ready)
         variables = {
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }

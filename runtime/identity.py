@@ -116,6 +116,11 @@ class NodePaths:
     def stage_links(self) -> Path:
         return self.scratch / "stage"
 
+    def stage_link(self, item: StagePlan) -> Path:
+        """Where `item` is found on every node. A data file keeps its suffix, by which readers tell its format."""
+        suffix = Path(item.source).suffix if item.kind == "dataset" and item.layout == "plain" else ""
+        return self.stage_links / (item.name if item.name.endswith(suffix) else f"{item.name}{suffix}")
+
     @property
     def helpers(self) -> Path:
         return self.scratch / "helpers"
@@ -204,7 +209,7 @@ def program_environment(
         JOBSPEC_SCRATCH=str(paths.scratch),
     )
     for item in plan.stage:
-        env[stage_variable(item)] = str(paths.stage_links / item.name)
+        env[stage_variable(item)] = str(paths.stage_link(item))
     if hf_home or plan.hf_home:
         env["HF_HOME"] = hf_home or plan.hf_home
         env["HF_HUB_CACHE"] = f"{env['HF_HOME']}/hub"

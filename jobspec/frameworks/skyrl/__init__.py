@@ -1,4 +1,4 @@
-"""Framework `skyrl`: GRPO by SkyRL on Megatron with vLLM, from one node to the 550B recipe on eight."""
+"""Framework `skyrl`: GRPO by SkyRL with vLLM, from one GPU with FSDP to the 550B recipe on eight nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = (
     Level(
         "smoke",
         0,
-        "the planned steps ran: rollouts, weight updates on Megatron, weights carried back to the engines",
+        "the planned steps ran: rollouts, weight updates, weights carried back to the engines",
         (NO_LEARNING, "nothing is proved about checkpoints"),
         needs=NEEDS,
     ),
@@ -53,14 +53,13 @@ ZERO_STEPS = 3  # with rewards of exactly 0 and answers that are not empty
 MARKER = "latest_ckpt_global_step.txt"
 # Ray starts each worker by the same `uv run`, with the working folder shipped along.
 UV_HOOK = "ray._private.runtime_env.uv_runtime_env_hook.hook"
-UV_COMMAND = ("uv", "run", "--isolated", "--extra", "megatron", "-m", "skyrl.train.entrypoints.main_base")
 
 
 class SkyRlFramework:
     """The entrypoint once; at level `checkpoint` twice, the second a resume."""
 
     name = "skyrl"
-    summary = "GRPO by SkyRL on Megatron with vLLM: full-parameter training of large mixtures of experts"
+    summary = "GRPO by SkyRL with vLLM, on Megatron (mixtures of experts up to 550B parameters) or on FSDP"
     levels = LEVELS
     modes = ("ray",)
 
@@ -82,7 +81,7 @@ class SkyRlFramework:
             env=settings.environment(context),
             expect=_expect(context),
             collect=("skyrl/dumped_evals/**", f"{MARKER}"),
-            shape=settings.shape(context),
+            shape=settings.shape(context) if settings.strategy(context) == "megatron" else None,
             abort_when=() if harness.is_dummy(context) else canary(),
         )
 
@@ -130,7 +129,7 @@ def canary() -> tuple[AbortPlan, ...]:
 
 def _command(context: Context, checkout: str, label: str, until: int) -> CommandPlan:
     """The entrypoint with its overrides; folders of the run are the shell's variables, known only there."""
-    launcher = context.spec.train.command or UV_COMMAND
+    launcher = context.spec.train.command or _uv_command(context)
     resumes = label == "resume" or _continues(context)
     words = [
         *(shlex.quote(word) for word in (*launcher, *settings.arguments(context, until, resumes))),
@@ -152,6 +151,11 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
         lines.append(f'echo "jobspec: the last complete checkpoint is of step $(cat {marker})"')
     text = "\n".join(line for line in lines if line) + "\n"
     return CommandPlan(label, (text,), shell=True, cwd=checkout)  # noqa: S604 - plain data, starts nothing
+
+
+def _uv_command(context: Context) -> tuple[str, ...]:
+    """SkyRL's own way to start: `uv` builds the environment that the checkout locks for this backend."""
+    return ("uv", "run", "--isolated", "--extra", settings.strategy(context), "-m", harness.MAIN)
 
 
 def _continues(context: Context) -> bool:
@@ -198,8 +202,9 @@ def _expect(context: Context) -> ExpectPlan:
 def _limitations(context: Context) -> Iterator[str]:
     if harness.is_dummy(context):
         yield "train steps on fabricated answers: nothing is proved about rollouts and transfer of weights"
-    if not settings.setting(context, "trainer.placement.colocate_all"):
-        return
-    yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"
+    if settings.strategy(context) == "fsdp":
+        yield "the trainer is FSDP: nothing is proved about Megatron"
+    if settings.setting(context, "trainer.placement.colocate_all"):
+        yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"
     if int(settings.setting(context, "trainer.policy.model.lora.rank")):
         yield "a LoRA adapter was trained: full-parameter training is not proved"
