@@ -20,8 +20,8 @@ from jobspec.sweep import check_points
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
-# These need a checkout of SkyRL and a site with H200s: tests/frameworks/test_skyrl*.py.
-ELSEWHERE = {"ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep"}
+# These need a checkout of SkyRL, most of them a site with H200s as well: tests/frameworks/test_skyrl*.py.
+ELSEWHERE = {"skyrl_smollm2", "ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep"}
 HERE = [path for path in SPECS if path.stem not in ELSEWHERE]
 SLURM = ("resources.time=00:10:00",)
 
