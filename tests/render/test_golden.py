@@ -1,4 +1,4 @@
-"""The exact files of every example and of every container runtime. Refresh by `pytest --update-golden`."""
+"""The exact files of every example and every container runtime (`pytest tests/render --update-golden`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, resolve_text
+from render_kit import RUN_ID, resolve_text
 
 from jobspec.finding import Finding
 from jobspec.git import git_state

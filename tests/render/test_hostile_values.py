@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
 from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, resolve_text
+from render_kit import RUN_ID, resolve_text
 
 from jobspec.render import render, write_run
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, SLURM, resolve_text
+from render_kit import RUN_ID, SLURM, resolve_text
 
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json

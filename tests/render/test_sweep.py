@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, SLURM, Stage, resolve_text
+from render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
