@@ -13,7 +13,8 @@ from render_kit import RUN_ID, resolve_text
 
 from jobspec.finding import Finding
 from jobspec.git import git_state
-from jobspec.render import check_scripts, render
+from jobspec.render import render
+from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import parse_spec
 from jobspec.sweep import render_sweep
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from render_kit import RUN_ID, resolve_text
 
-from jobspec.render import render, write_run
+from jobspec.bundle import write_run
+from jobspec.render import render
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs `bwrap` (Debian: bubblewrap)")
 
