@@ -30,8 +30,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.plan import StagePlan
 from jobspec.runtime import leases, nodelock
-from jobspec.runtime.hfcache import FileEntry, Listing, check_listing, list_hf, list_plain
+from jobspec.runtime.hfcache import FileEntry, Listing, list_hf, list_plain
 from jobspec.runtime.journal import Journal
+from jobspec.runtime.listing_checks import check_listing
+from jobspec.runtime.stage_faults import os_finding
 from jobspec.runtime.swarm import Swarm
 from jobspec.runtime.transfer import (
     Done,
@@ -41,7 +43,6 @@ from jobspec.runtime.transfer import (
     Work,
     default_lanes,
     open_local,
-    os_finding,
 )
 
 Report = Callable[[str, Mapping[str, Any]], None]

@@ -15,6 +15,7 @@ import pytest
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
+from jobspec.runtime.listing_checks import check_listing
 from jobspec.spec.load import load_spec
 from jobspec.sweep import check_points
 
@@ -145,7 +146,7 @@ def test_damaged_blob_is_repaired(maker: ModuleType, tmp_path: Path) -> None:
 def test_runtime_takes_the_cache_for_complete(maker: ModuleType, tmp_path: Path) -> None:
     for kind, snapshot in zip(("model", "dataset"), maker.make(tmp_path), strict=True):
         listing = hfcache.list_hf(str(snapshot.parents[1]), snapshot.name, (), ())
-        assert not hfcache.check_listing(listing, kind, (), (), ())
+        assert not check_listing(listing, kind, (), (), ())
 
 
 def test_blob_names_are_what_git_and_sha256_say(maker: ModuleType, tmp_path: Path) -> None:
