@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime import finish, preflight, upstream, watch
+from jobspec.runtime import canary, finish, upstream, watch
 from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.bringup import AdoptedRay, RayBringUp
 from jobspec.runtime.events import EventLog
@@ -162,7 +162,7 @@ class Head:
         times = self.record.begin("preflight")
         nonce = os.urandom(16).hex()
         attempt = self.node.paths.attempt
-        preflight.write_canary(attempt, nonce)
+        canary.write_canary(attempt, nonce)
         meet(self)
         calls = []
         for index in self.nodes.alive():
@@ -170,7 +170,7 @@ class Head:
             calls.append(self.nodes.call(index, "preflight", arguments))
         replies = self.replies("preflight", calls, PREFLIGHT_S)
         self._describe_nodes(replies)
-        unseen = preflight.read_answers(attempt, self.who.hosts, nonce)
+        unseen = canary.read_answers(attempt, self.who.hosts, nonce)
         if unseen:
             self.fail("preflight", *(_canary_unseen(name, str(attempt)) for name in unseen))
         self.record.end(times, "ok")
