@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_module import load_script
 
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
@@ -29,13 +28,7 @@ SLURM = ("resources.time=00:10:00",)
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_tiny_model", EXAMPLES / "make_tiny_model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLES / "make_tiny_model.py")
 
 
 def resolved(path: Path, cluster: str = "local", sets: tuple[str, ...] = ()) -> Resolved:
