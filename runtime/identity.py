@@ -117,7 +117,7 @@ class NodePaths:
         return self.scratch / "stage"
 
     def stage_link(self, item: StagePlan) -> Path:
-        """Where `item` is found on every node. A data file keeps its suffix, by which readers tell its format."""
+        """Where `item` is found on every node. A data file keeps its suffix: it tells readers the format."""
         suffix = Path(item.source).suffix if item.kind == "dataset" and item.layout == "plain" else ""
         return self.stage_links / (item.name if item.name.endswith(suffix) else f"{item.name}{suffix}")
 
