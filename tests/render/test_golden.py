@@ -1,4 +1,4 @@
-"""The exact files of every example and of every container runtime. Refresh by `pytest --update-golden`."""
+"""The exact files of every example and every container runtime (`pytest tests/render --update-golden`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, resolve_text
+from render_kit import RUN_ID, resolve_text
 
 from jobspec.finding import Finding
 from jobspec.git import git_state
-from jobspec.render import check_scripts, render
+from jobspec.render import render
+from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import parse_spec
 from jobspec.sweep import render_sweep
 
