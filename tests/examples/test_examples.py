@@ -21,8 +21,7 @@ from jobspec.sweep import check_points
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
 # These need a checkout of SkyRL, most of them a site with H200s as well: tests/frameworks/test_skyrl*.py.
-ELSEWHERE = {"skyrl_smollm2", "ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep"}
-HERE = [path for path in SPECS if path.stem not in ELSEWHERE]
+HERE = [path for path in SPECS if "framework: skyrl" not in path.read_text()]
 SLURM = ("resources.time=00:10:00",)
 
 

@@ -22,8 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 GOLDEN = HERE / "golden"
 # Without those that need a checkout of SkyRL to render at all.
-SKYRL = ("ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep")
-EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem not in SKYRL]
+EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.yaml")) if "framework: skyrl" not in p.read_text()]
 SPECS = HERE / "specs"
 
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.schedule import expectation
 from jobspec.frameworks.skyrl import harness, settings
 from jobspec.metrics.table import Table
-from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -165,7 +167,7 @@ def _continues(context: Context) -> bool:
 
 
 def _data(context: Context) -> Iterator[str]:
-    variables = {item.name: _variable(item.name) for item in context.spec.data}
+    variables = {item.name: data_variable(item.name) for item in context.spec.data}
     if {"train", "val"} == set(variables):
         files = {"train": f"${variables['train']}", "val": f"${variables['val']}"}
     else:
@@ -175,25 +177,10 @@ def _data(context: Context) -> Iterator[str]:
         yield f"\"data.{part}_data=['{path}']\""
 
 
-def _variable(name: str) -> str:
-    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
-
-
 def _expect(context: Context) -> ExpectPlan:
-    spec, work = context.spec, settings.schedule(context)
-    asked = spec.metrics.learning
-    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
-    if learning is None and context.level.name == "learning":
-        learning = LearningPlan(METRIC_KEYS["reward"])
-    return ExpectPlan(
-        level=context.level.name,
-        steps=work.steps,
-        metrics_require=spec.metrics.require,
-        learning=learning,
-        files=spec.artifacts.require,
-        checkpoint=work.save_every > 0,
-        resume=work.half > 0,
-        metric_keys=METRIC_KEYS,
+    work = settings.schedule(context)
+    return replace(
+        expectation(context, work, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
         options={"resume_from": work.half, **({"dummy": True} if harness.is_dummy(context) else {})},
     )

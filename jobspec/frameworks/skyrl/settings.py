@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.skyrl import harness
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
@@ -83,20 +83,8 @@ OWNED: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Steps in all, how often to save (0: never), and the step of the resume (0: none)."""
-
-    steps: int
-    save_every: int
-    half: int
-
-
-def schedule(context: Context) -> Schedule:
-    spec = context.spec
-    steps = spec.train.steps or DEFAULT_STEPS[context.level.name]
-    half = max(1, steps // 2) if context.level.name == "checkpoint" else 0
-    return Schedule(steps, spec.checkpoint.every or half, half)
+def schedule(context: Context) -> when.Schedule:
+    return when.schedule(context, DEFAULT_STEPS)
 
 
 def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
