@@ -35,8 +35,9 @@ test: packages check pytest ## everything CI runs; as root on Debian it installs
 
 check: lint types contracts shellcheck ## what needs no test run
 
-lint: $(VENV)/.dev ## ruff
+lint: $(VENV)/.dev ## ruff: rules and format
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
 
 format: $(VENV)/.dev ## ruff, rewriting files
 	$(BIN)/ruff check --fix $(SOURCES)

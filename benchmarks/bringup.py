@@ -118,9 +118,7 @@ def measure(lab: Lab, counts: list[int], repeats: int, tell: Callable[[str], Non
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0]
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--nodes", default="1,2,4")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass, field
 from typing import (
     Any,
@@ -94,6 +95,11 @@ class StagePlan:
     allow: Tuple[str, ...] = ()
     ignore: Tuple[str, ...] = ()
     env: str = ""
+
+
+def data_variable(name: str) -> str:
+    """The variable that carries the path of the data set `name` into the driver."""
+    return "JOBSPEC_DATA_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 @dataclass(frozen=True)

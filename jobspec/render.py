@@ -1,34 +1,25 @@
-"""Plan -> the files of a run directory, through `templates/`.
+"""Plan -> the files of a run directory, through `templates/`. Pure.
 
-Pure but for `write_run`, `check_scripts` and `build_runtime`. How values get into a script, and why none
-can get in unquoted, is in `jobspec.quoting`.
+How values get into a script, and why none can get in unquoted, is in `jobspec.quoting`; what the checkers
+say about a script in `jobspec.scriptcheck`; how files become a run directory in `jobspec.bundle`.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import posixpath
 import random
 import re
 import secrets
-import shutil
-import subprocess
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from importlib import resources
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jobspec import upstream
 from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
-from jobspec.finding import Finding, error, fail
+from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.quoting import directive, environment, own_folders
 from jobspec.runs import array_ranges
@@ -37,8 +28,6 @@ if TYPE_CHECKING:
     from jobspec.resolve import Resolved
 
 STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream.SCRIPT}
-CHECK_TIMEOUT_S = 60.0
-SHELLCHECK_OPTIONS = ("--shell=bash", "--severity=warning", "--format=gcc", "--norc")
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
@@ -75,11 +64,7 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     """
     plan = resolved.plan
     if plan is None:
-        raise fail(
-            "render.no-plan",
-            "the spec has errors, so there is nothing to render",
-            fix="see `jobspec validate`",
-        )
+        raise _no_plan()
     from jobspec.lock import lock_text
 
     try:
@@ -93,6 +78,11 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     if not top:
         files.update(patches(resolved))
     return dict(sorted(files.items()))
+
+
+def _no_plan() -> JobspecError:
+    what = "the spec has errors, so there is nothing to render"
+    return fail("render.no-plan", what, fix="see `jobspec validate`")
 
 
 def patches(resolved: Resolved) -> dict[str, bytes]:
@@ -172,11 +162,7 @@ def render_array(
     from jobspec.lock import lock_text
 
     if base.plan is None or first.plan is None:
-        raise fail(
-            "render.no-plan",
-            "the spec has errors, so there is nothing to render",
-            fix="see `jobspec validate`",
-        )
+        raise _no_plan()
     in_turn = in_turn and first.plan.scheduler == "slurm"  # this machine always runs them in turn
     array = "" if in_turn else array_ranges(points)
     plan = replace(first.plan, slurm=replace(first.plan.slurm, array=array))
@@ -292,141 +278,3 @@ def _attach(plan: Plan, prefix: StepPrefix, run_id: str, run_dir: str, runtime: 
     agent = f"{runtime} node --run-dir {run_dir}"
     flags, before = join_prefix(plan.container, prefix, f"jobspec-{run_id}", agent)
     return {"srun": flags, "command": (*before, plan.container.python, runtime, "exec", "--")}
-
-
-def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
-    """What bash, and shellcheck where it is installed, say about the rendered scripts.
-
-    A missing bash is a finding; a missing shellcheck is not.
-    """
-    scripts = {name: text for name, text in files.items() if name.endswith((".sh", ".sub", ".sbatch"))}
-    if not scripts:
-        return ()
-    bash = shutil.which("bash")
-    if bash is None:
-        return (error("render.no-bash", "`bash` is not installed", fix="install bash"),)
-    shellcheck = shutil.which("shellcheck")
-    with tempfile.TemporaryDirectory(prefix="jobspec-") as folder:
-        paths = {str(Path(folder) / name.replace("/", "_")): name for name in scripts}
-        for path, name in paths.items():
-            Path(path).write_bytes(scripts[name])
-        # Both at once, one process each: they take longer to start than to read the scripts.
-        parser = _start((bash, "-c", 'for file; do "$BASH" -n "$file"; done', "bash", *paths))
-        linter = _start((shellcheck, *SHELLCHECK_OPTIONS, *paths)) if shellcheck else None
-        parsed = _said("render.bash", _output(parser), paths)
-        linted = _said("render.shellcheck", _output(linter), paths) if linter else []
-        return tuple(parsed or linted)
-
-
-def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
-    """One finding for each script that a checker's output names; `paths` maps files to scripts' names."""
-    findings = []
-    for path, name in paths.items():
-        said = b"\n".join(line for line in output.splitlines() if line.startswith(path.encode() + b":"))
-        if said:
-            findings.append(_script_finding(rule, name, said.replace(path.encode(), name.encode())))
-    return findings
-
-
-def _start(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def _output(checker: subprocess.Popen[bytes]) -> bytes:
-    try:
-        return checker.communicate(timeout=CHECK_TIMEOUT_S)[0]
-    except subprocess.TimeoutExpired as cause:
-        checker.kill()
-        checker.communicate()
-        raise fail(
-            "render.checker",
-            f"the check of the rendered scripts did not end within {CHECK_TIMEOUT_S:.0f} s",
-            fix="try again on a machine that is less busy",
-        ) from cause
-
-
-def _script_finding(rule: str, name: str, output: bytes) -> Finding:
-    text = output.decode(errors="replace").strip()
-    return error(
-        rule,
-        f"`{name}` does not pass: {text.splitlines()[0] if text else 'no message'}",
-        why=text[-400:],
-        fix="look at `hooks.setup` of the site profile; anything else is a bug in jobspec: please report it",
-        file=name,
-    )
-
-
-ARCHIVE_MAIN = b"""\
-import sys
-from jobspec.runtime.__main__ import main
-
-sys.exit(main())
-"""
-
-
-def build_runtime() -> bytes:
-    """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources, same bytes."""
-    package = resources.files("jobspec")
-    files = {
-        f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
-        for name in ("__init__", "finding", "plan")
-    }
-    for name, source in _modules(resources.files("jobspec.runtime")):
-        files[f"jobspec/runtime/{name}"] = source
-    files["__main__.py"] = ARCHIVE_MAIN
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name])
-    return b"#!/usr/bin/env python3\n" + stream.getvalue()
-
-
-def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-    for item in folder.iterdir():
-        if item.is_dir() and item.name != "__pycache__":
-            yield from _modules(item, f"{prefix}{item.name}/")
-        elif item.name.endswith(".py"):
-            yield prefix + item.name, item.read_bytes()
-
-
-def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = True) -> Path:
-    """Write a whole run directory or nothing: a temporary folder beside it, then one rename.
-
-    Raises: JobspecError when the directory already exists or cannot be written.
-    """
-    target = Path(run_dir)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    content = dict(files)
-    if runtime:
-        content["runtime.pyz"] = build_runtime()
-    try:
-        if target.exists():
-            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
-        _write_files(scratch, content)
-        scratch.rename(target)
-    except OSError as cause:
-        raise fail(
-            "run.write",
-            f"cannot write `{target}`: {cause.strerror}",
-            fix="check `paths.runs`; users who share it need a folder each, as in `/shared/${user}/runs`",
-        ) from cause
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return target
-
-
-def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
-    """Plain system calls: a sweep has thousands of small files, and pathlib takes three times as long."""
-    for parent in sorted({name.rpartition("/")[0] for name in content}):
-        os.makedirs(folder / parent, exist_ok=True)  # noqa: PTH103
-    for name, data in content.items():
-        target = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(target, rest) :]
-        finally:
-            os.close(target)

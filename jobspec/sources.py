@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.git import GitState, checkout, git_state, resolve_ref, strip_credentials
-from jobspec.plan import Plan, RepoPlan, StagePlan
+from jobspec.plan import Plan, RepoPlan, StagePlan, data_variable
 from jobspec.provenance import hub_commit, patch_name
 from jobspec.units import is_below
 
@@ -197,8 +197,7 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
             )
         )
         return None
-    variable = "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper()
-    return plan and replace(plan, node_local=data.stage == "node_local", env=variable)
+    return plan and replace(plan, node_local=data.stage == "node_local", env=data_variable(data.name))
 
 
 def _hub(

@@ -16,6 +16,7 @@ from jobspec import hub
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime import hfcache
+from jobspec.runtime.listing_checks import check_listing
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _inspect(item: StagePlan) -> Item:
             listing = hfcache.list_hf(item.source, item.revision, item.allow, item.ignore)
         else:
             listing = hfcache.list_plain(item.source, item.allow, item.ignore)
-        findings = hfcache.check_listing(listing, item.kind, item.require, item.allow, item.ignore)
+        findings = check_listing(listing, item.kind, item.require, item.allow, item.ignore)
     except JobspecError as problem:
         return Item(item, False, findings=tuple(problem.findings))
     except OSError as problem:

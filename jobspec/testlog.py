@@ -52,7 +52,7 @@ class TestLog:
 def read_test_log(path: Path) -> TestLog | None:
     """What pytest says in the log at `path`; None when it says nothing or the log cannot be read."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
             return parse_test_log(lines)
     except OSError:
         return None

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import sys
-import time
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, error, fail, warning
+from jobspec.launchers.functions import await_end, last_words, new_executor
 
 if TYPE_CHECKING:
     from jobspec.spec.cluster_model import ClusterProfile
@@ -131,20 +131,15 @@ def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> Prob
 def _run(
     profile: ClusterProfile, folder: Path, nodes: int, timeout_s: float, arguments: tuple[Any, ...]
 ) -> list[dict[str, Any]]:
-    try:
-        import submitit
-    except ModuleNotFoundError as problem:
-        raise fail(
-            "check.no-submitit", "submitit is not installed", fix="pip install 'jobspec-rl[cluster]'"
-        ) from problem
-    slurm = profile.scheduler == "slurm"
-    executor = submitit.AutoExecutor(folder=folder / "%j", cluster="slurm" if slurm else "local")
-    executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name="jobspec-check")
-    if slurm:
-        executor.update_parameters(nodes=nodes, tasks_per_node=1, **_slurm_parameters(profile))
-    else:
+    logs, missing = folder / "%j", "check.no-submitit"
+    executor = new_executor(profile, logs, "jobspec-check", timeout_s, missing=missing, nodes=nodes)
+    if profile.scheduler != "slurm":
         # submitit hides the GPUs of this machine from a local job that asks for none.
         executor.update_parameters(gpus_per_node=count_gpus())
+    elif asked := _gpu_request(profile):
+        executor.update_parameters(slurm_additional_parameters=asked)
+    import submitit
+
     try:
         job = executor.submit(probe_node, *arguments)
     except (submitit.core.utils.FailedJobError, OSError) as problem:
@@ -154,12 +149,7 @@ def _run(
             why=str(problem),
             fix="check `slurm` in the profile",
         ) from problem
-    deadline = time.monotonic() + timeout_s
-    while not job.done() and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    if not job.done():
-        state = job.state
-        job.cancel()
+    if state := await_end(job, timeout_s, POLL_S):
         raise fail(
             "check.timeout",
             f"the check's job {job.job_id} did not end within {timeout_s:.0f} s",
@@ -177,31 +167,13 @@ def _run(
         ) from problem
 
 
-def last_words(stderr: str, message: str) -> str:
-    """The line that says most of a failed job: the last of its errors, else of submitit's message.
-
-    submitit ends its message with the paths of the logs, which the check removes.
-    """
-    said = [line.strip() for line in stderr.splitlines() if line.strip()]
-    told = [
-        line.strip() for line in message.splitlines() if line.strip() and not line.lstrip().startswith("-")
-    ]
-    return next((lines[-1] for lines in (said, told) if lines), "it left no words")
-
-
-def _slurm_parameters(profile: ClusterProfile) -> dict[str, Any]:
-    slurm = profile.slurm
-    named = {"slurm_partition": slurm.partition, "slurm_account": slurm.account, "slurm_qos": slurm.qos}
+def _gpu_request(profile: ClusterProfile) -> dict[str, str]:
     gpus = profile.node.gpus
-    more: dict[str, str] = {}
-    if gpus and slurm.gpus == "gres":
-        more["gres"] = f"gpu:{gpus}"
-    if gpus and slurm.gpus == "gpus-per-node":
-        more["gpus-per-node"] = str(gpus)
-    parameters: dict[str, Any] = {key: value for key, value in named.items() if value}
-    if more:
-        parameters["slurm_additional_parameters"] = more
-    return parameters
+    if gpus and profile.slurm.gpus == "gres":
+        return {"gres": f"gpu:{gpus}"}
+    if gpus and profile.slurm.gpus == "gpus-per-node":
+        return {"gpus-per-node": str(gpus)}
+    return {}
 
 
 def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan
-from jobspec.runtime import collect, driver, gpus, network, preflight, raycluster, swarm
+from jobspec.runtime import collect, driver, gpus, network, node_facts, preflight, raycluster, swarm
 from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.identity import (
     Identity,
@@ -29,7 +29,7 @@ from jobspec.runtime.identity import (
     stage_token,
     stage_variable,
 )
-from jobspec.runtime.preflight import Facts
+from jobspec.runtime.node_facts import Facts
 from jobspec.runtime.procs import end_all, leftovers
 from jobspec.runtime.redact import Redactor
 
@@ -104,7 +104,7 @@ class Node:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
-        facts = preflight.gather(
+        facts = node_facts.gather(
             self.plan,
             self.who,
             self.paths,
@@ -189,7 +189,7 @@ class Node:
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:
-                _link(self.paths.stage_links / item.name, ready)
+                _link(self.paths.stage_link(item), ready)
         variables = {
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }

@@ -20,7 +20,8 @@ from jobspec.runtime.channel import Link
 from jobspec.runtime.chunks import ChunkFile
 from jobspec.runtime.hfcache import FileEntry
 from jobspec.runtime.serving import Found, Gone, Piece, Wait
-from jobspec.runtime.transfer import Lane, Work, cut_off
+from jobspec.runtime.stage_faults import cut_off
+from jobspec.runtime.transfer import Lane, Work
 
 Report = Callable[[str, Mapping[str, Any]], None]
 # A node is slow when, after this time, half of the nodes have done their share and it not half of that.

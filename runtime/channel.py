@@ -25,6 +25,7 @@ HANDSHAKE_S = 5.0
 CONNECT_S = 2.0
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a node's longest reply lists its collected files
 NONCE_BYTES = 32
+READ_BYTES = 64 * 1024
 PORTS_FROM, PORTS_SPAN, PORT_CANDIDATES = 24000, 5000, 8  # below every usual ephemeral range
 
 Message = Dict[str, Any]
@@ -119,15 +120,7 @@ class Link:
             view[:count] = self._rest[:count]
             self._rest = self._rest[count:]
             return count
-        try:
-            count = self._socket.recv_into(view)
-        except socket.timeout as error:
-            raise ChannelError(f"silent for {self._socket.gettimeout():.0f} s") from error
-        except OSError as error:
-            raise ChannelError(f"connection lost: {error}") from error
-        if not count:
-            raise ChannelError("connection closed")
-        return count
+        return _receive_into(self._socket, view)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -264,20 +257,27 @@ def _receive_plain(sock: socket.socket, rest: bytes) -> Tuple[Message, bytes]:
 
 
 def _read_line(sock: socket.socket, rest: bytes, limit: int = MAX_LINE_BYTES) -> Tuple[bytes, bytes]:
+    buffer = memoryview(bytearray(READ_BYTES))
     chunks = [rest]
     size = len(rest)
     while b"\n" not in chunks[-1]:
         if size > limit:
             raise ChannelError("a line that is too long")
-        try:
-            chunk = sock.recv(65536)
-        except socket.timeout as error:
-            raise ChannelError(f"silent for {sock.gettimeout():.0f} s") from error
-        except OSError as error:
-            raise ChannelError(f"connection lost: {error}") from error
-        if not chunk:
-            raise ChannelError("connection closed")
-        chunks.append(chunk)
-        size += len(chunk)
+        count = _receive_into(sock, buffer)
+        chunks.append(bytes(buffer[:count]))
+        size += count
     line, _, rest = b"".join(chunks).partition(b"\n")
     return line, rest
+
+
+def _receive_into(sock: socket.socket, view: memoryview) -> int:
+    """How many bytes came, at least one. Raises: ChannelError at the end or after silence."""
+    try:
+        count = sock.recv_into(view)
+    except socket.timeout as error:
+        raise ChannelError(f"silent for {sock.gettimeout():.0f} s") from error
+    except OSError as error:
+        raise ChannelError(f"connection lost: {error}") from error
+    if not count:
+        raise ChannelError("connection closed")
+    return count

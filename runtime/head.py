@@ -16,14 +16,14 @@ import traceback
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, error, warning
+from jobspec.finding import Finding, error
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime import finish, preflight, upstream, watch
+from jobspec.runtime import canary, finish, upstream, watch
 from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.bringup import AdoptedRay, RayBringUp
-from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.events import EventLog
 from jobspec.runtime.identity import Identity
+from jobspec.runtime.meeting import meet
 from jobspec.runtime.nodes import Call, DeadlineError, Nodes, RunStoppedError
 from jobspec.runtime.record import (
     CANCELLED,
@@ -35,7 +35,6 @@ from jobspec.runtime.record import (
     blocked,
     by_signal,
 )
-from jobspec.runtime.worker import join_deadline_s
 
 PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
@@ -163,67 +162,18 @@ class Head:
         times = self.record.begin("preflight")
         nonce = os.urandom(16).hex()
         attempt = self.node.paths.attempt
-        preflight.write_canary(attempt, nonce)
-        self._meet()
+        canary.write_canary(attempt, nonce)
+        meet(self)
         calls = []
         for index in self.nodes.alive():
             arguments = {"nonce": nonce, "time": time.time(), "reached": self.nodes.ip(index)}
             calls.append(self.nodes.call(index, "preflight", arguments))
         replies = self.replies("preflight", calls, PREFLIGHT_S)
         self._describe_nodes(replies)
-        unseen = preflight.read_answers(attempt, self.who.hosts, nonce)
+        unseen = canary.read_answers(attempt, self.who.hosts, nonce)
         if unseen:
             self.fail("preflight", *(_canary_unseen(name, str(attempt)) for name in unseen))
         self.record.end(times, "ok")
-
-    def _meet(self) -> None:
-        """Wait for the workers; without any nothing listens. Raises: RunStoppedError."""
-        if len(self.who.hosts) == 1:
-            return
-        if self.plan.upstream is not None:
-            self._need_setups()
-        ports = candidate_ports(self.who.key)
-        try:
-            self.nodes.listen(ports)
-        except OSError as problem:
-            self.fail(
-                "preflight",
-                error(
-                    "preflight.coordination-ports",
-                    f"none of the ports {ports[0]}-{ports[-1]} is free on the head node: {problem.strerror}",
-                    "the nodes meet on one of them",
-                    "give the job its own nodes (`resources.exclusive: true`)",
-                    node=self.who.name,
-                ),
-            )
-        deadline = join_deadline_s(self.plan)
-        try:
-            self.nodes.wait_connected(deadline)
-        except DeadlineError as missed:
-            self.fail("preflight", *(self._never_came(index, deadline) for index in missed.indices))
-        except RunStoppedError:
-            # srun ends all tasks when one fails: the node that is not here may be the reason.
-            for index in self.nodes.absent():
-                self.record.find("preflight", _not_there(self.who.hosts[index]))
-            raise
-
-    def _need_setups(self) -> None:
-        failed = upstream.failed_setups(self.node.paths.attempt / "logs", self.who.hosts)
-        if failed:
-            self.fail("preflight", *failed)
-
-    def _never_came(self, index: int, deadline_s: float) -> Finding:
-        if self.plan.upstream is not None:
-            return upstream.never_came(self.node.paths.attempt / "logs", self.who.hosts[index])
-        refused = f"; {self.nodes.refused} connections had no valid token" if self.nodes.refused else ""
-        return error(
-            "node.absent",
-            f"node `{self.who.hosts[index]}` has not connected within {deadline_s:.0f} s",
-            "its container did not start, or it cannot reach the head by "
-            f"`{self.who.hosts[0]}`{' or ' + self.who.launch_ip if self.who.launch_ip else ''}{refused}",
-            "look for this node in the job's log; see that the nodes reach each other by name",
-            node=self.who.hosts[index],
-        )
 
     def _describe_nodes(self, replies: Mapping[int, Reply]) -> None:
         for index in sorted(replies):
@@ -387,16 +337,6 @@ class Head:
     def enter(self, phase: str) -> PhaseTimes:
         self.phase = phase
         return self.record.begin(phase)
-
-
-def _not_there(name: str) -> Finding:
-    return warning(
-        "node.absent",
-        f"node `{name}` had not connected when the run was ended",
-        "its task may have failed, and ended the others with it",
-        "look for this node in the job's log",
-        node=name,
-    )
 
 
 def _run_phase(job: Callable[[], None], ended: List[BaseException]) -> None:

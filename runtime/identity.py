@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Tuple
 
 from jobspec.finding import fail
-from jobspec.plan import Plan, StagePlan
+from jobspec.plan import Plan, StagePlan, data_variable
 from jobspec.runtime import hostlist
 
 OWN_VARIABLE = re.compile(r"\$\{(JOBSPEC_[A-Z_]+_DIR)\}")
@@ -116,6 +116,11 @@ class NodePaths:
     def stage_links(self) -> Path:
         return self.scratch / "stage"
 
+    def stage_link(self, item: StagePlan) -> Path:
+        """Where `item` is found on every node. A data file keeps its suffix: it tells readers the format."""
+        suffix = Path(item.source).suffix if item.kind == "dataset" and item.layout == "plain" else ""
+        return self.stage_links / (item.name if item.name.endswith(suffix) else f"{item.name}{suffix}")
+
     @property
     def helpers(self) -> Path:
         return self.scratch / "helpers"
@@ -171,7 +176,7 @@ def stage_variable(item: StagePlan) -> str:
         return item.env
     if item.kind == "model":
         return "JOBSPEC_MODEL_PATH"
-    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in item.name).upper()
+    return data_variable(item.name)
 
 
 def without_step(env: Mapping[str, str]) -> Dict[str, str]:
@@ -204,7 +209,7 @@ def program_environment(
         JOBSPEC_SCRATCH=str(paths.scratch),
     )
     for item in plan.stage:
-        env[stage_variable(item)] = str(paths.stage_links / item.name)
+        env[stage_variable(item)] = str(paths.stage_link(item))
     if hf_home or plan.hf_home:
         env["HF_HOME"] = hf_home or plan.hf_home
         env["HF_HUB_CACHE"] = f"{env['HF_HOME']}/hub"

@@ -1,4 +1,4 @@
-"""Builds Megatron-Core's dataset helpers on the node and proves which file an import takes.
+"""Builds Megatron-Core's dataset helpers on the node; `mcore_probe` proves which file an import takes.
 
 The source, a checkout or an installed package, is only read. The result is a folder for PYTHONPATH:
 
@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -27,62 +26,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import HelpersPlan, ImportProof
 from jobspec.runtime import nodelock
+from jobspec.runtime.mcore_probe import ASK_TIMEOUT_S, MODULE, ask, run, unproved
 
 Report = Callable[[str, Mapping[str, Any]], None]
 
-MODULE = "megatron.core.datasets.helpers_cpp"
 FLAGS = ("-O3", "-Wall", "-shared", "-std=c++17", "-fPIC", "-fdiagnostics-color=never")
 TREE_VERSION = 1  # part of the key: another shape of the tree is another folder
 # One core builds it in 9 s; a node that is busy with staging is given much longer.
 BUILD_TIMEOUT_S = 600.0
-ASK_TIMEOUT_S = 120.0
 MAKEFILE = (
     "# Built beforehand by jobspec for the interpreter of this job; nothing is left to do here.\nall: ;\n"
 )
-
-# Asked of the interpreter that will import the result; nothing here runs under the agent's own.
-_ASK = """
-import importlib.util, json, sys, sysconfig
-paths = sysconfig.get_paths()
-told = {"suffix": sysconfig.get_config_var("EXT_SUFFIX"), "version": sys.version}
-told["includes"] = [paths["include"], paths["platinclude"]]
-told.update({"pybind11": "", "pybind11_include": "", "places": []})
-try:
-    import pybind11
-    told["pybind11"], told["pybind11_include"] = pybind11.__version__, pybind11.get_include()
-except ImportError:
-    pass
-if len(sys.argv) > 1:
-    try:
-        spec = importlib.util.find_spec(sys.argv[1])  # imports `megatron` only
-        told["places"] = list(spec.submodule_search_locations or []) if spec else []
-    except ImportError:
-        pass
-print("JOBSPEC" + json.dumps(told))
-"""
-
-# Finds the library as an import of its dotted name would, without running megatron.core: torch takes seconds.
-_PROVE = """
-import importlib.machinery, importlib.util, json, sys
-name = sys.argv[1]
-parts = name.split(".")
-spec = importlib.util.find_spec(".".join(parts[:2]))
-for i in range(3, len(parts) + 1):
-    if spec is None:
-        break
-    spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:i]), spec.submodule_search_locations)
-told = {"file": spec.origin if spec else "", "path": sys.path, "value": None}
-if spec:
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    import numpy
-    index, sample = numpy.zeros(4, dtype=numpy.int16), numpy.zeros(4, dtype=numpy.int64)
-    module.build_blending_indices(index, sample, numpy.array([0.5, 0.5]), 2, 4, False)
-    told["value"] = [index.tolist(), sample.tolist()]
-print("JOBSPEC" + json.dumps(told))
-"""
-# Two data sets of equal weight, four samples: taken in turn.
-_PROVED = [[0, 1, 0, 1], [0, 0, 1, 1]]
 
 
 @dataclass(frozen=True)
@@ -140,7 +94,7 @@ def build(
 def _build(
     helpers: HelpersPlan, node_local: str, python: str, report: Report, env: Dict[str, str], deadline: float
 ) -> HelpersResult:
-    asked = _ask(python, helpers, env)
+    asked = ask(python, "" if helpers.source else _package(helpers), env)
     core = _core_folder(helpers, asked["places"], python)
     compiler = _compiler(env)
     if not compiler and not helpers.source:
@@ -155,12 +109,12 @@ def _build(
         report("waiting", {"name": "helpers", "holder": holder, "seconds": round(seconds, 1)})
 
     with nodelock.hold(os.path.join(home, "lock"), deadline, waiting):
-        cached = os.path.isfile(library) and not _unproved(library, tree, python, env)
+        cached = os.path.isfile(library) and not unproved(library, tree, python, env)
         if not cached:
             source = os.path.join(core, "datasets", "helpers.cpp")
             built = _compile(toolchain, asked, source, home, env, report, deadline)
             _mirror(core, tree, built, library)
-            findings = _unproved(library, tree, python, env)
+            findings = unproved(library, tree, python, env)
             if findings:
                 os.unlink(library)
                 return HelpersResult(findings=findings)
@@ -170,51 +124,6 @@ def _build(
 def _layout(home: str, suffix: str) -> Tuple[str, str]:
     tree = os.path.join(home, "tree")
     return tree, os.path.join(tree, "megatron", "core", "datasets", "helpers_cpp" + suffix)
-
-
-def _run(argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Tuple[int, str, str]:
-    """(status, stdout, stderr) of a command. Raises: JobspecError when it hangs; OSError."""
-    try:
-        done = subprocess.run(
-            argv,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            cwd="/",
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise fail(
-            "helpers.timeout", f"`{argv[0]}` has not ended after {timeout_s:.0f} s", " ".join(argv)[:400]
-        ) from None
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-
-
-def _told(stdout: str) -> Dict[str, Any]:
-    """The answer among whatever else start-up files print. Raises: ValueError without one."""
-    for line in stdout.splitlines():
-        if line.startswith("JOBSPEC"):
-            told: Dict[str, Any] = json.loads(line[len("JOBSPEC") :])
-            return told
-    raise ValueError("no answer")
-
-
-def _ask(python: str, helpers: HelpersPlan, env: Mapping[str, str]) -> Dict[str, Any]:
-    """What the interpreter says of itself. Raises: JobspecError."""
-    argv = [python, "-c", _ASK] + ([_package(helpers)] if not helpers.source else [])
-    why = ""
-    try:
-        _, out, err = _run(argv, env, ASK_TIMEOUT_S)
-        why = " / ".join(err.strip().splitlines()[-2:])
-        return _told(out)
-    except (OSError, ValueError) as problem:
-        raise fail(
-            "helpers.python",
-            f"`{python}` does not run",
-            why or str(problem),
-            "set container.python to the job's interpreter",
-        ) from problem
 
 
 def _package(helpers: HelpersPlan) -> str:
@@ -284,7 +193,7 @@ def _toolchain(compiler: str, asked: Mapping[str, Any], env: Mapping[str, str], 
         )
     if findings:
         raise JobspecError(*findings)
-    _, out, _ = _run([compiler, "--version"], env, ASK_TIMEOUT_S)
+    _, out, _ = run([compiler, "--version"], env, ASK_TIMEOUT_S)
     return _Toolchain(compiler, out.split("\n")[0], tuple(dict.fromkeys([*headers, pybind])))
 
 
@@ -324,7 +233,7 @@ def _compile(
     argv = [toolchain.compiler, *FLAGS, *includes, source, "-o", temp]
     report("build", {"command": argv})
     remaining = max(1.0, deadline - time.monotonic())
-    status, out, err = _run(argv, {**env, "LC_ALL": "C", "TMPDIR": home}, remaining)
+    status, out, err = run(argv, {**env, "LC_ALL": "C", "TMPDIR": home}, remaining)
     if status != 0 or not os.path.isfile(temp):
         if os.path.exists(temp):
             os.unlink(temp)
@@ -375,49 +284,6 @@ def _link_all(source: str, target: str, skip: Sequence[str]) -> None:
             os.symlink(os.path.join(source, name), link)
 
 
-def with_folder(env: Mapping[str, str], folder: str) -> Dict[str, str]:
-    """`env` with `folder` first on PYTHONPATH."""
-    rest = env.get("PYTHONPATH", "")
-    return {**env, "PYTHONPATH": folder + (os.pathsep + rest if rest else "")}
-
-
-def _unproved(library: str, folder: str, python: str, env: Mapping[str, str]) -> Tuple[Finding, ...]:
-    """`()` when `python` finds, loads and can call exactly `library` by its dotted name.
-
-    `folder` goes first on PYTHONPATH, as in the driver; empty leaves PYTHONPATH alone.
-    """
-    status, out, err = _run(
-        [python, "-c", _PROVE, MODULE], with_folder(env, folder) if folder else env, ASK_TIMEOUT_S
-    )
-    try:
-        told = _told(out)
-    except ValueError:
-        last = err.strip().splitlines()[-1:] or [f"status {status}"]
-        fix = "install what is missing in the job's environment; `ldd` shows missing libraries"
-        return (
-            error(
-                "helpers.import",
-                f"the library built does not load: {last[0]}",
-                f"`import {MODULE}`",
-                fix,
-                file=library,
-            ),
-        )
-    if os.path.realpath(told["file"] or "/") != os.path.realpath(library):
-        why = f"expected `{library}`; sys.path: {' : '.join(told['path'])}"
-        fix = (
-            "remove what comes before it on the python path (a .pth file, an editable install, sitecustomize)"
-        )
-        found = told["file"] or "nowhere"
-        return (error("helpers.elsewhere", f"`import {MODULE}` takes `{found}`", why, fix, file=library),)
-    if told["value"] != _PROVED:
-        what = f"`build_blending_indices` gives {told['value']}, not {_PROVED}"
-        return (
-            error("helpers.wrong", what, "", "look at the source's own changes to helpers.cpp", file=library),
-        )
-    return ()
-
-
 def _prebuilt(core: str, suffix: str, python: str, env: Mapping[str, str]) -> HelpersResult:
     """The library that the package brought, where there is no compiler: good if it loads for this Python."""
     library = os.path.join(core, "datasets", "helpers_cpp" + suffix)
@@ -427,7 +293,7 @@ def _prebuilt(core: str, suffix: str, python: str, env: Mapping[str, str]) -> He
         return HelpersResult(
             findings=(error("helpers.compiler", "no C++ compiler on PATH", why, _APT_COMPILER),)
         )
-    findings = _unproved(library, "", python, env)
+    findings = unproved(library, "", python, env)
     if findings:
         return HelpersResult(findings=findings)
     what = "no C++ compiler on PATH; the package's own library is used"

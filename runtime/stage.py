@@ -8,30 +8,32 @@
       stage/<folder>.{lock,journal}, <folder>.parts/    ours
 
 One folder per user: a model that another user can change after it was verified is not verified.
-Standard library only, Python 3.9. Copying is in `transfer`, reading layouts in `hfcache`.
+Standard library only, Python 3.9. Reading layouts is in `hfcache`, copying in `transfer`, and what makes the
+copy a snapshot in `publish`.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import queue
 import re
 import shutil
-import stat
 import tempfile
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.plan import StagePlan
 from jobspec.runtime import leases, nodelock
-from jobspec.runtime.hfcache import FileEntry, Listing, check_listing, list_hf, list_plain
+from jobspec.runtime.hfcache import FileEntry, Listing, list_hf, list_plain
 from jobspec.runtime.journal import Journal
+from jobspec.runtime.listing_checks import check_listing
+from jobspec.runtime.publish import link_shared, publish, tidy
+from jobspec.runtime.room import check_space, occupied
+from jobspec.runtime.stage_faults import os_finding
 from jobspec.runtime.swarm import Swarm
 from jobspec.runtime.transfer import (
     Done,
@@ -41,7 +43,6 @@ from jobspec.runtime.transfer import (
     Work,
     default_lanes,
     open_local,
-    os_finding,
 )
 
 Report = Callable[[str, Mapping[str, Any]], None]
@@ -205,7 +206,7 @@ def make_home(node_local: str) -> str:
 def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
     """(ready path, bytes copied) of one item."""
     if not item.node_local:
-        _link_shared(job.home, item, listing)
+        link_shared(job.home, item, listing)
         path = _shared_path(listing)
         job.report("ready", {"name": item.name, "path": path, "bytes": 0, "seconds": 0.0, "cached": True})
         return path, 0
@@ -240,14 +241,6 @@ def _shared_path(listing: Listing) -> str:
     return os.path.join(listing.root, listing.files[0].name) if listing.single else listing.root
 
 
-def _link_shared(home: str, item: StagePlan, listing: Listing) -> None:
-    """Let an id find a model that stays on shared storage, also offline: the job has one HF_HUB_CACHE."""
-    link = os.path.join(home, "hub", listing.repo_folder)
-    if not listing.repo_folder or (os.path.lexists(link) and not os.path.islink(link)):
-        return
-    _replace_link(os.path.realpath(item.source), link)
-
-
 def _folder(item: StagePlan, listing: Listing) -> str:
     """The item's folder name on the node: the repo's, or a readable name with a key for a plain source."""
     if listing.repo_folder:
@@ -277,12 +270,10 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
             works = _pending(item, listing, blobs, parts, journal, job)
             if job.cap:
                 _make_room(job, item, works)
-            _check_space(blobs, works, item.name)
+            check_space(blobs, works, item.name)
             moved = _transfer(job, item, works, journal)
             journal.flush()
-            path = (
-                _publish(listing, target, parts, journal) if listing.repo_folder else _tidy(listing, target)
-            )
+            path = publish(listing, target, parts, journal) if listing.repo_folder else tidy(listing, target)
             journal.compact()
         done = True
     finally:
@@ -291,17 +282,13 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
     return path, moved
 
 
-def _key(listing: Listing, entry: FileEntry) -> str:
-    return entry.digest if listing.repo_folder and entry.digest else entry.name
-
-
 def _pending(
     item: StagePlan, listing: Listing, blobs: str, parts: str, journal: Journal, job: _Job
 ) -> List[Work]:
     """The files that are not on record as verified, each blob once. The others are offered to other nodes."""
     works: Dict[str, Work] = {}
     for entry in listing.files:
-        key = _key(listing, entry)
+        key = listing.key(entry)
         file_id = _file_id(item, key, entry)
         if not job.rehash and journal.holds(key, entry):
             if job.swarm is not None:
@@ -356,48 +343,14 @@ def _clear_way(root: str, target: str) -> None:
 
 def _make_room(job: _Job, item: StagePlan, works: Sequence[Work]) -> None:
     """Keep to the cap. Raises: JobspecError where models in use leave no room."""
-    needed = sum(max(0, work.entry.size - _occupied(work.part)) for work in works)
+    needed = sum(max(0, work.entry.size - occupied(work.part)) for work in works)
     removed = leases.make_room(job.home, needed, job.cap)
     if removed:
         job.report("evicted", {"name": item.name, "removed": list(removed)})
 
 
-def _check_space(folder: str, works: Sequence[Work], name: str) -> None:
-    """Raises: JobspecError where what is left to copy does not fit, before anything is copied."""
-    disk = os.statvfs(folder)
-    free = disk.f_bavail * disk.f_frsize
-    needed = sum(-(-work.entry.size // disk.f_frsize) * disk.f_frsize for work in works)
-    needed -= sum(_occupied(path) for work in works for path in (work.part, work.target))
-    if needed > free:
-        raise fail(
-            "stage.space",
-            f"`{name}` needs {_gib(needed)} more on `{folder}`, {_gib(free)} are free",
-            f"{len(works)} files are left to copy",
-            "free space there, set node_local to a larger disk, or use `stage: shared`",
-            file=folder,
-        )
-    if disk.f_files and len(works) > disk.f_favail:
-        what = f"`{name}` needs {len(works)} more inodes on `{folder}`, {disk.f_favail} are free"
-        raise fail(
-            "stage.space", what, "", "remove small files there, or set node_local elsewhere", file=folder
-        )
-
-
-def _occupied(path: str) -> int:
-    """Bytes of the disk that a file takes: a part that nodes fill together has gaps."""
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return 0
-    return min(info.st_blocks * 512, info.st_size) if stat.S_ISREG(info.st_mode) else 0
-
-
 def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.isfile(path) else -1
-
-
-def _gib(count: float) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.2f} MiB"
 
 
 def _transfer(job: _Job, item: StagePlan, works: Sequence[Work], journal: Journal) -> int:
@@ -427,74 +380,3 @@ def _transfer(job: _Job, item: StagePlan, works: Sequence[Work], journal: Journa
         if findings:
             raise JobspecError(*findings)
     return copied
-
-
-def _publish(listing: Listing, target: str, parts: str, journal: Journal) -> str:
-    """Make the snapshot and the refs that name it; everything in it is verified and flushed.
-
-    A new snapshot is made among the parts, where a kill leaves nothing that looks like one, and renamed.
-    """
-    path = os.path.join(target, "snapshots", listing.commit)
-    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-    fresh = not os.path.isdir(path)
-    build = os.path.join(parts, "snapshot") if fresh else path
-    if fresh:
-        shutil.rmtree(build, ignore_errors=True)
-    for entry in listing.files:
-        names = entry.name.split("/")
-        link = os.path.join(build, *names)
-        os.makedirs(os.path.dirname(link), mode=0o750, exist_ok=True)
-        blob = os.path.join(target, "blobs", os.path.basename(journal.path(_key(listing, entry))))
-        _replace_link(os.path.relpath(blob, os.path.dirname(os.path.join(path, *names))), link)
-    if fresh:
-        _move_in(build, path)
-    for name in _refs(listing, target):
-        _write_ref(os.path.join(target, "refs", *name.split("/")), listing.commit)
-    return path
-
-
-def _move_in(build: str, path: str) -> None:
-    """Rename a finished snapshot; one that a process without locks has made meanwhile is as good."""
-    try:
-        os.rename(build, path)
-    except OSError as problem:
-        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-
-
-def _refs(listing: Listing, target: str) -> Tuple[str, ...]:
-    """An id without a revision asks for `main`: where nothing says what that is, it is this commit."""
-    if "main" in listing.refs or os.path.exists(os.path.join(target, "refs", "main")):
-        return listing.refs
-    return (*listing.refs, "main")
-
-
-def _replace_link(text: str, link: str) -> None:
-    """A link `link` -> `text`, atomic; an existing one that is right is left alone."""
-    if os.path.islink(link):
-        if os.readlink(link) == text:
-            return
-    elif not os.path.lexists(link):
-        os.symlink(text, link)
-        return
-    temp = f"{link}.tmp-{uuid.uuid4().hex}"
-    os.symlink(text, temp)
-    os.replace(temp, link)
-
-
-def _write_ref(path: str, commit: str) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-    temp = f"{path}.tmp-{uuid.uuid4().hex}"
-    with open(temp, "w", encoding="utf-8") as stream:
-        stream.write(commit)
-    os.replace(temp, path)
-
-
-def _tidy(listing: Listing, target: str) -> str:
-    """Remove what the source no longer has, so that the copy is the source; returns the ready path."""
-    wanted = {os.path.join(target, *entry.name.split("/")) for entry in listing.files}
-    for folder, _, names in os.walk(target):
-        for name in names:
-            if os.path.join(folder, name) not in wanted:
-                os.unlink(os.path.join(folder, name))
-    return os.path.join(target, listing.files[0].name) if listing.single else target

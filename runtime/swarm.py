@@ -24,13 +24,12 @@ from jobspec.runtime import chunks, serving
 from jobspec.runtime.board import SLOW_S, Board, Chunk, File, Peer, Report, Share
 from jobspec.runtime.channel import ChannelError, Hello, Link, connect
 from jobspec.runtime.serving import PIECE_BYTES, BadChunkError, GoneError
+from jobspec.runtime.stage_faults import cut_off, os_finding
 from jobspec.runtime.transfer import (
     OpenSource,
     Stream,
-    cut_off,
     default_lanes,
     open_local,
-    os_finding,
     write_at,
 )
 

@@ -13,19 +13,18 @@ import queue
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.runtime.chunks import to_prefix
-from jobspec.runtime.hfcache import FileEntry, corrupt, new_hash
+from jobspec.runtime.hashing import CHUNK_BYTES, Hasher, feed, new_hash
+from jobspec.runtime.hfcache import FileEntry
+from jobspec.runtime.stage_faults import changed, corrupt, cut_off, os_finding
 
-# A ring of these stays in a core's L2 cache: with 4 MiB the copy took five times the system time.
-CHUNK_BYTES = 256 << 10
 # Files from this size are flushed one by one; smaller ones together, by the caller, before publishing.
 SYNC_BYTES = 4 << 20
 # From this size a second thread hashes while the first copies: sha256 alone takes as long as the copy.
 OVERLAP_BYTES = 32 << 20
-_RING = 4
 _RETRY = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.ECONNRESET, errno.EHOSTDOWN, errno.ENETDOWN)
 _TRIES = 3
 
@@ -276,7 +275,7 @@ class Transfer:
         lane.path, lane.doing = work.target, "verifying"
         state = new_hash(work.entry.algorithm, work.entry.size)
         with open(work.target, "rb", buffering=0) as stream:
-            _feed(stream, work.entry.size, state, lane)
+            feed(stream, work.entry.size, state, lane.tick)
         if state.hexdigest() != work.entry.digest:
             lane.tick(-work.entry.size)
             return None
@@ -296,7 +295,7 @@ class Transfer:
             if have:
                 lane.path, lane.doing = work.part, "verifying"
                 with open(fd, "rb", buffering=0, closefd=False) as part:
-                    _feed(part, have, state, lane)
+                    feed(part, have, state, lane.tick)
                 lane.path = work.entry.path
             lane.doing = "opening"
             stream = _source(lambda: self._open(work.entry, have))
@@ -330,9 +329,7 @@ class Transfer:
     ) -> int:
         """Hash what is left from `offset` on, and write it to `fd` unless it is there. Returns the bytes."""
         size = work.entry.size
-        hasher = _Hasher(
-            state, size - offset >= OVERLAP_BYTES
-        )  # after the open: nothing to end if that fails
+        hasher = Hasher(state, size - offset >= OVERLAP_BYTES)  # after the open: nothing to end if that fails
         buffers = [memoryview(bytearray(min(CHUNK_BYTES, max(size - offset, 1)))) for _ in range(hasher.ring)]
         position, turn = offset, 0
         try:
@@ -383,49 +380,6 @@ def _source(read: Callable[[], Any]) -> Any:
         raise _SourceError(problem) from problem
 
 
-class _Hasher:
-    """Updates a hash, in a thread of its own for long files. A buffer given to `put` may be reused
-    after `ring - 1` further puts: at most `ring - 2` wait and one is being hashed."""
-
-    def __init__(self, state: Any, threaded: bool) -> None:
-        self._state = state
-        self.ring = _RING if threaded else 1
-        self._queue: "Optional[queue.Queue[Optional[memoryview]]]" = None
-        if threaded:
-            self._queue = queue.Queue(_RING - 2)
-            self._thread = threading.Thread(
-                target=self._work, args=(self._queue,), daemon=True, name="stage-hash"
-            )
-            self._thread.start()
-
-    def _work(self, chunks: "queue.Queue[Optional[memoryview]]") -> None:
-        for chunk in iter(chunks.get, None):
-            self._state.update(chunk)
-
-    def put(self, chunk: memoryview) -> None:
-        if self._queue is None:
-            self._state.update(chunk)
-        else:
-            self._queue.put(chunk)
-
-    def close(self) -> None:
-        if self._queue is not None:
-            self._queue.put(None)
-            self._thread.join()
-
-
-def _feed(stream: Any, count: int, state: Any, lane: Lane) -> None:
-    """Hash the first `count` bytes of `stream`."""
-    buffer = memoryview(bytearray(min(CHUNK_BYTES, max(count, 1))))
-    while count > 0:
-        got = stream.readinto(buffer[: min(len(buffer), count)])
-        if not got:
-            return
-        state.update(buffer[:got])
-        lane.tick(got)
-        count -= got
-
-
 def write_at(fd: int, data: memoryview, position: int) -> None:
     while data:
         count = os.pwrite(fd, data, position)
@@ -436,86 +390,7 @@ def _unchanged(entry: FileEntry) -> None:
     """Nothing but its own stability vouches for a file without a known hash."""
     info = os.stat(entry.path)
     if (info.st_size, info.st_mtime_ns) != (entry.size, entry.mtime_ns):
-        raise JobspecError(
-            error(
-                "stage.changed",
-                f"`{entry.name}` changed while it was read",
-                f"{entry.size} bytes when staging began, {info.st_size} now",
-                "let its writer end before the job starts",
-                file=entry.path,
-            )
-        )
-
-
-def cut_off(entry: FileEntry, position: int) -> Finding:
-    return error(
-        "stage.corrupt",
-        f"`{entry.name}` ends after {position} of {entry.size} bytes",
-        "it was cut off while it was read",
-        "look for its writer; download the file again to shared storage",
-        file=entry.path,
-    )
-
-
-_CAUSES: Dict[int, Tuple[str, str, str]] = {
-    errno.ENOSPC: (
-        "stage.disk-full",
-        "the disk is full",
-        "free space on this node's disk, or set node_local elsewhere",
-    ),
-    errno.EDQUOT: (
-        "stage.disk-full",
-        "the quota is used up",
-        "free space, or set node_local to a folder without quota",
-    ),
-    errno.EFBIG: ("stage.file-limit", "the file size limit is reached", "raise `ulimit -f` on the node"),
-    errno.EROFS: ("stage.read-only", "the file system is read-only", "set node_local to a writable folder"),
-    errno.EACCES: (
-        "stage.permission",
-        "permission is denied",
-        "let the job's user read the source and write node_local",
-    ),
-    errno.EPERM: (
-        "stage.permission",
-        "permission is denied",
-        "let the job's user read the source and write node_local",
-    ),
-    errno.ENOENT: (
-        "stage.vanished",
-        "it is not there any more",
-        "keep the source until the jobs that use it have ended",
-    ),
-    errno.ESTALE: (
-        "stage.vanished",
-        "its file handle is stale",
-        "the file was replaced on the server; run the job again",
-    ),
-}
-
-
-def os_finding(problem: OSError, work: Optional[Work], doing: str, path: str = "") -> Finding:
-    """What an OSError means for staging, with the file and what was being done to it."""
-    rule, why, fix = _CAUSES.get(
-        problem.errno or 0, ("stage.io", "the system refused", "look at `dmesg` on the node")
-    )
-    name = path or (work.entry.path if work else "") or str(problem.filename or "")
-    if rule == "stage.disk-full" and work:
-        _drop(work.part)
-    return error(
-        rule,
-        f"{doing} `{name}` failed: {why}",
-        f"[Errno {problem.errno}] {problem.strerror or problem}",
-        fix,
-        file=name,
-    )
-
-
-def _drop(path: str) -> None:
-    """Remove a part that cannot be completed, so that a full disk does not stay full."""
-    try:
-        os.unlink(path)
-    except OSError:
-        return
+        raise JobspecError(changed(entry, info.st_size))
 
 
 def default_lanes() -> int:

@@ -124,6 +124,8 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
     from datetime import UTC, datetime
 
     from jobspec import render
+    from jobspec.bundle import write_run
+    from jobspec.scriptcheck import check_scripts
 
     plan = plan_of(resolved)
     run_id = render.new_run_id(datetime.now(UTC))
@@ -137,9 +139,9 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
         findings = (*findings, *outcome.findings)
     else:
         files = dict(render.render(resolved, run_id, run_dir))
-    findings = (*findings, *render.check_scripts(_sample(files)))
+    findings = (*findings, *check_scripts(_sample(files)))
     stop_on_errors(findings)
-    render.write_run(files, str(here))
+    write_run(files, str(here))
     names = tuple(sorted({*files, "runtime.pyz"}))
     return Rendered(RunPaths(here), resolved, findings, names, points, finished)
 

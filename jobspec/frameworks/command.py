@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.repo_tests import check_commands
-from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
+from jobspec.frameworks.schedule import learning
+from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -95,13 +96,10 @@ class CommandFramework:
             on="all" if everywhere else "head",
             tasks_per_node=spec.launch.tasks_per_node if everywhere else 1,
         )
-        learning = spec.metrics.learning
         expect = ExpectPlan(
             level=context.level.name,
             metrics_require=spec.metrics.require,
-            learning=LearningPlan(learning.metric, learning.direction, learning.min_change)
-            if learning
-            else None,
+            learning=learning(context),
             files=spec.artifacts.require,
         )
         return FrameworkPlan(

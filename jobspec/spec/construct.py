@@ -196,15 +196,7 @@ class Builder:
         reading = scalars.older_reading(source) or _number_reading(source)
         if reading and "enum" not in shape.node:
             why = f"without quotes, other YAML tools read {reading}"
-            self._add(
-                warning,
-                "spec.unquoted",
-                f"`{source}` is taken as text",
-                node,
-                path,
-                why,
-                f'write `"{source}"`',
-            )
+            self._warn_of_text(node, path, why, f'write `"{source}"`')
         return source
 
     def _typed(self, node: ScalarNode, shape: Shape, path: Path) -> Any:
@@ -224,18 +216,13 @@ class Builder:
         reading = scalars.older_reading(source) if isinstance(value, str) else ""
         if reading and (not shape.types or "string" in shape.types):
             why = f"other YAML tools read {reading}"
-            self._add(
-                warning,
-                "spec.unquoted",
-                f"`{source}` is taken as text",
-                node,
-                path,
-                why,
-                f'write `"{source}"` or what is meant',
-            )
+            self._warn_of_text(node, path, why, f'write `"{source}"` or what is meant')
         return value
 
     # -- findings
+
+    def _warn_of_text(self, node: ScalarNode, path: Path, why: str, fix: str) -> None:
+        self._add(warning, "spec.unquoted", f"`{node.value}` is taken as text", node, path, why, fix)
 
     def _check_text(self, text: str, node: Node, path: Path) -> None:
         if "\0" in text:

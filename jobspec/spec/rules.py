@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobspec.finding import JobspecError
+from jobspec.plan import data_variable
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.model import JobSpec, Metrics
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
@@ -233,18 +234,12 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
             if counted[name] > 1 and names.index(name) < index:
                 what = f"`{name}` is there twice in `{key}`"
                 yield Broken("spec.duplicate-name", (key, index), what, fix="rename or remove one")
-    # Each data set's path reaches the driver as JOBSPEC_DATA_<NAME>.
-    variables = [_variable(data.name) for data in spec.data]
+    variables = [data_variable(data.name) for data in spec.data]
     for index, data in enumerate(spec.data):
         first = variables.index(variables[index])
         if first < index and spec.data[first].name != data.name:
-            variable = f"JOBSPEC_DATA_{variables[index]}"
-            what = f"`{data.name}` and `{spec.data[first].name}` share the variable {variable}"
+            what = f"`{data.name}` and `{spec.data[first].name}` share the variable {variables[index]}"
             yield Broken("spec.duplicate-name", ("data", index, "name"), what, fix="rename one")
-
-
-def _variable(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "_", name).upper()
 
 
 def mounts(spec: JobSpec) -> Iterator[Broken]:

@@ -284,10 +284,20 @@ NEMO_HEALTHY = (
         (FIXTURES / "verl_log_example_legacy.txt").read_text("utf-8").splitlines(),
         NEMO_HEALTHY,
         [*NEMO_HEALTHY, "Max number of steps has been reached, stopping training early", *SHUTDOWN],
+        (FIXTURES / "skyrl_fsdp/attempts/1/logs/vm/resume.log").read_text("utf-8").split("\n"),
         ["{'loss': 0.5, 'reward': 1.0}", "{'train_runtime': 3.1, 'train_loss': 0.5}", *SHUTDOWN],
         [],
     ],
-    ids=["verl", "verl, shutdown", "older verl", "NeMo-RL", "NeMo-RL, shutdown", "TRL, shutdown", "empty"],
+    ids=[
+        "verl",
+        "verl, shutdown",
+        "older verl",
+        "NeMo-RL",
+        "NeMo-RL, shutdown",
+        "SkyRL",
+        "TRL, shutdown",
+        "empty",
+    ],
 )
 def test_healthy_log_has_no_cause(log: list[str], record: Record) -> None:
     cause = first_cause(scan_lines(log))
@@ -311,6 +321,8 @@ FURTHER = [
     ("OSError: [Errno 37] No locks available", "disk.locks"),
     ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'", "disk.shared-memory"),
     ("OSError: [Errno 24] Too many open files", "limits.open-files"),
+    ("RuntimeError: Device string must not be empty", "gpu.none"),
+    ("AttributeError: 'RouterArgs' object has no attribute 'pd_disaggregation'", "image.router-version"),
     ("PermissionError: [Errno 13] Permission denied: '/cache/x'", "disk.permission"),
     ("OSError: [Errno 116] Stale file handle", "disk.stale"),
     ("ray.exceptions.ObjectStoreFullError: Failed to put object", "ray.object-store"),

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from script_module import load_script
 
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
+from jobspec.runtime.listing_checks import check_listing
 from jobspec.spec.load import load_spec
 from jobspec.sweep import check_points
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
-# These need a checkout of SkyRL and a site with H200s: tests/frameworks/test_skyrl*.py.
-ELSEWHERE = {"ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep"}
-HERE = [path for path in SPECS if path.stem not in ELSEWHERE]
+# These need a checkout of SkyRL, most of them a site with H200s as well: tests/frameworks/test_skyrl*.py.
+HERE = [path for path in SPECS if "framework: skyrl" not in path.read_text()]
 SLURM = ("resources.time=00:10:00",)
 
 
 @pytest.fixture(scope="module")
 def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_tiny_model", EXAMPLES / "make_tiny_model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLES / "make_tiny_model.py")
 
 
 def resolved(path: Path, cluster: str = "local", sets: tuple[str, ...] = ()) -> Resolved:
@@ -145,7 +138,7 @@ def test_damaged_blob_is_repaired(maker: ModuleType, tmp_path: Path) -> None:
 def test_runtime_takes_the_cache_for_complete(maker: ModuleType, tmp_path: Path) -> None:
     for kind, snapshot in zip(("model", "dataset"), maker.make(tmp_path), strict=True):
         listing = hfcache.list_hf(str(snapshot.parents[1]), snapshot.name, (), ())
-        assert not hfcache.check_listing(listing, kind, (), (), ())
+        assert not check_listing(listing, kind, (), (), ())
 
 
 def test_blob_names_are_what_git_and_sha256_say(maker: ModuleType, tmp_path: Path) -> None:

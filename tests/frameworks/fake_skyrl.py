@@ -20,7 +20,12 @@ class BaseConfig:
     pass
 
 @dataclass
+class DataLoaderConfig(BaseConfig):
+    num_workers: int = 8
+
+@dataclass
 class DataConfig(BaseConfig):
+    dataloader: DataLoaderConfig = field(default_factory=DataLoaderConfig)
     train_data: List[str] = field(default_factory=list)
     val_data: List[str] = field(default_factory=list)
 
@@ -64,6 +69,7 @@ class MegatronConfig(BaseConfig):
 class PolicyConfig(BaseConfig):
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer_config: OptimizerConfig = field(default_factory=OptimizerConfig)
+    sequence_parallel_size: int = 1
     megatron_config: MegatronConfig = field(default_factory=MegatronConfig)
 
 @dataclass
@@ -98,6 +104,7 @@ class InferenceEngineConfig(BaseConfig):
     pipeline_parallel_size: int = 1
     expert_parallel_size: int = 1
     data_parallel_size: int = 1
+    enforce_eager: bool = False
     distributed_executor_backend: str = "ray"
     use_expandable_segments: bool = False
     enable_return_routed_experts: bool = False
@@ -138,6 +145,7 @@ class TrainerConfig(BaseConfig):
     micro_forward_batch_size_per_gpu: int = 1
     max_tokens_per_microbatch: int = -1
     remove_microbatch_padding: bool = True
+    flash_attn: bool = True
     eval_batch_size: int = 1024
     eval_before_train: bool = True
     eval_interval: int = 5
@@ -195,6 +203,9 @@ def main():
     for file in (*config.data.train_data, trainer.policy.model.path):
         if not os.path.exists(file):
             raise FileNotFoundError(file)
+    for file in config.data.train_data:  # by the suffix the real one tells a file from a name on the hub
+        if not file.endswith((".parquet", ".json", ".jsonl")):
+            raise FileNotFoundError(f"Couldn't find any data file at {file}.")
     root, begun = Path(trainer.ckpt_path), 0
     marker = root / "latest_ckpt_global_step.txt"
     if trainer.resume_mode == "latest" and marker.is_file() and BREAK != "scratch":

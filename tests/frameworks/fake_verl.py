@@ -7,7 +7,6 @@ trainer, which prints and writes what the release would.
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -15,7 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+
+from script_module import load_script
 
 from jobspec.frameworks.verl.checkout import CONFIG, PREPARE_GSM8K, WRAPPER
 
@@ -169,20 +169,12 @@ def make_checkout(root: Path, release: str = "0.8.0", commit: bool = False) -> P
         (root / name).write_text('{"num_hidden_layers": 2}\n')
     assert (root / PREPARE_GSM8K).is_file()
     (root / CONFIG).parent.mkdir(parents=True)
-    (root / CONFIG).write_text(json.dumps(_load(root / "verl/trainer/main_ppo.py").base()))
+    # Its configuration depends on the release that lies beside it.
+    trainer = load_script(root / "verl/trainer/main_ppo.py", f"fake_main_ppo_{root.name}")
+    (root / CONFIG).write_text(json.dumps(trainer.base()))
     if commit:
         commit_all(root)
     return root
-
-
-def _load(path: Path) -> ModuleType:
-    """The stand-in's trainer as a module: its configuration depends on the release that lies beside it."""
-    spec = importlib.util.spec_from_file_location(f"fake_main_ppo_{path.parents[2].name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def make_bridge(root: Path, commit: bool = False) -> Path:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from fake_skyrl import make_fake_skyrl
+from measured import ROWS, Row
 from test_skyrl import errors, resolved
 
 from jobspec.evidence import Attempt, Evidence, LogFile
@@ -15,9 +15,6 @@ from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan
 from jobspec.sweep import Checked, check_points
 from jobspec.verdict import Status
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "megatron"))
-from measured import ROWS, Row
 
 # Published results without a point here: mixed lengths, and one layout measured twice.
 MEASURED = [

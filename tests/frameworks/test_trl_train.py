@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from framework_kit import context, evidence, plan_of
+from script_module import load_script
 
 from jobspec import frameworks
 from jobspec.metrics import read_metrics
@@ -46,16 +46,6 @@ pytestmark = [
 ]
 
 
-def load_maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_tiny_model", EXAMPLES / "make_tiny_model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def free_port() -> int:
     """A port below the ephemeral range, as Ray's own random choice is above it."""
     for port in range(21200, 21400):
@@ -71,7 +61,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Snapshots of the tiny model and of its prompts."""
-    return load_maker().make(tmp_path_factory.mktemp("hf"))  # type: ignore[no-any-return]
+    return load_script(EXAMPLES / "make_tiny_model.py").make(tmp_path_factory.mktemp("hf"))  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from jobspec.launchers import allreduce, probe
+from jobspec.launchers.functions import last_words
 from jobspec.spec.cluster_model import ClusterProfile
 
 pytest.importorskip("torch")
@@ -78,6 +79,6 @@ def test_judging(reduced: dict[str, Any], env: dict[str, str], rules: list[str])
 def test_failed_job_is_told_by_its_last_error() -> None:
     message = "Job failed\nYou can check full logs at paths:\n  - /x/0_log.err\n  - /x/0_log.out\n"
     stderr = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n\n"
-    assert probe.last_words(stderr, message) == "ModuleNotFoundError: No module named 'x'"
-    assert probe.last_words("", message) == "You can check full logs at paths:"
-    assert probe.last_words("", "") == "it left no words"
+    assert last_words(stderr, message) == "ModuleNotFoundError: No module named 'x'"
+    assert last_words("", message) == "You can check full logs at paths:"
+    assert last_words("", "") == "it left no words"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, SLURM, Stage, resolve_text
+from render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 from jobspec.containers import BWRAP_SIGNALS
 from jobspec.render import render

@@ -1,4 +1,4 @@
-"""The exact files of every example and of every container runtime. Refresh by `pytest --update-golden`."""
+"""The exact files of every example and every container runtime (`pytest tests/render --update-golden`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, resolve_text
+from render_kit import RUN_ID, resolve_text
 
 from jobspec.finding import Finding
 from jobspec.git import git_state
-from jobspec.render import check_scripts, render
+from jobspec.render import render
+from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import parse_spec
 from jobspec.sweep import render_sweep
 
@@ -21,8 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 GOLDEN = HERE / "golden"
 # Without those that need a checkout of SkyRL to render at all.
-SKYRL = ("ultra550b", "ultra_sweep", "glm47_355b_128k", "glm47_sweep")
-EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if path.stem not in SKYRL]
+EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.yaml")) if "framework: skyrl" not in p.read_text()]
 SPECS = HERE / "specs"
 
 CASES = [(path, cluster) for path in EXAMPLES for cluster in ("local", "slurm-generic")]

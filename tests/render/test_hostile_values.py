@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
 from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
-from jobspec.render import WAIT_FOR_AGENT, check_scripts, render
+from jobspec.render import WAIT_FOR_AGENT, render
 from jobspec.resolve import Resolved
+from jobspec.scriptcheck import check_scripts
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
 

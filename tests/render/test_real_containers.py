@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, resolve_text
+from render_kit import RUN_ID, resolve_text
 
-from jobspec.render import render, write_run
+from jobspec.bundle import write_run
+from jobspec.render import render
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs `bwrap` (Debian: bubblewrap)")
 

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import RUN_ID, SLURM, Stage, resolve_text
+from render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
-from jobspec.render import check_scripts
+from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import LoadedSpec, parse_spec
 from jobspec.sweep import SweepOutcome, check_sweep, expand, point_key, render_sweep
 

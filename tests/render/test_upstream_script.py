@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RUN_ID, Stage, resolve_text
 from hypothesis import HealthCheck, given, settings
+from render_kit import RUN_ID, Stage, resolve_text
 from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
-from jobspec.render import check_scripts, render
+from jobspec.render import render
+from jobspec.scriptcheck import check_scripts
 from jobspec.sources import missing_script
 from jobspec.upstream import OURS
 

@@ -67,6 +67,12 @@ def blob_of(repo: Path, name: str, commit: str = COMMIT) -> Path:
     return (repo / "snapshots" / commit / name).resolve()
 
 
+def digest_of(blob: Path) -> str:
+    """What the hub would call these bytes: git's hash, or where the name is that long their sha256."""
+    data = blob.read_bytes()
+    return hashlib.sha256(data).hexdigest() if len(blob.name) == 64 else git_sha1(data)
+
+
 def item(source: Path, **more: object) -> StagePlan:
     fields = {"name": "model", "kind": "model", "source": str(source), "layout": "hf", **more}
     return StagePlan(**fields)  # type: ignore[arg-type]

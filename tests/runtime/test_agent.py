@@ -303,7 +303,8 @@ def test_agent_runs_on_python_39(tmp_path: Path) -> None:
     item = tmp_path / "data.txt"
     item.write_text("x")
     stage = (StagePlan("d", "dataset", str(item), layout="plain"),)
-    with running(tmp_path, shell("cat $JOBSPEC_DATA_D; exit 7"), stage=stage) as run:
+    reads = 'cat "$JOBSPEC_DATA_D" && case $JOBSPEC_DATA_D in *.txt) exit 7;; esac'
+    with running(tmp_path, shell(reads), stage=stage) as run:  # readers tell a format by its suffix
         run.agent(python=str(PYTHON39))
         code, output = run.finish()
         facts = run.results()["nodes"][0]["facts"] if code == 7 else output

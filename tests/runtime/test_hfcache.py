@@ -4,10 +4,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from stage_kit import COMMIT, blob_of, flip, git_sha1, hf_repo, safetensors, sharded
+from stage_kit import COMMIT, blob_of, git_sha1, hf_repo, safetensors, sharded
 
 from jobspec.finding import JobspecError
 from jobspec.runtime import hfcache
+from jobspec.runtime.hashing import GIT_SHA1, new_hash
+from jobspec.runtime.listing_checks import check_listing, safetensors_bytes
 
 OTHER = "0123ffff" + "0" * 32
 
@@ -61,11 +63,14 @@ def test_listing_knows_each_hash(tmp_path: Path) -> None:
 
 
 def test_git_hash_is_gits_own(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"some\ntext\n")
+    data = b"some\ntext\n"
+    (tmp_path / "file").write_bytes(data)
     git = subprocess.run(
         ["git", "hash-object", str(tmp_path / "file")], capture_output=True, text=True, check=True
     )
-    assert hfcache.hash_file(str(tmp_path / "file"), hfcache.GIT_SHA1) == git.stdout.strip()
+    state = new_hash(GIT_SHA1, len(data))
+    state.update(data)
+    assert state.hexdigest() == git.stdout.strip()
 
 
 def test_blob_that_is_a_link_keeps_its_promise(tmp_path: Path) -> None:
@@ -131,7 +136,7 @@ def test_fifo_is_refused_and_not_opened(tmp_path: Path) -> None:
 def check(repo: Path, **more: object) -> list[tuple[str, str, str]]:
     allow, ignore = more.get("allow", ()), more.get("ignore", ())
     listing = hfcache.list_hf(str(repo), "", allow, ignore)  # type: ignore[arg-type]
-    return [(f.rule, f.severity, f.what) for f in hfcache.check_listing(listing, **more)]  # type: ignore[arg-type]
+    return [(f.rule, f.severity, f.what) for f in check_listing(listing, **more)]  # type: ignore[arg-type]
 
 
 def test_whole_model_has_no_finding(tmp_path: Path) -> None:
@@ -198,7 +203,7 @@ def test_empty_selection_is_an_error(tmp_path: Path) -> None:
 )
 def test_broken_safetensors_says_why(tmp_path: Path, data: bytes, why: str) -> None:
     repo = hf_repo(tmp_path, {"model.safetensors": data})
-    (finding,) = hfcache.check_listing(hfcache.list_hf(str(repo)))
+    (finding,) = check_listing(hfcache.list_hf(str(repo)))
     assert finding.rule == "stage.corrupt" and why in finding.why
 
 
@@ -210,28 +215,10 @@ def test_size_by_header_is_the_librarys(tmp_path: Path) -> None:
     save_file(
         {"a": torch.zeros(3, 5), "b": torch.ones(7, dtype=torch.bfloat16)}, path, metadata={"format": "pt"}
     )
-    assert hfcache.safetensors_bytes(str(path), path.stat().st_size) == path.stat().st_size
+    assert safetensors_bytes(str(path), path.stat().st_size) == path.stat().st_size
 
 
 def test_broken_index_is_named(tmp_path: Path) -> None:
     repo = hf_repo(tmp_path, {"model.safetensors.index.json": b"<html>rate limited</html>"})
     ((rule, _, what),) = check(repo)
     assert (rule, what) == ("stage.corrupt", "`model.safetensors.index.json` is not a safetensors index")
-
-
-def test_verify_names_both_hashes(tmp_path: Path) -> None:
-    repo = hf_repo(tmp_path, {"config.json": b"{} and more text"})
-    (entry,) = hfcache.list_hf(str(repo)).files
-    assert hfcache.verify(entry) is None
-    flip(blob_of(repo, "config.json"))
-    finding = hfcache.verify(entry)
-    assert finding is not None
-    assert entry.digest in finding.why and hfcache.hash_file(entry.path, hfcache.GIT_SHA1) in finding.why
-
-
-def test_folder_name_is_the_hubs() -> None:
-    from huggingface_hub.file_download import repo_folder_name
-
-    assert hfcache.repo_folder_name("org/name", "dataset") == repo_folder_name(
-        repo_id="org/name", repo_type="dataset"
-    )

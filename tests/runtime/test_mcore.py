@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import HelpersPlan, ImportProof
-from jobspec.runtime import imports, mcore
+from jobspec.runtime import imports, mcore, mcore_probe
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -117,16 +117,16 @@ def test_real_import_of_package_takes_the_built_library(node: Path) -> None:
         ImportProof("megatron.core.datasets.helpers", str(INSTALLED)),
         ImportProof("megatron.core", str(INSTALLED)),
     ]
-    proved = imports.prove(proofs, sys.executable, mcore.with_folder(os.environ, result.folder))
+    proved = imports.prove(proofs, sys.executable, mcore_probe.with_folder(os.environ, result.folder))
     assert proved.findings == ()
-    assert proved.files[mcore.MODULE] == result.library
+    assert proved.files[mcore_probe.MODULE] == result.library
 
 
 def test_checkout_is_built_and_stays_as_it_was(node: Path, checkout: Path) -> None:
     before = tree_state(checkout)
     result = build(node, source=str(checkout))
     assert result.findings == ()
-    env = mcore.with_folder({**os.environ, "PYTHONPATH": str(checkout)}, result.folder)
+    env = mcore_probe.with_folder({**os.environ, "PYTHONPATH": str(checkout)}, result.folder)
     proofs = [
         result.proof,
         ImportProof("megatron.core", str(checkout)),

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from jobspec.plan import Plan, RayPlan
-from jobspec.runtime import network, preflight
+from jobspec.runtime import network, node_facts
 from jobspec.runtime.network import Address
-from jobspec.runtime.preflight import Facts, check
+from jobspec.runtime.node_facts import Facts
+from jobspec.runtime.preflight import check
 
 PLAN = Plan("t", "command", "c", "slurm", "ray", ray=RayPlan(port=6379, port_min=20000, port_max=20999))
 GOOD = Facts(
@@ -129,4 +130,4 @@ def test_source_bytes_count_links_once(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "b").write_bytes(b"x" * 1000)
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "f").symlink_to("../blobs/b")
-    assert preflight._source_bytes(StagePlan("m", "model", str(tmp_path))) == 1000
+    assert node_facts.source_bytes(StagePlan("m", "model", str(tmp_path))) == 1000

@@ -23,6 +23,7 @@ from stage_kit import (
     Source,
     blob_of,
     content,
+    digest_of,
     flip,
     hf_repo,
     item,
@@ -34,7 +35,7 @@ from stage_kit import (
 )
 
 from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry, hash_file
+from jobspec.runtime.hfcache import FileEntry
 from jobspec.runtime.transfer import Stream, open_local
 
 NAME = "model-00002-of-00003.safetensors"
@@ -76,7 +77,7 @@ def test_bit_flipped_in_source_is_named_with_both_hashes(tmp_path: Path) -> None
     result = run(repo, tmp_path / "node")
     (finding,) = result.findings
     assert (finding.rule, finding.file, result.ready) == ("stage.corrupt", str(blob), {})
-    assert NAME in finding.what and blob.name in finding.why and hash_file(str(blob)) in finding.why
+    assert NAME in finding.what and blob.name in finding.why and digest_of(blob) in finding.why
     assert not snapshot(tmp_path / "node").exists()
 
 
@@ -508,7 +509,7 @@ def test_killed_at_random_bytes_fifty_times(tmp_path: Path) -> None:
             process.communicate()
         assert process.returncode == -signal.SIGKILL and not snapshot(node).exists()
         for blob in (snapshot(node).parents[1] / "blobs").iterdir():
-            assert hash_file(str(blob), "sha256" if len(blob.name) == 64 else "git-sha1") == blob.name
+            assert digest_of(blob) == blob.name
     source = Source()
     result = run(repo, node, open_source=source)
     assert result.findings == () and content(Path(result.ready["model"])) == files

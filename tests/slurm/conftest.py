@@ -11,8 +11,9 @@ import pytest
 import rootfs
 from cluster_files import Options
 from lab import Lab
-from machine import missing
+from machine import CHECKOUT, missing
 
+FAKE_GPUS = CHECKOUT / "tests/frameworks/fake_gpus.sh"
 PACKAGE_OF = {
     "charliecloud": ("ch-run", "charliecloud"),
     "bubblewrap": ("bwrap", "bubblewrap"),
@@ -54,6 +55,17 @@ def lab(prepared: Lab) -> Iterator[Lab]:
     """The cluster, idle and clean before and after the test."""
     yield prepared
     prepared.settle()
+
+
+@pytest.fixture
+def counted_gpus(lab: Lab) -> Iterator[None]:
+    """Two device files named like GPUs on each node; the bare nodes have none."""
+    for node in lab.cluster.nodes:
+        made = lab.cluster.run(node, ["bash", str(FAKE_GPUS), "2"])
+        assert made.returncode == 0, made.stderr
+    yield
+    for node in lab.cluster.nodes:
+        lab.cluster.run(node, ["umount", "-l", "/dev"])
 
 
 @pytest.fixture

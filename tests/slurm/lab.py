@@ -180,6 +180,14 @@ class Lab:
         assert done.stdout.startswith("{"), done.stdout + done.stderr
         return done.returncode, json.loads(done.stdout)
 
+    def passed(self, spec: Path, timeout: float = 300.0) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Submit a spec and expect `Pass`: what `submit` said, and the report."""
+        made = self.submit(spec)
+        assert self.await_end(made["job_id"], timeout) == ("COMPLETED", "0:0")
+        code, report = self.report(made["run_id"])
+        assert (code, report["result"]) == (0, "Pass"), report["deliverables"]
+        return made, report
+
     # evidence
 
     @staticmethod
@@ -195,6 +203,11 @@ class Lab:
     def results(run_dir: str, attempt: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((Path(run_dir) / f"attempts/{attempt}/results.json").read_text())
         return found
+
+    def head_log(self, run_dir: str, name: str, attempt: int = 1) -> str:
+        """A command's log on the node that coordinated the attempt."""
+        head = self.results(run_dir, attempt)["nodes"][0]["name"]
+        return (Path(run_dir) / f"attempts/{attempt}/logs/{head}/{name}.log").read_text()
 
     def await_phase(self, run_dir: str, phase: str, event: str = "start", timeout: float = 120.0) -> None:
         """Until the head has written this event of this phase."""

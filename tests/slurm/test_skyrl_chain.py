@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab
-from machine import CHECKOUT
-
-sys.path.insert(0, str(CHECKOUT / "tests/frameworks"))
 from fake_skyrl import make_fake_skyrl
+from lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
-FAKE_GPUS = CHECKOUT / "tests/frameworks/fake_gpus.sh"
-NODES = ("n1", "n2", "n3", "n4")
-
-
-@pytest.fixture
-def counted_gpus(lab: Lab) -> Iterator[None]:
-    """Two device files named like GPUs on each node; the bare nodes have none."""
-    for node in NODES:
-        made = lab.cluster.run(node, ["bash", str(FAKE_GPUS), "2"])
-        assert made.returncode == 0, made.stderr
-    yield
-    for node in NODES:
-        lab.cluster.run(node, ["umount", "-l", "/dev"])
 
 
 def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> dict[str, Any]:
@@ -61,10 +43,7 @@ def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> 
 
 @pytest.mark.usefixtures("counted_gpus")
 def test_checkpoint_and_resume_over_four_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
-    made = lab.submit(lab.write_spec("skyrl-good", spec_of(lab, tmp_shared, "checkpoint", 4)))
-    assert lab.await_end(made["job_id"], timeout=300) == ("COMPLETED", "0:0")
-    code, report = lab.report(made["run_id"])
-    assert (code, report["result"]) == (0, "Pass"), report["deliverables"]
+    made, report = lab.passed(lab.write_spec("skyrl-good", spec_of(lab, tmp_shared, "checkpoint", 4)))
     assert report["deliverables"]["Resume"]["reason"] == "a new process went on from step 2 to 4"
     assert report["deliverables"]["Weight transfer"]["status"] == "Pass"
     page = (Path(made["run_dir"]) / "report.html").read_text()

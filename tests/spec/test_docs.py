@@ -38,7 +38,7 @@ def test_both_pages_are_rewritten_in_place(tmp_path: Path) -> None:
 
 
 def test_a_page_without_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="no part between"):
+    with pytest.raises(ValueError, match="needs one"):
         with_reference("# Page\n", "job")
 
 

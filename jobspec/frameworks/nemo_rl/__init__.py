@@ -9,6 +9,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
+from jobspec.frameworks.schedule import learning
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ class NemoRlFramework:
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        learning = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
+        wanted = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
         return ExpectPlan(
-            level=level.name, variants=variants, steps=steps, learning=learning, metric_keys=METRIC_KEYS
+            level=level.name, variants=variants, steps=steps, learning=wanted, metric_keys=METRIC_KEYS
         )
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
@@ -115,7 +116,7 @@ def _expect(context: Context, chosen: tuple[Variant, ...]) -> ExpectPlan:
         variants=tuple(item.name for item in chosen),
         steps=spec.train.steps or chosen[0].steps,
         metrics_require=spec.metrics.require,
-        learning=_learning(context),
+        learning=learning(context, METRIC_KEYS["reward"]),
         files=spec.artifacts.require,
         checkpoint=any(item.saves for item in chosen),
         resume=any(item.resumes for item in chosen),
@@ -123,10 +124,3 @@ def _expect(context: Context, chosen: tuple[Variant, ...]) -> ExpectPlan:
         limitations=(*LIMITATIONS, *(item.limitation for item in chosen if item.limitation)),
         options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0},
     )
-
-
-def _learning(context: Context) -> LearningPlan | None:
-    asked = context.spec.metrics.learning
-    if asked is not None:
-        return LearningPlan(asked.metric, asked.direction, asked.min_change)
-    return LearningPlan(METRIC_KEYS["reward"], "up") if context.level.name == "learning" else None

@@ -1,16 +1,18 @@
-"""Framework `skyrl`: GRPO by SkyRL on Megatron with vLLM, from one node to the 550B recipe on eight."""
+"""Framework `skyrl`: GRPO by SkyRL with vLLM, from one GPU with FSDP to the 550B recipe on eight nodes."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.schedule import expectation
 from jobspec.frameworks.skyrl import harness, settings
 from jobspec.metrics.table import Table
-from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -22,7 +24,7 @@ LEVELS = (
     Level(
         "smoke",
         0,
-        "the planned steps ran: rollouts, weight updates on Megatron, weights carried back to the engines",
+        "the planned steps ran: rollouts, weight updates, weights carried back to the engines",
         (NO_LEARNING, "nothing is proved about checkpoints"),
         needs=NEEDS,
     ),
@@ -53,14 +55,13 @@ ZERO_STEPS = 3  # with rewards of exactly 0 and answers that are not empty
 MARKER = "latest_ckpt_global_step.txt"
 # Ray starts each worker by the same `uv run`, with the working folder shipped along.
 UV_HOOK = "ray._private.runtime_env.uv_runtime_env_hook.hook"
-UV_COMMAND = ("uv", "run", "--isolated", "--extra", "megatron", "-m", "skyrl.train.entrypoints.main_base")
 
 
 class SkyRlFramework:
     """The entrypoint once; at level `checkpoint` twice, the second a resume."""
 
     name = "skyrl"
-    summary = "GRPO by SkyRL on Megatron with vLLM: full-parameter training of large mixtures of experts"
+    summary = "GRPO by SkyRL with vLLM, on Megatron (mixtures of experts up to 550B parameters) or on FSDP"
     levels = LEVELS
     modes = ("ray",)
 
@@ -82,7 +83,7 @@ class SkyRlFramework:
             env=settings.environment(context),
             expect=_expect(context),
             collect=("skyrl/dumped_evals/**", f"{MARKER}"),
-            shape=settings.shape(context),
+            shape=settings.shape(context) if settings.strategy(context) == "megatron" else None,
             abort_when=() if harness.is_dummy(context) else canary(),
         )
 
@@ -130,7 +131,7 @@ def canary() -> tuple[AbortPlan, ...]:
 
 def _command(context: Context, checkout: str, label: str, until: int) -> CommandPlan:
     """The entrypoint with its overrides; folders of the run are the shell's variables, known only there."""
-    launcher = context.spec.train.command or UV_COMMAND
+    launcher = context.spec.train.command or _uv_command(context)
     resumes = label == "resume" or _continues(context)
     words = [
         *(shlex.quote(word) for word in (*launcher, *settings.arguments(context, until, resumes))),
@@ -154,6 +155,11 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
     return CommandPlan(label, (text,), shell=True, cwd=checkout)  # noqa: S604 - plain data, starts nothing
 
 
+def _uv_command(context: Context) -> tuple[str, ...]:
+    """SkyRL's own way to start: `uv` builds the environment that the checkout locks for this backend."""
+    return ("uv", "run", "--isolated", "--extra", settings.strategy(context), "-m", harness.MAIN)
+
+
 def _continues(context: Context) -> bool:
     """A requeued attempt goes on from what was saved; the first half of a resume test starts anew."""
     saves = settings.schedule(context).save_every > 0 and context.level.name != "checkpoint"
@@ -161,7 +167,7 @@ def _continues(context: Context) -> bool:
 
 
 def _data(context: Context) -> Iterator[str]:
-    variables = {item.name: _variable(item.name) for item in context.spec.data}
+    variables = {item.name: data_variable(item.name) for item in context.spec.data}
     if {"train", "val"} == set(variables):
         files = {"train": f"${variables['train']}", "val": f"${variables['val']}"}
     else:
@@ -171,25 +177,10 @@ def _data(context: Context) -> Iterator[str]:
         yield f"\"data.{part}_data=['{path}']\""
 
 
-def _variable(name: str) -> str:
-    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
-
-
 def _expect(context: Context) -> ExpectPlan:
-    spec, work = context.spec, settings.schedule(context)
-    asked = spec.metrics.learning
-    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
-    if learning is None and context.level.name == "learning":
-        learning = LearningPlan(METRIC_KEYS["reward"])
-    return ExpectPlan(
-        level=context.level.name,
-        steps=work.steps,
-        metrics_require=spec.metrics.require,
-        learning=learning,
-        files=spec.artifacts.require,
-        checkpoint=work.save_every > 0,
-        resume=work.half > 0,
-        metric_keys=METRIC_KEYS,
+    work = settings.schedule(context)
+    return replace(
+        expectation(context, work, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
         options={"resume_from": work.half, **({"dummy": True} if harness.is_dummy(context) else {})},
     )
@@ -198,8 +189,9 @@ def _expect(context: Context) -> ExpectPlan:
 def _limitations(context: Context) -> Iterator[str]:
     if harness.is_dummy(context):
         yield "train steps on fabricated answers: nothing is proved about rollouts and transfer of weights"
-    if not settings.setting(context, "trainer.placement.colocate_all"):
-        return
-    yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"
+    if settings.strategy(context) == "fsdp":
+        yield "the trainer is FSDP: nothing is proved about Megatron"
+    if settings.setting(context, "trainer.placement.colocate_all"):
+        yield "the engines share the trainer's GPUs: transfer to separate engines is not proved"
     if int(settings.setting(context, "trainer.policy.model.lora.rank")):
         yield "a LoRA adapter was trained: full-parameter training is not proved"

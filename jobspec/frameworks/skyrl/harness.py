@@ -141,7 +141,7 @@ def read_logs(evidence: Evidence) -> Table:
     attempt = evidence.last
     for log in attempt.logs if attempt else ():
         try:
-            with (evidence.root / log.path).open(encoding="utf-8", errors="replace") as file:
+            with (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n") as file:
                 rows.extend(read_lines(file, log.path))
         except OSError:
             continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.signals import (
@@ -20,7 +21,7 @@ from jobspec.metrics.text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence import Evidence, LogFile
 
 REWARD = "reward/avg_raw_reward"
 FINITE = (REWARD, "policy/final_loss", "policy/grad_norm")
@@ -118,12 +119,12 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
 
 
 def read_lines(evidence: Evidence) -> Found:
-    """The lines of `LINES` in the logs of the last attempt, with the step that each names."""
+    """The lines of `LINES` in the logs of the last attempt, with the step that each names, in their order."""
     found: Found = {}
-    attempt = evidence.last
-    for log in attempt.logs if attempt else ():
+    for log in _logs_in_order(evidence):
         try:
-            text = (evidence.root / log.path).open(encoding="utf-8", errors="replace")
+            # Only a line feed ends a line, as in an editor; a progress bar's carriage returns do not.
+            text = (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n")
         except OSError:
             continue
         with text:
@@ -137,3 +138,11 @@ def read_lines(evidence: Evidence) -> Found:
                         item = EvidenceItem(log.path, number, line.strip()[:300])
                         found[name].append((int(match.group(1)), item))
     return found
+
+
+def _logs_in_order(evidence: Evidence) -> list[LogFile]:
+    """The commands' own logs, the earlier command's first; every log of a run that named no commands."""
+    logs = evidence.last.logs if evidence.last else ()
+    order = {command.name: place for place, command in enumerate(evidence.plan.commands)}
+    own = [log for log in logs if PurePath(log.path).stem in order]
+    return sorted(own, key=lambda log: order[PurePath(log.path).stem]) or list(logs)

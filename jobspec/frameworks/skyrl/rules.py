@@ -11,9 +11,17 @@ from typing import Any
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.skyrl import harness, settings
+from jobspec.frameworks.skyrl.backends import check_backend
 from jobspec.frameworks.skyrl.harness import find_checkout
 from jobspec.frameworks.skyrl.options import CONFIG, Options, read_options
-from jobspec.frameworks.skyrl.settings import ENGINE, MEGATRON, OPTIMIZER, OWNED, TRANSFORMER, setting
+from jobspec.frameworks.skyrl.settings import (
+    ENGINE,
+    MEGATRON,
+    OPTIMIZER,
+    OWNED,
+    setting,
+    strategy,
+)
 from jobspec.frameworks.skyrl.sync import check_sync, check_versions
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
@@ -46,7 +54,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_owned(context)
     yield from check_inputs(context)
     yield from check_batches(context)
-    yield from check_megatron(context)
+    yield from check_backend(context)
     yield from check_engines(context)
     yield from check_paths(context)
     yield from check_sizes(context)
@@ -156,18 +164,18 @@ def check_batches(context: Context) -> Iterator[Finding]:
     train = int(setting(context, "trainer.train_batch_size"))
     mini = int(setting(context, "trainer.policy_mini_batch_size"))
     samples = int(setting(context, "generator.n_samples_per_prompt"))
-    shape = settings.shape(context)
+    ranks = settings.data_parallel(context)
     where = "train.overrides.trainer.policy_mini_batch_size"
     if mini < 1 or train < mini or train % mini:
         what = f"a batch of {train} prompts does not divide into mini batches of {mini}"
         fix = f"use a divisor of {train}" if 1 <= mini <= train else f"use 1 to {train}"
         yield error("skyrl.batch", what, "each mini batch is one optimizer step", fix, path=where)
-    elif shape.dp and (mini * samples) % shape.dp:
+    elif ranks and (mini * samples) % ranks:
         yield error(
             "skyrl.batch",
-            f"a mini batch of {mini} x {samples} samples does not divide over {shape.dp} data-parallel ranks",
+            f"a mini batch of {mini} x {samples} samples does not divide over {ranks} data-parallel ranks",
             "SkyRL rounds down without a word, and the rest of the samples is lost",
-            f"use a multiple of {_step(samples, shape.dp)} prompts",
+            f"use a multiple of {_step(samples, ranks)} prompts",
             path=where,
         )
 
@@ -175,28 +183,6 @@ def check_batches(context: Context) -> Iterator[Finding]:
 def _step(samples: int, ranks: int) -> int:
     """Smallest number of prompts whose samples divide evenly over `ranks`."""
     return next(count for count in range(1, ranks + 1) if (count * samples) % ranks == 0)
-
-
-def check_megatron(context: Context) -> Iterator[Finding]:
-    parallel = context.spec.train.parallel
-    if parallel.vpp is not None:
-        what, why = "SkyRL has no virtual pipeline", "it trains, and dies at the first checkpoint"
-        yield error("skyrl.vpp", what, why, "remove `vpp`", path="train.parallel.vpp")
-    for end in ("first", "last"):
-        key = f"{TRANSFORMER}.num_layers_in_{end}_pipeline_stage"
-        if parallel.pp == 1 and setting(context, key) is not None:
-            what, why = f"`num_layers_in_{end}_pipeline_stage` with one stage", "Megatron-Core refuses it"
-            yield error("skyrl.pipeline", what, why, "remove it", path=f"train.overrides.{key}")
-    if parallel.cp > 1 and not setting(context, "trainer.remove_microbatch_padding"):
-        what = "context parallelism needs `trainer.remove_microbatch_padding`"
-        yield error("skyrl.context-parallel", what, fix="set it to true", path="train.parallel.cp")
-    both = ("trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_in_reward")
-    if all(setting(context, key) for key in both):
-        what = "`use_kl_loss` and `use_kl_in_reward` exclude each other"
-        yield error("skyrl.kl", what, fix="choose one", path="train.overrides")
-    if (context.spec.train.algorithm or "grpo") == "gae":
-        what, why = "SkyRL has no critic on Megatron", "`gae` needs one"
-        yield error("skyrl.algorithm", what, why, "use `grpo`", path="train.algorithm")
 
 
 def check_engines(context: Context) -> Iterator[Finding]:
@@ -293,7 +279,7 @@ def check_sizes(context: Context) -> Iterator[Finding]:
 
 
 def _host_memory(context: Context, count: int) -> Iterator[Finding]:
-    offload = settings.shape(context).optimizer.offload
+    offload = settings.shape(context).optimizer.offload if strategy(context) == "megatron" else 0.0
     if not offload or not count:
         return
     need = count * OFFLOAD_BYTES * offload / max(1, context.spec.resources.nodes)
@@ -347,9 +333,8 @@ def check_steps(context: Context) -> Iterator[Finding]:
         why = "that is shared, but seldom where terabytes belong"
         fix = "set `checkpoint.dir`"
         yield warning("skyrl.checkpoint-dir", what, why, fix, path="checkpoint.dir")
-    if f"{MEGATRON}.dist_ckpt_optim_fully_reshardable" not in context.spec.train.overrides and (
-        context.spec.checkpoint.resume == "must"
-    ):
+    reshardable = f"{MEGATRON}.dist_ckpt_optim_fully_reshardable" in context.spec.train.overrides
+    if strategy(context) == "megatron" and context.spec.checkpoint.resume == "must" and not reshardable:
         what = "a resume works only with the same sizes of parallelism"
         fix = "keep them, or save with `dist_ckpt_optim_fully_reshardable: true`"
         yield warning("skyrl.reshard", what, fix=fix, path="checkpoint.resume")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.skyrl import harness
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
@@ -18,12 +18,17 @@ from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, Trai
 MEGATRON = "trainer.policy.megatron_config"
 REFERENCE = "trainer.ref.megatron_config"
 ENGINE = "generator.inference_engine"
+STRATEGY = "trainer.strategy"
+BACKENDS = ("megatron", "fsdp")
+ULYSSES = "trainer.policy.sequence_parallel_size"
 TRANSFORMER = f"{MEGATRON}.transformer_config_kwargs"
 OPTIMIZER = f"{MEGATRON}.optimizer_config_kwargs"
 DEFAULT_STEPS = {"smoke": 2, "checkpoint": 2, "learning": 50}
 # SkyRL's own defaults, where a rule needs a value that the spec does not give.
 DEFAULTS: Mapping[str, Any] = {
-    "trainer.strategy": "fsdp",
+    STRATEGY: "fsdp",
+    ULYSSES: 1,
+    "trainer.flash_attn": True,
     "trainer.train_batch_size": 1024,
     "trainer.policy_mini_batch_size": 256,
     "trainer.micro_train_batch_size_per_gpu": 1,
@@ -78,20 +83,8 @@ OWNED: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Steps in all, how often to save (0: never), and the step of the resume (0: none)."""
-
-    steps: int
-    save_every: int
-    half: int
-
-
-def schedule(context: Context) -> Schedule:
-    spec = context.spec
-    steps = spec.train.steps or DEFAULT_STEPS[context.level.name]
-    half = max(1, steps // 2) if context.level.name == "checkpoint" else 0
-    return Schedule(steps, spec.checkpoint.every or half, half)
+def schedule(context: Context) -> when.Schedule:
+    return when.schedule(context, DEFAULT_STEPS)
 
 
 def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -109,11 +102,27 @@ def setting(context: Context, key: str) -> Any:
     return own.get(key)
 
 
+def strategy(context: Context) -> str:
+    """The training backend: `megatron`, unless the spec overrides it (`fsdp2` is an old name of `fsdp`)."""
+    named = str(flat(context.spec.train.overrides).get(STRATEGY, "megatron"))
+    return "fsdp" if named == "fsdp2" else named
+
+
+def data_parallel(context: Context) -> int:
+    """Ranks that each train on samples of their own; 0 where the sizes do not divide."""
+    if strategy(context) == "megatron":
+        return shape(context).dp
+    gpus = context.spec.resources.nodes * context.gpus_per_node
+    ranks = int(setting(context, ULYSSES))
+    return gpus // ranks if ranks > 0 and gpus % ranks == 0 else 0
+
+
 def sizes(context: Context) -> dict[str, Any]:
     """Settings of sizes and placement that come from the spec's own keys."""
     spec, parallel, rollout = context.spec, context.spec.train.parallel, context.spec.train.rollout
+    megatron = strategy(context) == "megatron"
     chosen: dict[str, Any] = {
-        "trainer.strategy": "megatron",
+        STRATEGY: strategy(context),
         "trainer.placement.policy_num_nodes": spec.resources.nodes,
         "trainer.placement.policy_num_gpus_per_node": context.gpus_per_node,
     }
@@ -124,11 +133,12 @@ def sizes(context: Context) -> dict[str, Any]:
         "expert_model_parallel_size": parallel.ep,
         "expert_tensor_parallel_size": parallel.etp,
     }
-    chosen |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
+    if megatron:
+        chosen |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
     overrides = {**DEFAULTS, **flat(spec.train.overrides)}
     if overrides["trainer.algorithm.use_kl_loss"] or overrides["trainer.algorithm.use_kl_in_reward"]:
         # The reference model is laid out by its own keys, which default to 1.
-        chosen |= {f"{REFERENCE}.{name}": value for name, value in degrees.items()}
+        chosen |= {f"{REFERENCE}.{name}": value for name, value in degrees.items() if megatron}
         chosen |= {
             "trainer.placement.ref_num_nodes": spec.resources.nodes,
             "trainer.placement.ref_num_gpus_per_node": context.gpus_per_node,

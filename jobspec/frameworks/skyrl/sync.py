@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.skyrl.settings import ENGINE, engine_nodes, setting
+from jobspec.frameworks.skyrl.settings import ENGINE, engine_nodes, setting, strategy
 from jobspec.megatron.architecture import MAMBA, Architecture, find_architecture
 
 BACKEND = "skyrl/backends/skyrl_train"
@@ -68,7 +68,7 @@ def _text(version: tuple[int, ...]) -> str:
 
 def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
     """Findings about the way of weights from Megatron to vLLM."""
-    if setting(context, "trainer.strategy") != "megatron" or not _is_nccl(context):
+    if strategy(context) != "megatron" or not _is_nccl(context):
         return
     parallel, model = context.spec.train.parallel, context.spec.model
     name = (model.id or model.path or "").lower() if model else ""

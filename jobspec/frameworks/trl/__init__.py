@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.repo_tests import check_commands
+from jobspec.frameworks.schedule import Schedule, expectation, schedule
 from jobspec.frameworks.trl import rules
-from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan
+from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
 from jobspec.runtime.trl_state import TrainConfig
 
 if TYPE_CHECKING:
@@ -57,15 +58,6 @@ METRIC_KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Where training saves and stops. `half` is the step of the resume, 0 without one."""
-
-    steps: int
-    save_every: int
-    half: int
-
-
 class TrlFramework:
     """One command for levels `smoke` and `learning`; two, the second a resume, for `checkpoint`."""
 
@@ -76,7 +68,7 @@ class TrlFramework:
     def validate(self, context: Context) -> Iterable[Finding]:
         overrides = rules.split_overrides(context.spec.train.overrides)
         yield from rules.check_inputs(context)
-        yield from rules.check_steps(context, schedule(context).steps)
+        yield from rules.check_steps(context, schedule(context, DEFAULT_STEPS).steps)
         yield from rules.check_workers(context)
         yield from rules.check_options(context, overrides)
         yield from rules.check_batch(overrides.options, rules.workers(context))
@@ -85,7 +77,7 @@ class TrlFramework:
             yield reward
 
     def plan(self, context: Context) -> FrameworkPlan:
-        work = schedule(context)
+        work = schedule(context, DEFAULT_STEPS)
         halves = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
         return FrameworkPlan(
             commands=tuple(_command(context, work, label, until) for label, until in halves),
@@ -113,14 +105,6 @@ class TrlFramework:
 
 
 # -- plan --------------------------------------------------------------------------------------------
-
-
-def schedule(context: Context) -> Schedule:
-    """Steps as asked or by level; saves only where asked for, or where the level needs them."""
-    steps = context.spec.train.steps or DEFAULT_STEPS[context.level.name]
-    half = steps // 2 if context.level.name == "checkpoint" else 0
-    every = context.spec.checkpoint.every or half or (steps if context.spec.checkpoint.dir else 0)
-    return Schedule(steps, every, half)
 
 
 def options(context: Context) -> dict[str, Any]:
@@ -167,24 +151,12 @@ def _data_variable(context: Context) -> str:
     """The variable that the runtime puts the prompts' path into."""
     names = [item.name for item in context.spec.data]
     name = "prompts" if "prompts" in names else names[0]
-    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
+    return data_variable(name)
 
 
 def _expect(context: Context, work: Schedule) -> ExpectPlan:
-    spec = context.spec
-    asked = spec.metrics.learning
-    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
-    if learning is None and context.level.name == "learning":
-        learning = LearningPlan("reward", "up")
-    return ExpectPlan(
-        level=context.level.name,
-        steps=work.steps,
-        metrics_require=spec.metrics.require,
-        learning=learning,
-        files=spec.artifacts.require,
-        checkpoint=work.save_every > 0,
-        resume=work.half > 0,
-        metric_keys=METRIC_KEYS,
+    return replace(
+        expectation(context, work, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
         options={"workers": rules.workers(context), "resume_from": work.half},
     )

@@ -6,10 +6,12 @@ What runs is the checkout's own maintained script; here is what it is told, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.schedule import expectation
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
@@ -98,10 +100,6 @@ class VerlFramework:
 
 def _expect(context: Context, wrapper: Wrapper) -> ExpectPlan:
     spec, work = context.spec, settings.schedule(context)
-    asked = spec.metrics.learning
-    learning = LearningPlan(asked.metric, asked.direction, asked.min_change) if asked else None
-    if learning is None and context.level.name == "learning":
-        learning = LearningPlan(METRIC_KEYS["reward"], "up")
     rank = settings.variables(context, wrapper)["LORA_RANK"]
     own = spec.train.overrides if context.level.name == "architecture" else {}
     features = {
@@ -109,16 +107,9 @@ def _expect(context: Context, wrapper: Wrapper) -> ExpectPlan:
         for key, value in own.items()
         if key not in ("DUMMY_MODEL_CONFIG_PATH", "USE_DUMMY_MODEL")
     }
-    return ExpectPlan(
-        level=context.level.name,
+    return replace(
+        expectation(context, work, METRIC_KEYS),
         variants=spec.coverage.variants,
-        steps=work.steps,
-        metrics_require=spec.metrics.require,
-        learning=learning,
-        files=spec.artifacts.require,
-        checkpoint=work.save_every > 0,
-        resume=work.half > 0,
-        metric_keys=METRIC_KEYS,
         limitations=tuple(_limitations(context)),
         options={
             **settings.role_sizes(context, "actor"),

@@ -19,7 +19,7 @@ from jobspec.frameworks.verl.checkout import (
     guide_tests,
     megatron_core,
 )
-from jobspec.plan import CommandPlan
+from jobspec.plan import CommandPlan, data_variable
 from jobspec.spec.model import Repo
 
 BRIDGE = "megatron.bridge"
@@ -183,8 +183,7 @@ def _prepare(context: Context) -> CommandPlan:
 
 
 def _data_variable(context: Context) -> str:
-    name = context.spec.data[0].name
-    return "JOBSPEC_DATA_" + "".join(char if char.isalnum() else "_" for char in name).upper()
+    return data_variable(context.spec.data[0].name)
 
 
 def _shell(name: str, lines: list[str], context: Context) -> CommandPlan:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.verl.checkout import Wrapper
 from jobspec.frameworks.verl.config import value_text
@@ -28,15 +29,6 @@ FSDP_OVERRIDES = tuple(
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Steps in all, how often to save (0: never), and the step of the resume (0: none)."""
-
-    steps: int
-    save_every: int
-    half: int
-
-
-@dataclass(frozen=True)
 class Overrides:
     """`train.overrides` split: the script's variables (capitals), and Hydra keys."""
 
@@ -53,12 +45,8 @@ class Batch:
     train: int
 
 
-def schedule(context: Context) -> Schedule:
-    """Steps as asked or by level; saves only where asked for, or where the level needs them."""
-    steps = context.spec.train.steps or DEFAULT_STEPS[context.level.name]
-    half = steps // 2 if context.level.name == "checkpoint" else 0
-    every = context.spec.checkpoint.every or half or (steps if context.spec.checkpoint.dir else 0)
-    return Schedule(steps, every, half)
+def schedule(context: Context) -> when.Schedule:
+    return when.schedule(context, DEFAULT_STEPS)
 
 
 def split_overrides(overrides: Mapping[str, Any]) -> Overrides:

@@ -1,0 +1,89 @@
+"""A run directory written in one step, with the agent that travels in it."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from jobspec.finding import fail
+
+ARCHIVE_MAIN = b"""\
+import sys
+from jobspec.runtime.__main__ import main
+
+sys.exit(main())
+"""
+
+
+def build_runtime() -> bytes:
+    """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources, same bytes."""
+    package = resources.files("jobspec")
+    files = {
+        f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
+        for name in ("__init__", "finding", "plan")
+    }
+    for name, source in _modules(resources.files("jobspec.runtime")):
+        files[f"jobspec/runtime/{name}"] = source
+    files["__main__.py"] = ARCHIVE_MAIN
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+    return b"#!/usr/bin/env python3\n" + stream.getvalue()
+
+
+def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir() and item.name != "__pycache__":
+            yield from _modules(item, f"{prefix}{item.name}/")
+        elif item.name.endswith(".py"):
+            yield prefix + item.name, item.read_bytes()
+
+
+def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = True) -> Path:
+    """Write a whole run directory or nothing: a temporary folder beside it, then one rename.
+
+    Raises: JobspecError when the directory already exists or cannot be written.
+    """
+    target = Path(run_dir)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    content = dict(files)
+    if runtime:
+        content["runtime.pyz"] = build_runtime()
+    try:
+        if target.exists():
+            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
+        _write_files(scratch, content)
+        scratch.rename(target)
+    except OSError as cause:
+        raise fail(
+            "run.write",
+            f"cannot write `{target}`: {cause.strerror}",
+            fix="check `paths.runs`; users who share it need a folder each, as in `/shared/${user}/runs`",
+        ) from cause
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
+    """Plain system calls: a sweep has thousands of small files, and pathlib takes three times as long."""
+    for parent in sorted({name.rpartition("/")[0] for name in content}):
+        os.makedirs(folder / parent, exist_ok=True)  # noqa: PTH103
+    for name, data in content.items():
+        target = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(target, rest) :]
+        finally:
+            os.close(target)

@@ -1,0 +1,112 @@
+"""Rules of SkyRL's two training backends, Megatron and FSDP: what each refuses late or drops without a word.
+
+Source: SkyRL at a9564572 (2026-08-21), `validate_cfg`, `TrainerConfig` and the FSDP worker's model wrapper.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+from jobspec.finding import Finding, error
+from jobspec.frameworks.base import Context
+from jobspec.frameworks.skyrl import settings
+from jobspec.frameworks.skyrl.settings import (
+    BACKENDS,
+    ENGINE,
+    MEGATRON,
+    REFERENCE,
+    STRATEGY,
+    TRANSFORMER,
+    ULYSSES,
+    setting,
+    strategy,
+)
+from jobspec.spec.text import did_you_mean
+
+
+def check_backend(context: Context) -> Iterator[Finding]:
+    both = ("trainer.algorithm.use_kl_loss", "trainer.algorithm.use_kl_in_reward")
+    if all(setting(context, key) for key in both):
+        what = "`use_kl_loss` and `use_kl_in_reward` exclude each other"
+        yield error("skyrl.kl", what, fix="choose one", path="train.overrides")
+    named = strategy(context)
+    if named == "megatron":
+        yield from check_megatron(context)
+    elif named == "fsdp":
+        yield from check_fsdp(context)
+    else:
+        fix = did_you_mean(named, BACKENDS) or f"use {' or '.join(f'`{name}`' for name in BACKENDS)}"
+        yield error("skyrl.strategy", f"SkyRL has no strategy `{named}`", fix=fix, path=_override(STRATEGY))
+
+
+def check_megatron(context: Context) -> Iterator[Finding]:
+    parallel = context.spec.train.parallel
+    if parallel.vpp is not None:
+        what, why = "SkyRL has no virtual pipeline", "it trains, and dies at the first checkpoint"
+        yield error("skyrl.vpp", what, why, "remove `vpp`", path="train.parallel.vpp")
+    for end in ("first", "last"):
+        key = f"{TRANSFORMER}.num_layers_in_{end}_pipeline_stage"
+        if parallel.pp == 1 and setting(context, key) is not None:
+            what, why = f"`num_layers_in_{end}_pipeline_stage` with one stage", "Megatron-Core refuses it"
+            yield error("skyrl.pipeline", what, why, "remove it", path=f"train.overrides.{key}")
+    if parallel.cp > 1 and not setting(context, "trainer.remove_microbatch_padding"):
+        what = "context parallelism needs `trainer.remove_microbatch_padding`"
+        yield error("skyrl.context-parallel", what, fix="set it to true", path="train.parallel.cp")
+    if (context.spec.train.algorithm or "grpo") == "gae":
+        what, why = "SkyRL has no critic on Megatron", "`gae` needs one"
+        yield error("skyrl.algorithm", what, why, "use `grpo`", path="train.algorithm")
+
+
+def check_fsdp(context: Context) -> Iterator[Finding]:
+    """Rules of the FSDP backend, which has no tensor, pipeline or expert parallelism."""
+    yield from _check_sharding(context)
+    yield from _check_engines(context)
+    if setting(context, "trainer.remove_microbatch_padding") and not setting(context, "trainer.flash_attn"):
+        what, why = "micro-batches without padding need flash attention", "the worker refuses to start"
+        fix = "set `trainer.flash_attn` to true, or `trainer.remove_microbatch_padding` to false"
+        yield error("skyrl.fsdp-padding", what, why, fix, path=_override("trainer.flash_attn"))
+    for key, allowed in (("trainer.fused_lm_head_logprob", False), ("trainer.logprobs_chunk_size", True)):
+        value = setting(context, key)
+        if bool(value) != allowed:
+            what, why = f"`{key}` of {json.dumps(value)} is for Megatron alone", "SkyRL refuses to start"
+            yield error("skyrl.fsdp-megatron", what, why, "remove it", path=_override(key))
+    critic = "trainer.critic.model.path"
+    if (context.spec.train.algorithm or "grpo") == "gae" and not setting(context, critic):
+        what = "`gae` needs a critic"
+        yield error("skyrl.algorithm", what, fix=f"set `{critic}`, or use `grpo`", path="train.algorithm")
+
+
+def _check_sharding(context: Context) -> Iterator[Finding]:
+    for name in ("tp", "pp", "cp", "ep", "etp", "vpp"):
+        degree = getattr(context.spec.train.parallel, name) or 1
+        if degree > 1:
+            what = f"`{name}` {degree} with FSDP, which only shards data-parallel ranks"
+            fix = f"use Megatron, or for long sequences `{ULYSSES}`" if name == "cp" else "use Megatron"
+            yield error("skyrl.fsdp-parallel", what, fix=fix, path=f"train.parallel.{name}")
+    for key in settings.flat(context.spec.train.overrides):
+        if key.startswith((f"{MEGATRON}.", f"{REFERENCE}.")):
+            what = f"`{key}` does nothing with FSDP"
+            yield error("skyrl.fsdp-megatron", what, fix="remove it, or use Megatron", path=_override(key))
+    if settings.data_parallel(context) < 1:
+        gpus = context.spec.resources.nodes * context.gpus_per_node
+        what = f"{gpus} GPUs do not divide into groups of {setting(context, ULYSSES)} for one sequence"
+        yield error("skyrl.fsdp-ulysses", what, fix=f"use a divisor of {gpus}", path=_override(ULYSSES))
+
+
+def _check_engines(context: Context) -> Iterator[Finding]:
+    """Colocated engines must cover the trainer's GPUs; for Megatron the rules of its shape say so."""
+    degrees = ("num_engines", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    engines = math.prod(int(setting(context, f"{ENGINE}.{name}")) for name in degrees)
+    trainer = math.prod(
+        int(setting(context, f"trainer.placement.policy_num_{name}")) for name in ("nodes", "gpus_per_node")
+    )
+    if setting(context, "trainer.placement.colocate_all") and engines != trainer:
+        what = f"engines on {engines} GPUs and a trainer on {trainer}, which are to share them"
+        why, fix = "SkyRL wants the same number", "set `train.rollout.engines` and its `tp`"
+        yield error("skyrl.colocated", what, why, fix, path="train.rollout.engines")
+
+
+def _override(key: str) -> str:
+    return f"train.overrides.{key}"

@@ -1,0 +1,59 @@
+"""Python functions as jobs: on a cluster by Slurm, on this machine as child processes; by submitit."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobspec.finding import fail
+
+if TYPE_CHECKING:
+    from jobspec.spec.cluster_model import ClusterProfile
+
+
+def new_executor(
+    profile: ClusterProfile, folder: Path, name: str, timeout_s: float, *, missing: str, nodes: int = 1
+) -> Any:
+    """submitit's executor for one task on each of `nodes`. `missing` is the rule when submitit is not there.
+
+    Raises: JobspecError by that rule.
+    """
+    try:
+        import submitit
+    except ModuleNotFoundError as problem:
+        fix = "pip install 'jobspec-rl[cluster]'"
+        raise fail(missing, "submitit is not installed", fix=fix) from problem
+    slurm = profile.scheduler == "slurm"
+    executor = submitit.AutoExecutor(folder=folder, cluster="slurm" if slurm else "local")
+    executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name=name)
+    if slurm:
+        site = profile.slurm
+        named = {"slurm_partition": site.partition, "slurm_account": site.account, "slurm_qos": site.qos}
+        given = {key: value for key, value in named.items() if value}
+        executor.update_parameters(nodes=nodes, tasks_per_node=1, **given)
+    return executor
+
+
+def await_end(job: Any, timeout_s: float, poll_s: float) -> str:
+    """Empty when the job has ended in time; else it is cancelled, and this is the state that it was in."""
+    deadline = time.monotonic() + timeout_s
+    while not job.done() and time.monotonic() < deadline:
+        time.sleep(poll_s)
+    if job.done():
+        return ""
+    state = str(job.state) or "UNKNOWN"
+    job.cancel()
+    return state
+
+
+def last_words(stderr: str, message: str) -> str:
+    """The line that says most of a failed job: the last of its errors, else of submitit's message.
+
+    submitit ends its message with the paths of the logs, which the check removes.
+    """
+    said = [line.strip() for line in stderr.splitlines() if line.strip()]
+    told = [
+        line.strip() for line in message.splitlines() if line.strip() and not line.lstrip().startswith("-")
+    ]
+    return next((lines[-1] for lines in (said, told) if lines), "it left no words")

@@ -1,0 +1,199 @@
+"""SkyRL on FSDP: the rules of that backend, and what a real run on one GPU left.
+
+`tests/fixtures/skyrl_fsdp` is a run of examples/skyrl_smollm2.yaml at level `checkpoint` with SkyRL a9564572,
+vLLM 0.26.0, torch 2.11.0 and Ray 2.57.0 on an H200 (2026-11-28): its files as they were, but for logs without
+repeated lines and with other paths. docs/gpu.md has the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_skyrl import make_fake_skyrl
+
+from jobspec import frameworks
+from jobspec.cluster import load_cluster
+from jobspec.evidence import read_evidence
+from jobspec.metrics.text import strip_ansi
+from jobspec.resolve import Resolved, resolve
+from jobspec.runtime.identity import Identity, node_paths, program_environment
+from jobspec.spec.load import parse_spec
+from jobspec.triage import first_cause, scan_lines
+from jobspec.verdict import Deliverable, Status
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "tests/fixtures/skyrl_fsdp"
+LOGS = "attempts/1/logs/vm"
+SITE = """\
+version: 1
+name: site
+scheduler: local
+paths: {runs: /shared/runs, hf_home: /shared/hf, node_local: /mnt/local}
+node: {gpus: 4, cpus: 32, memory: 200G, gpu_memory: 80G}
+"""
+ENV = {"USER": "u", "HOME": "/home/u"}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fake_skyrl(tmp_path_factory.mktemp("skyrl"))
+
+
+def resolved(checkout: Path, tmp_path: Path, **change: Any) -> Resolved:
+    """The example with the stand-in checkout; `change` is merged into `train` and `resources`."""
+    data = yaml.safe_load((ROOT / "examples/skyrl_smollm2.yaml").read_text())
+    data["repos"] = [{"name": "skyrl", "path": str(checkout), "prove": {"import": "skyrl"}}]
+    for part, values in change.items():
+        for key, value in values.items():
+            data[part][key] = {**data[part].get(key, {}), **value} if isinstance(value, dict) else value
+    site = tmp_path / "site.yaml"
+    site.write_text(SITE)
+    loaded = parse_spec(yaml.safe_dump(data, sort_keys=False), env=ENV)
+    return resolve(loaded, load_cluster(None, site, env=ENV), env=ENV)
+
+
+def errors(found: Resolved) -> dict[str, str]:
+    return {finding.rule: finding.what for finding in found.findings if finding.is_error}
+
+
+# -- rules -------------------------------------------------------------------------------------------
+
+
+def test_example_passes_and_sets_no_key_of_megatron(checkout: Path, tmp_path: Path) -> None:
+    found = resolved(checkout, tmp_path)
+    assert errors(found) == {}
+    assert found.plan is not None
+    text = found.plan.commands[0].argv[0]
+    assert " trainer.strategy=fsdp \\\n" in text
+    assert "megatron_config" not in text
+    assert "the trainer is FSDP: nothing is proved about Megatron" in found.plan.expect.limitations
+
+
+def test_uv_builds_the_environment_of_the_backend(checkout: Path, tmp_path: Path) -> None:
+    plan = resolved(checkout, tmp_path, train={"command": None}).plan
+    assert plan is not None
+    words = plan.commands[0].argv[0].replace(" \\\n ", "").split()
+    assert words[words.index("uv") :][:6] == ["uv", "run", "--isolated", "--extra", "fsdp", "-m"]
+
+
+def test_reference_model_gets_the_trainers_gpus(checkout: Path, tmp_path: Path) -> None:
+    change = {"overrides": {"trainer.algorithm.use_kl_loss": True}}
+    plan = resolved(checkout, tmp_path, train=change).plan
+    assert plan is not None
+    text = plan.commands[0].argv[0]
+    assert " trainer.placement.ref_num_gpus_per_node=1 \\\n" in text
+    assert "megatron_config" not in text
+
+
+@pytest.mark.parametrize("name", ["train", "val"])
+def test_data_file_keeps_its_suffix(checkout: Path, tmp_path: Path, name: str) -> None:
+    """SkyRL takes a path without a suffix for a data set on the hub. Found by a run of the real one."""
+    plan = resolved(checkout, tmp_path).plan
+    assert plan is not None
+    who = Identity(Path("/r/x"), 1, 0, ("n1",), "t")
+    env = program_environment(plan, who, node_paths(plan, who), {})
+    assert env[f"JOBSPEC_DATA_{name.upper()}"].endswith(f"/stage/{name}.jsonl")
+
+
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
+    ("unknown strategy", {"train": {"overrides": {"trainer.strategy": "fspd"}}}, "skyrl.strategy"),
+    ("tensor parallel", {"train": {"parallel": {"tp": 2}}}, "skyrl.fsdp-parallel"),
+    ("context parallel", {"train": {"parallel": {"cp": 2}}}, "skyrl.fsdp-parallel"),
+    ("virtual pipeline", {"train": {"parallel": {"vpp": 2}}}, "skyrl.fsdp-parallel"),
+    ("key of Megatron", {"train": {"overrides": {
+        "trainer.policy.megatron_config.moe_grouped_gemm": False}}}, "skyrl.fsdp-megatron"),
+    ("fused head", {"train": {"overrides": {"trainer.fused_lm_head_logprob": True}}}, "skyrl.fsdp-megatron"),
+    ("no chunk", {"train": {"overrides": {"trainer.logprobs_chunk_size": None}}}, "skyrl.fsdp-megatron"),
+    ("packing without flash attention", {"train": {"overrides": {
+        "trainer.remove_microbatch_padding": True}}}, "skyrl.fsdp-padding"),
+    ("sequence over 3 of 4 GPUs", {"resources": {"gpus_per_node": 4}, "train": {"rollout": {"engines": 4},
+        "overrides": {"trainer.policy.sequence_parallel_size": 3}}}, "skyrl.fsdp-ulysses"),
+    ("two GPUs, one engine", {"resources": {"gpus_per_node": 2}}, "skyrl.colocated"),
+    ("samples over 3 ranks", {"resources": {"gpus_per_node": 3}, "train": {"rollout": {"engines": 3}}},
+     "skyrl.batch"),
+    ("both kinds of KL", {"train": {"overrides": {"trainer.algorithm.use_kl_loss": True,
+        "trainer.algorithm.use_kl_in_reward": True}}}, "skyrl.kl"),
+    ("critic without a model", {"train": {"algorithm": "gae"}}, "skyrl.algorithm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "rule"), [row[1:] for row in MISTAKES], ids=[row[0] for row in MISTAKES])
+def test_mistake_is_named_before_submission(
+    checkout: Path, tmp_path: Path, change: dict[str, Any], rule: str
+) -> None:
+    found = errors(resolved(checkout, tmp_path, **change))
+    assert set(found) == {rule}, found
+
+
+def test_typo_of_the_strategy_is_corrected(checkout: Path, tmp_path: Path) -> None:
+    found = resolved(checkout, tmp_path, train={"overrides": {"trainer.strategy": "fspd"}})
+    assert [item.fix for item in found.findings if item.rule == "skyrl.strategy"] == ["did you mean `fsdp`?"]
+
+
+# -- the real run ------------------------------------------------------------------------------------
+
+
+def judged(run: Path) -> dict[str, Deliverable]:
+    return {item.name: item for item in frameworks.get("skyrl").judge(read_evidence(run))}
+
+
+def test_real_run_proves_its_level() -> None:
+    found = judged(RUN)
+    assert {name: item.status for name, item in found.items()} == dict.fromkeys(
+        ("Training", "Weight transfer", "Checkpoint", "Resume"), Status.PASS
+    )
+    assert found["Weight transfer"].reason == "log-probabilities differ by 0.03 at most, as it should"
+    assert found["Resume"].reason == "a new process went on from step 2 to 4"
+
+
+def test_evidence_names_the_line_that_an_editor_shows() -> None:
+    """Progress bars of real logs hold carriage returns, which end no line."""
+    for name in ("Checkpoint", "Resume"):
+        for item in judged(RUN)[name].evidence:
+            lines = (RUN / item.file).read_bytes().split(b"\n")
+            assert item.text == strip_ansi(lines[item.line - 1].decode())[: len(item.text)]
+
+
+def test_last_command_decides_whatever_its_log_is_called(tmp_path: Path) -> None:
+    """`resume.log` sorts before `train.log`, whose checkpoint is the older one."""
+    shutil.copytree(RUN, tmp_path / "run")
+    marker = f"{LOGS}/resume.log"
+    assert judged(tmp_path / "run")["Checkpoint"].evidence[0].file == marker
+    (tmp_path / "run" / marker).unlink()
+    found = judged(tmp_path / "run")
+    assert (found["Checkpoint"].status, found["Resume"].status) == (Status.FAIL, Status.FAIL)
+
+
+@pytest.mark.parametrize("log", ["train", "resume"])
+def test_log_of_a_run_that_went_well_has_no_cause(log: str) -> None:
+    """vLLM warns of its limit of open files by quoting the error that it might become."""
+    text = (RUN / f"{LOGS}/{log}.log").read_text(encoding="utf-8", errors="replace")
+    assert "OSError: [Errno 24] Too many open files" in text
+    assert first_cause(scan_lines(text.split("\n"))) is None
+
+
+def test_checkpoint_of_fsdp_is_one_file_of_each_kind_for_a_rank() -> None:
+    listed = (RUN / "checkpoints.txt").read_text().split()
+    for part in ("model", "optim", "extra_state"):
+        assert f"checkpoints/global_step_4/policy/{part}_world_size_1_rank_0.pt" in listed
+
+
+def test_sums_of_the_example_are_right_and_always_the_same(tmp_path: Path) -> None:
+    made = []
+    for name in ("a", "b"):
+        words = [sys.executable, str(ROOT / "examples/make_sums.py"), str(tmp_path / name), "--rows", "40"]
+        subprocess.run(words, check=True, capture_output=True)
+        made.append((tmp_path / name / "train.jsonl").read_text())
+    assert made[0] == made[1]
+    for row in map(json.loads, made[0].splitlines()):
+        first, second = re.findall(r"What is (\d) \+ (\d)\?", row["prompt"][-1]["content"])[0]
+        assert row["reward_spec"]["ground_truth"] == str(int(first) + int(second))
+        assert row["env_class"] == "gsm8k"
