@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import fake_nemo_rl
+import fake_rlix
 import fake_verl
 import pytest
 
 ROOT = Path(__file__).parents[2]
 FAKE_GPUS = Path(__file__).with_name("fake_gpus.sh")
 PROGRAM = Path(sys.executable).with_name("jobspec")
+QWEN = {
+    "model_type": "qwen2", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 1024,
+}  # fmt: skip
 MARKS = [
     pytest.mark.ray,
     pytest.mark.slow,
@@ -76,6 +81,29 @@ def nemo_rl_inputs(folder: Path, python: str = sys.executable) -> dict[str, Any]
     bridge = _bridge(fake_nemo_rl.fake_bridge(folder / "bridge"))
     repos = [bridge, {"name": "nemo_rl", "path": str(checkout), "pythonpath": ["."]}]
     return {"framework": "nemo_rl", "repos": repos}
+
+
+def rlix_inputs(folder: Path, python: str = sys.executable) -> dict[str, Any]:
+    """Stand-in checkouts and a model's sizes in a folder, and the sections of a spec of two pipelines."""
+    rlix, fork = fake_rlix.make_fake_rlix(folder / "rlix"), fake_rlix.make_fake_nemo_fork(folder / "RL")
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text(json.dumps(QWEN))
+    config = "examples/configs/grpo_math_1B.yaml"
+    return {
+        "framework": "rlix",
+        "coverage": {"level": "multi"},
+        "repos": [
+            {"name": "rlix", "path": str(rlix), "prove": {"import": "rlix"}},
+            {"name": "nemo_rl", "path": str(fork), "prove": {"import": "nemo_rl"}},
+        ],
+        "model": {"path": str(folder / "model")},
+        "train": {"command": [python], "steps": 3, "overrides": {"admit_delay_s": 60}},
+        "pipelines": [
+            {"name": "one", "config": config, "train_gpus": [0]},
+            {"name": "two", "config": config, "train_gpus": [1],
+             "metrics": {"require": ["min(train/reward) > 0"]}},
+        ],
+    }  # fmt: skip
 
 
 def verl_inputs(folder: Path) -> dict[str, Any]:
