@@ -222,6 +222,25 @@ def test_cache_stands_where_rlix_looks(
     assert works or "is not this run's cache" in done.stderr
 
 
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("code", [0, 3])
+def test_end_of_the_link_is_not_the_end_of_the_run(
+    checkouts: dict[str, Path], tmp_path: Path, code: int, gone: bool
+) -> None:
+    """The driver's exit code stays, whoever has taken the folder away in the meantime."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    trap = next(line for line in plan.commands[1].argv[0].splitlines() if line.startswith("trap "))
+    place = tmp_path / "rlix/shared/hf"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path)
+    text = trap.replace("/tmp/rlix", str(tmp_path / "rlix"))
+    text = text.replace("rmdir", "rm -r " + str(place.parent) + "; rmdir") if gone else text
+    done = subprocess.run(["bash", "-eo", "pipefail", "-c", f"{text}\nexit {code}"], check=False)
+    assert done.returncode == code
+    assert not place.parent.exists()
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -25,7 +25,7 @@ def test_two_pipelines_share_the_gpus_and_pass(tmp_path: Path) -> None:
     assert done.told["GPUs shared between pipelines"] == "Pass"
     kept = (done.folder / "artifacts/rlix/configs/two.yaml").read_text()
     assert kept in json.loads((done.folder / "plan.json").read_text())["commands"][1]["argv"][0]
-    assert not Path("/tmp/rlix/shared/hf").exists(), "the link to the run's cache is gone with the run"
+    assert not Path("/tmp/rlix/shared").exists(), "the link to the run's cache is gone with the run"
     page = (done.folder / "report.html").read_text()
     for curve in ("one reward", "two reward"):
         assert f"<figcaption>{curve}" in page, curve

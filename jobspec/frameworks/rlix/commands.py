@@ -18,6 +18,12 @@ PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
 # RLix's coordinator gives every actor of a pipeline this cache, whatever the environment says.
 # Source: `rlix/pipeline/coordinator.py`, `_build_pipeline_env_vars`.
 CACHE = "/tmp/rlix/shared/hf"
+# Folders that are empty then go too: another user could not write into them. `|| true`, since with `set -e` a
+# link of somebody else, or a folder that is gone already, would become the exit code of the run.
+_UNLINK = (
+    f"if [ -L {CACHE} ]; then rm -f {CACHE} && "
+    "rmdir --ignore-fail-on-non-empty /tmp/rlix/shared /tmp/rlix; fi || true"
+)
 END = "JOBSPEC_END"
 # Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
 # processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
@@ -141,7 +147,7 @@ def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
     lines += [line for pipeline in pipelines for line in _wrapper_lines(pipeline)]
-    lines += [f"trap 'if [ -L {CACHE} ]; then rm -f {CACHE}; fi' EXIT", " \\\n  ".join(words)]
+    lines += [f"trap '{_UNLINK}' EXIT", " \\\n  ".join(words)]
     return "\n".join(lines) + "\n"
 
 
