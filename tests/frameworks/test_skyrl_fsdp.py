@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from fake_skyrl import make_fake_skyrl
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
+from jobspec.coverage import figures
+from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
 from jobspec.metrics.text import strip_ansi
+from jobspec.plan import LearningPlan
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import parse_spec
@@ -223,6 +227,19 @@ def test_real_run_proves_its_level() -> None:
     )
     assert found["Weight transfer"].reason == "log-probabilities differ by 0.03 at most, as it should"
     assert found["Resume"].reason == "a new process went on from step 2 to 4"
+
+
+def test_figures_have_short_names_and_reasons_name_their_metric() -> None:
+    """SkyRL's own keys are long; what is to be learned is called by its usual name as well."""
+    evidence = read_evidence(RUN)
+    asked = replace(evidence.plan.expect, learning=LearningPlan("reward/avg_raw_reward"))
+    learning = replace(evidence, plan=replace(evidence.plan, expect=asked))
+    for seen in (evidence, learning):
+        names = [figure.name for figure in figures(seen)]
+        assert names[0] == "reward"
+        assert {"loss", "grad norm", "tokens/s", "step time"} < set(names)
+    reason = metrics_deliverable(evidence, finished=True).reason
+    assert "all 4 values of `policy/grad_norm` are finite" in reason
 
 
 def test_evidence_names_the_line_that_an_editor_shows() -> None:
