@@ -256,8 +256,9 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
 def _figure_keys(evidence: Evidence) -> dict[str, str]:
     """Name and metric of each figure: what is to be learned, what people ask for, the framework's others."""
     expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
-    keys = {expect.learning.metric: expect.learning.metric} if expect.learning is not None else {}
     own = {name.replace("_", " "): key for name, key in expect.metric_keys.items()}
+    learnt = expect.learning.metric if expect.learning is not None else ""
+    keys = {next((name for name, key in own.items() if key == learnt), learnt): learnt} if learnt else {}
     for name, likely in LIKELY_KEYS.items():
         found = own.get(name) or next((key for key in likely if key in logged), None)
         if found is not None:

@@ -138,9 +138,8 @@ def evaluate(requirement: Requirement, table: Table) -> Outcome:
         reason = f"{len(wild)} of {len(series)} values of `{requirement.metric}` are not finite"
         return Outcome(requirement, False, reason, wild[0].value, wild[0])
     if requirement.function == "finite":
-        return Outcome(
-            requirement, True, f"all {len(series)} values are finite", series[-1].value, series[-1]
-        )
+        reason = f"all {len(series)} values of `{requirement.metric}` are finite"
+        return Outcome(requirement, True, reason, series[-1].value, series[-1])
     if requirement.function == "mean":
         return _compared(requirement, math.fsum(row.value for row in series) / len(series), series[-1])
     row = _pick(requirement.function, series)

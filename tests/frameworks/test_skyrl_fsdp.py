@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ from fake_skyrl import make_fake_skyrl
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
-from jobspec.evidence import read_evidence
+from jobspec.coverage import figures
+from jobspec.deliverables import metrics_deliverable
+from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
 from jobspec.metrics.text import strip_ansi
+from jobspec.plan import LearningPlan
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import parse_spec
@@ -138,6 +143,76 @@ def test_typo_of_the_strategy_is_corrected(checkout: Path, tmp_path: Path) -> No
     assert [item.fix for item in found.findings if item.rule == "skyrl.strategy"] == ["did you mean `fsdp`?"]
 
 
+# -- versions ----------------------------------------------------------------------------------------
+
+LOCK = """\
+version = 1
+[[package]]
+name = "ray"
+version = "{ray}"
+source = {{ registry = "https://pypi.org/simple" }}
+dependencies = [
+    {{ name = "click" }},
+]
+
+[[package]]
+name = "vllm"
+version = "0.26.0"
+
+[[package]]
+name = "torch"
+version = "{torch}+cu130"
+
+[[package]]
+name = "torch"
+version = "99.0"
+
+[[package]]
+name = "megatron-core"
+version = "0.19.0+71e418ea7"
+"""
+
+
+def said_by(checkout: Path, tmp_path: Path, lock: str) -> Deliverable:
+    """The deliverable of a run whose first words are the probe's, by this interpreter."""
+    (checkout / "uv.lock").write_text(lock)
+    command = [sys.executable, "-m", "skyrl.train.entrypoints.main_base"]
+    plan = resolved(checkout, tmp_path, train={"command": command}).plan
+    (checkout / "uv.lock").unlink()
+    assert plan is not None
+    text = plan.commands[0].argv[0]
+    probe = text[text.index(f"{sys.executable} - ") : text.index("JOBSPEC_PROBE\n", text.index("sys.exit"))]
+    done = subprocess.run(["bash", "-c", f"{probe}JOBSPEC_PROBE"], capture_output=True, text=True, check=True)
+    (tmp_path / "train.log").write_text(done.stdout)
+    attempt = Attempt(1, "attempts/1", logs=(LogFile("train.log", "n1", len(done.stdout)),))
+    found = frameworks.get("skyrl").judge(Evidence(tmp_path, plan, attempts=(attempt,)))
+    return next(item for item in found if item.name == "Environment")
+
+
+def test_packages_that_are_not_as_locked_are_named(checkout: Path, tmp_path: Path) -> None:
+    found = said_by(checkout, tmp_path, LOCK.format(ray="1.0.0", torch=metadata.version("torch")))
+    assert (found.status, found.required) == (Status.FAIL, False)
+    ray = metadata.version("ray")
+    told = f"not as the checkout locks: ray {ray}, locked 1.0.0; vllm is missing, locked 0.26.0"
+    assert found.reason == told
+    assert len(found.evidence) == 2
+
+
+def test_packages_as_locked_pass(checkout: Path, tmp_path: Path) -> None:
+    """Of several versions for several platforms one must match, and FSDP needs nothing of Megatron."""
+    lock = LOCK.format(ray=metadata.version("ray"), torch=metadata.version("torch").partition("+")[0])
+    found = said_by(checkout, tmp_path, lock.replace("vllm", "else"))
+    assert (found.status, found.reason) == (Status.PASS, "2 packages are as the checkout locks them")
+
+
+def test_uv_brings_what_is_locked_itself(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "uv.lock").write_text(LOCK)
+    plan = resolved(checkout, tmp_path, train={"command": None}).plan
+    (checkout / "uv.lock").unlink()
+    assert plan is not None
+    assert "JOBSPEC_PROBE" not in plan.commands[0].argv[0]
+
+
 # -- the real run ------------------------------------------------------------------------------------
 
 
@@ -152,6 +227,19 @@ def test_real_run_proves_its_level() -> None:
     )
     assert found["Weight transfer"].reason == "log-probabilities differ by 0.03 at most, as it should"
     assert found["Resume"].reason == "a new process went on from step 2 to 4"
+
+
+def test_figures_have_short_names_and_reasons_name_their_metric() -> None:
+    """SkyRL's own keys are long; what is to be learned is called by its usual name as well."""
+    evidence = read_evidence(RUN)
+    asked = replace(evidence.plan.expect, learning=LearningPlan("reward/avg_raw_reward"))
+    learning = replace(evidence, plan=replace(evidence.plan, expect=asked))
+    for seen in (evidence, learning):
+        names = [figure.name for figure in figures(seen)]
+        assert names[0] == "reward"
+        assert {"loss", "grad norm", "tokens/s", "step time"} < set(names)
+    reason = metrics_deliverable(evidence, finished=True).reason
+    assert "all 4 values of `policy/grad_norm` are finite" in reason
 
 
 def test_evidence_names_the_line_that_an_editor_shows() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.schedule import expectation
-from jobspec.frameworks.skyrl import harness, settings
+from jobspec.frameworks.skyrl import harness, locked, settings
 from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
@@ -146,6 +147,7 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
     lines = [
         'mkdir -p "$JOBSPEC_ATTEMPT_DIR/skyrl" "$TENSORBOARD_DIR"',
         f"export RAY_RUNTIME_ENV_HOOK={UV_HOOK}" if launcher[0] == "uv" else "",
+        locked.probe(launcher, Path(checkout), settings.strategy(context)) if label == "train" else "",
         " \\\n  ".join(words),
     ]
     if settings.schedule(context).save_every:

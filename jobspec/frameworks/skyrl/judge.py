@@ -5,6 +5,7 @@ A finished resume whose loop never ran leaves no metrics of new steps, and passe
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -17,6 +18,7 @@ from jobspec.frameworks.signals import (
     row_item,
     training_deliverable,
 )
+from jobspec.frameworks.skyrl import locked
 from jobspec.metrics.text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -38,6 +40,7 @@ LINES = {
     "loaded": re.compile(r"Successfully loaded complete checkpoint state from global_step_(\d+)"),
 }
 MAX_LINES = 400  # kept for each pattern
+FIRST_LINES = 200  # of a log, before any program of SkyRL speaks
 
 Found = dict[str, list[tuple[int, EvidenceItem]]]
 
@@ -48,6 +51,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield judge_sync(evidence)
     expect = evidence.plan.expect
     lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}
+    if said := packages(evidence):
+        yield locked.judge(said)
     if expect.checkpoint:
         yield judge_checkpoint(evidence, lines)
     if expect.resume:
@@ -122,22 +127,36 @@ def read_lines(evidence: Evidence) -> Found:
     """The lines of `LINES` in the logs of the last attempt, with the step that each names, in their order."""
     found: Found = {}
     for log in _logs_in_order(evidence):
-        try:
-            # Only a line feed ends a line, as in an editor; a progress bar's carriage returns do not.
-            text = (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n")
-        except OSError:
-            continue
-        with text:
-            for number, raw in enumerate(text, 1):
-                if "checkpoint" not in raw and "global_step" not in raw:
-                    continue
-                line = strip_ansi(raw)
-                for name, pattern in LINES.items():
-                    match = pattern.search(line)
-                    if match and len(found.setdefault(name, [])) < MAX_LINES:
-                        item = EvidenceItem(log.path, number, line.strip()[:300])
-                        found[name].append((int(match.group(1)), item))
+        for number, raw in _lines(evidence, log):
+            if "checkpoint" not in raw and "global_step" not in raw:
+                continue
+            line = strip_ansi(raw)
+            for name, pattern in LINES.items():
+                match = pattern.search(line)
+                if match and len(found.setdefault(name, [])) < MAX_LINES:
+                    item = EvidenceItem(log.path, number, line.strip()[:300])
+                    found[name].append((int(match.group(1)), item))
     return found
+
+
+def packages(evidence: Evidence) -> list[tuple[re.Match[str], EvidenceItem]]:
+    """What the run said about its packages, before anything else."""
+    said = []
+    for log in _logs_in_order(evidence)[:1]:
+        for number, raw in itertools.islice(_lines(evidence, log), FIRST_LINES):
+            if match := locked.SAID.match(raw):
+                said.append((match, EvidenceItem(log.path, number, raw.strip())))
+    return said
+
+
+def _lines(evidence: Evidence, log: LogFile) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a log; none of one that cannot be read."""
+    try:
+        # Only a line feed ends a line, as in an editor; a progress bar's carriage returns do not.
+        with (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n") as text:
+            yield from enumerate(text, 1)
+    except OSError:
+        return
 
 
 def _logs_in_order(evidence: Evidence) -> list[LogFile]:
