@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.metrics.signal import ALPHA, MIN_POINTS, assess, theil_sen, thin, trend_p_value
-from jobspec.metrics.wander import residuals
 
 Series = list[tuple[int, float]]
 values = st.floats(-1e6, 1e6, allow_nan=False)
@@ -168,12 +167,6 @@ def test_p_value_is_a_probability(numbers: list[float]) -> None:
 def test_p_values_of_both_directions_agree(numbers: list[int]) -> None:
     up, down = trend_p_value(numbers), trend_p_value([-n for n in numbers])
     assert up == pytest.approx(1 - down)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=4, max_size=4), st.integers(10, 60))
-def test_cubic_leaves_no_residual(factors: list[float], count: int) -> None:
-    cubic = [sum(f * (i / count) ** power for power, f in enumerate(factors)) for i in range(count)]
-    assert max(map(abs, residuals(cubic, 3))) < 1e-8
 
 
 def test_slope_shrugs_off_an_outlier() -> None:
