@@ -5,13 +5,15 @@ Three questions must be answered with yes:
 1. Is there a trend at all? A one-sided Mann-Kendall test (ranks only, so no outlier and no scale can
    fake one), its variance corrected for ties and for noise that depends on its predecessor.
 2. Is it large against the noise? Mean of the last fifth minus mean of the first fifth, against the
-   spread of the values around a smooth curve.
+   spread of the values around a curve (`jobspec.metrics.curve`).
 3. Would a metric that only wanders not have got there as well? See `jobspec.metrics.wander`.
 
 A pass says that the metric moved and that noise does not explain it. It never says "converged". How often
 noise of several kinds passes, and how often a real rise is missed, stands in docs/verdict.md.
-Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for the
-idea of correcting the variance. How often flat noise passes is measured in tests/metrics/test_signal.py.
+Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for
+correcting the variance, and for doing so only where the dependence is significant: in short series chance
+alone looks like some, and would hide a late rise. How often flat noise passes is measured in
+tests/metrics/test_signal.py.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from jobspec.metrics.wander import drift_ratio, residuals, wanders
+from jobspec.metrics.curve import Curve, best, curves
+from jobspec.metrics.wander import drift_ratio, wanders
 
 Direction = Literal["up", "down"]
 
@@ -32,10 +35,8 @@ ALPHA = 0.005  # one-sided; flat noise passes less often than this, since the se
 MIN_EFFECT = 4.0  # change between the windows, in standard errors of that change
 WINDOW_SHARE = 5  # first and last window are a fifth of the points each
 MIN_WINDOW = 3
-CURVE_DEGREE = 3  # bends a learning curve has: slow start, rise, saturation
-BLOCK = 24  # points that one curve is fitted to
-ROUNDING = 1e-12  # noise below this share of the values is the arithmetic's own
 MAX_CORRELATION = 0.9
+SIGNIFICANT = 1.645  # standard errors of a correlation: one-sided 5 %
 MAX_POINTS = 400  # longer series are averaged in blocks: the tests look at all pairs of points
 
 
@@ -111,13 +112,15 @@ def _measure(
     window = max(MIN_WINDOW, len(values) // WINDOW_SHARE)
     start, end = math.fsum(values[:window]) / window, math.fsum(values[-window:]) / window
     change = end - start
-    noise, inflation = _noise(values)
-    error = noise * math.sqrt(2 * inflation / window)
-    p_value = trend_p_value([sign * value for value in values], inflation)
+    family = curves(values)
+    noise, correlation = _noise(best(family))
+    error = noise * math.sqrt(2 * _inflation(correlation) / window)
+    certain = correlation if correlation * math.sqrt(len(values)) > SIGNIFICANT else 0.0
+    p_value = trend_p_value([sign * value for value in values], _inflation(certain))
     effect = _ratio(sign * change, error)
     drift = sign * drift_ratio(values, window)
     moved, reason = _decide(sign * change, effect, p_value, min_change, direction)
-    if moved and wanders(values, drift, window):
+    if moved and wanders(values, family, drift, window):
         moved, reason = False, "may be wandering: a random walk with its steps explains the change"
     return Signal(
         moved, reason, count, direction, start, end, change, theil_sen(series), noise, effect, p_value,
@@ -180,27 +183,18 @@ def theil_sen(series: Sequence[tuple[int, float]]) -> float:
 # -- noise -------------------------------------------------------------------------------------------
 
 
-def _noise(values: Sequence[float]) -> tuple[float, float]:
-    """Standard deviation around a smooth curve, and how much dependence inflates the variance of a mean.
-
-    The curve is a polynomial for each block of points: one for a long series would not follow a quick rise
-    with a long plateau, and what it misses would be taken for noise.
-    """
-    rests = [residuals(block, CURVE_DEGREE) for block in _blocks(values)]
-    squares = math.fsum(r * r for rest in rests for r in rest)
-    freedom = len(values) - (CURVE_DEGREE + 1) * len(rests)
-    deviation = math.sqrt(squares / freedom)
-    if deviation <= ROUNDING * max(map(abs, values)):
-        return 0.0, 1.0
-    products = math.fsum(a * b for rest in rests for a, b in pairwise(rest))
+def _noise(curve: Curve) -> tuple[float, float]:
+    """Standard deviation around the curve, and the correlation of a residual with the one before."""
+    n = len(curve.rest)
+    if not curve.squares:
+        return 0.0, 0.0
+    products = math.fsum(a * b for a, b in pairwise(curve.rest))
     # Fitting k parameters to n independent values leaves residuals correlated by about -k/n.
-    correlation = products / squares + (CURVE_DEGREE + 1) * len(rests) / len(values)
-    correlation = min(MAX_CORRELATION, max(0.0, correlation))
-    return deviation, (1 + correlation) / (1 - correlation)
+    correlation = products / curve.squares + curve.parameters / n
+    deviation = math.sqrt(curve.squares / (n - curve.parameters))
+    return deviation, min(MAX_CORRELATION, max(0.0, correlation))
 
 
-def _blocks(values: Sequence[float]) -> list[Sequence[float]]:
-    """Consecutive blocks of `BLOCK` points or a little more; one block when there are few."""
-    count = max(1, len(values) // BLOCK)
-    edges = [len(values) * k // count for k in range(count + 1)]
-    return [values[a:b] for a, b in pairwise(edges)]
+def _inflation(correlation: float) -> float:
+    """How much larger the variance of a mean is than with independent values."""
+    return (1 + correlation) / (1 - correlation)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.metrics.signal import ALPHA, MIN_POINTS, assess, theil_sen, thin, trend_p_value
-from jobspec.metrics.wander import residuals
 
 Series = list[tuple[int, float]]
 values = st.floats(-1e6, 1e6, allow_nan=False)
@@ -101,7 +100,7 @@ def test_value_that_is_not_finite_is_named(bad: float) -> None:
 # -- error rates, by simulation ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("count", "times"), [(8, 2000), (10, 2000), (24, 2000), (60, 500), (200, 150)])
+@pytest.mark.parametrize(("count", "times"), [(8, 2000), (10, 1500), (24, 700), (60, 150), (200, 30)])
 def test_flat_noise_passes_in_less_than_one_case_in_a_hundred(count: int, times: int) -> None:
     draw = random.Random(count)
     assert passes(lambda: series(lambda step: draw.gauss(0.5, 0.1), count), times) < 0.01
@@ -109,8 +108,8 @@ def test_flat_noise_passes_in_less_than_one_case_in_a_hundred(count: int, times:
 
 def test_noise_of_other_shapes_passes_as_seldom() -> None:
     draw = random.Random(5)
-    assert passes(lambda: series(lambda step: float(draw.random() < 0.1)), 1000) < 0.01
-    assert passes(lambda: series(lambda step: draw.paretovariate(1.5)), 1000) < 0.01
+    assert passes(lambda: series(lambda step: float(draw.random() < 0.1)), 300) < 0.01
+    assert passes(lambda: series(lambda step: draw.paretovariate(1.5)), 300) < 0.01
 
 
 def correlated(draw: random.Random, share: float, count: int) -> Series:
@@ -123,14 +122,14 @@ def correlated(draw: random.Random, share: float, count: int) -> Series:
 
 def test_noise_that_remembers_the_step_before_passes_seldom() -> None:
     draw = random.Random(6)
-    assert passes(lambda: correlated(draw, 0.4, 30), 1000) < 0.01
-    assert passes(lambda: correlated(draw, 0.6, 30), 1000) < 0.02
+    assert passes(lambda: correlated(draw, 0.4, 30), 300) < 0.01
+    assert passes(lambda: correlated(draw, 0.6, 30), 300) < 0.02
 
 
 def test_real_rise_is_seldom_missed() -> None:
     draw = random.Random(7)
-    assert passes(lambda: series(saturating(draw), 24), 300) > 0.99
-    assert passes(lambda: series(lambda s: 0.1 + 0.003 * s + draw.gauss(0, 0.04), 100), 100) > 0.97
+    assert passes(lambda: series(saturating(draw), 24), 120) > 0.99
+    assert passes(lambda: series(lambda s: 0.1 + 0.003 * s + draw.gauss(0, 0.04), 100), 35) > 0.97
 
 
 # -- properties --------------------------------------------------------------------------------------
@@ -168,12 +167,6 @@ def test_p_value_is_a_probability(numbers: list[float]) -> None:
 def test_p_values_of_both_directions_agree(numbers: list[int]) -> None:
     up, down = trend_p_value(numbers), trend_p_value([-n for n in numbers])
     assert up == pytest.approx(1 - down)
-
-
-@given(st.lists(st.floats(-5, 5), min_size=4, max_size=4), st.integers(10, 60))
-def test_cubic_leaves_no_residual(factors: list[float], count: int) -> None:
-    cubic = [sum(f * (i / count) ** power for power, f in enumerate(factors)) for i in range(count)]
-    assert max(map(abs, residuals(cubic, 3))) < 1e-8
 
 
 def test_slope_shrugs_off_an_outlier() -> None:

@@ -1,0 +1,62 @@
+"""Curves: each kind leaves nothing of its own shape, and the criterion picks the kind behind the values."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobspec.metrics.curve import best, curves, residuals, sigmoid_residuals, spline_residuals
+
+
+def spread(values: list[float]) -> float:
+    return max(map(abs, values))
+
+
+@given(st.lists(st.floats(-5, 5), min_size=4, max_size=4), st.integers(10, 60))
+def test_cubic_leaves_no_residual(factors: list[float], count: int) -> None:
+    cubic = [sum(f * (i / count) ** power for power, f in enumerate(factors)) for i in range(count)]
+    assert spread(residuals(cubic, 3)) < 1e-8
+    assert spread(spline_residuals(cubic, 3)) < 1e-8
+
+
+@pytest.mark.parametrize("middle", [-0.6, 0.0, 0.37, 1.3])
+@pytest.mark.parametrize("width", [0.13, 0.4, 1.1])
+def test_sigmoid_leaves_next_to_nothing(middle: float, width: float) -> None:
+    values = [3 - 2 * math.tanh((2 * i / 49 - 1 - middle) / width) for i in range(50)]
+    assert spread(sigmoid_residuals(values)) < 0.01
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=30, max_size=60), st.sampled_from([3, 4, 6]))
+def test_spline_is_a_projection(values: list[float], intervals: int) -> None:
+    """What is left of what is left is the same: the fit is least squares."""
+    rest = spline_residuals(values, intervals)
+    again = spline_residuals(rest, intervals)
+    assert spread([a - b for a, b in zip(rest, again, strict=True)]) < 1e-8
+    assert abs(math.fsum(rest)) < 1e-7
+
+
+@pytest.mark.parametrize("count", [24, 100])
+def test_flat_noise_takes_the_fewest_parameters(count: int) -> None:
+    draw = random.Random(count)
+    found = [best(curves([draw.gauss(0, 1) for _ in range(count)])).parameters for _ in range(40)]
+    assert found.count(2) >= 30
+    assert max(found) <= 6
+
+
+def test_criterion_knows_line_sigmoid_and_waves() -> None:
+    draw = random.Random(1)
+    line = [i / 10 + draw.gauss(0, 0.3) for i in range(60)]
+    rise = [math.tanh((i - 30) / 4) + draw.gauss(0, 0.1) for i in range(60)]
+    wave = [math.sin(i / 5) + draw.gauss(0, 0.1) for i in range(60)]
+    assert best(curves(line)).parameters == 2
+    assert best(curves(rise)) == curves(rise)[3]
+    assert best(curves(wave)).parameters >= 6
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-300, 1e100])
+def test_constants_are_followed_exactly(value: float) -> None:
+    assert best(curves([value] * 20)).squares == 0
