@@ -293,6 +293,28 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no GPUs", {"resources/gpus_per_node": 0}, "rlix.gpu", "resources.gpus_per_node"),
     ("condition on the whole run", {"metrics": {"abort_when": ["last(train/loss) > 9"]}},
      "rlix.metrics", "metrics.abort_when"),
+    ("condition whose second metric is nobody's",
+     {"metrics": {"abort_when": ["last(ppl1/train/loss) > 9 and last(train/loss) > 9"]}},
+     "rlix.metrics", "metrics.abort_when"),
+    ("metric of a pipeline with a longer name", {"metrics": {"require": ["finite(myppl1/train/loss)"]}},
+     "rlix.metrics", "metrics.require"),
+    ("engine size that is text",
+     {"pipelines/0/train": {"overrides": {"policy.generation.vllm_cfg.tensor_parallel_size": "two"}}},
+     "rlix.number", "pipelines[0].train.overrides.policy.generation.vllm_cfg.tensor_parallel_size"),
+    ("size below 1", {f"{OVER}/policy.megatron_cfg.tensor_model_parallel_size": -2},
+     "rlix.number", "train.overrides.policy.megatron_cfg.tensor_model_parallel_size"),
+    ("batch of nothing", {f"{OVER}/policy.train_global_batch_size": 0},
+     "rlix.number", "train.overrides.policy.train_global_batch_size"),
+    ("buckets of a size that is text", {f"{OVER}/+policy.rlix.bucket_size_bytes": "1G"},
+     "rlix.number", "train.overrides.+policy.rlix.bucket_size_bytes"),
+    ("half a worker", {f"{OVER}/rlix_max_colocated_worker_groups": 4.5},
+     "rlix.number", "train.overrides.rlix_max_colocated_worker_groups"),
+    ("admission before now", {f"{OVER}/admit_delay_s": -1}, "rlix.number", "train.overrides.admit_delay_s"),
+    ("RLix's own setting with a plus", {f"{OVER}/+verify_model_after_sync": "often"},
+     "rlix.verify", "train.overrides.+verify_model_after_sync"),
+    ("line break of Unicode", {f"{OVER}/+logger.note": "a\u0085b"}, "rlix.value", "+logger.note"),
+    ("key inside a list that is no word", {f"{OVER}/+logger.tags": [{"a}b": 1}]},
+     "rlix.value", "+logger.tags"),
     ("too many workers on a GPU", {f"{OVER}/rlix_max_colocated_worker_groups": 2},
      "rlix.colocation", "pipelines[1].infer_gpus"),
     ("tp does not divide", {"pipelines/0/train": {"parallel": {"tp": 2}}},
@@ -400,6 +422,29 @@ def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Pat
     assert not errors(found)
     assert "rlix.data" not in {finding.rule for finding in found.findings}
     assert f"{key}='{value}'" in wrappers(found)["ppl1"]["nemo_config_overrides"]
+
+
+def test_any_text_is_taken_as_it_stands(checkouts: dict[str, Path]) -> None:
+    """Characters outside the Basic Multilingual Plane once broke the reading of the own settings."""
+    found = resolved(checkouts, {f"{OVER}/+logger.wandb_name": "🚀 it's: {a, b}"})
+    assert not errors(found)
+    assert r"+logger.wandb_name='🚀 it\'s: {a, b}'" in wrappers(found)["ppl1"]["nemo_config_overrides"]
+
+
+def test_rlix_s_own_setting_needs_no_plus(checkouts: dict[str, Path]) -> None:
+    found = resolved(checkouts, {f"{OVER}/+verify_model_after_sync": True})
+    assert wrappers(found)["ppl1"]["verify_model_after_sync"] is True
+    assert not [text for text in wrappers(found)["ppl1"]["nemo_config_overrides"] if "verify_model" in text]
+
+
+@pytest.mark.parametrize("parents", ["null", "5", "{a: b}"])
+def test_configuration_with_odd_defaults_is_named(
+    checkouts: dict[str, Path], tmp_path: Path, parents: str
+) -> None:
+    config = tmp_path / "odd.yaml"
+    config.write_text(f"defaults: {parents}\n")
+    found = errors(resolved(checkouts, {"pipelines/0/config": str(config)}))
+    assert "neither a name nor a list" in found["rlix.config"].why
 
 
 @pytest.mark.parametrize("name", [name for name in frameworks.names() if name != "rlix"])

@@ -138,12 +138,12 @@ fi
 def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     launcher = context.spec.train.command or ("python3",)
     names = ",".join(pipeline.name for pipeline in pipelines)
-    delay = max((pipeline.wrapper[ADMIT] for pipeline in pipelines), default=0)
+    delay = pipelines[0].wrapper[ADMIT]  # the driver's, one for all
     words = [
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
         '--config_path "$out/configs"',
         f"--config_name {shlex.quote(names)}",
-        *([f"--admit-delay-s {delay}"] if len(pipelines) > 1 else []),
+        *([f"--admit-delay-s {shlex.quote(str(delay))}"] if len(pipelines) > 1 else []),
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
     lines += [line for pipeline in pipelines for line in _wrapper_lines(pipeline)]
