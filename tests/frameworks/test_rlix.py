@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from jobspec import frameworks
 from jobspec.cluster import load_cluster
 from jobspec.finding import Finding
 from jobspec.frameworks.rlix.settings import hydra_value
-from jobspec.plan import from_json, to_json
+from jobspec.plan import Plan, from_json, to_json
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import parse_spec
 
@@ -211,7 +214,7 @@ def test_cache_stands_where_rlix_looks(
         (place / "model").touch()
     if before == "the cache itself":
         cache = place
-    text = plan.commands[0].argv[0].replace("/tmp/rlix/shared", str(place.parent))
+    text = plan.commands[0].argv[0].replace("/tmp/rlix", str(tmp_path / "rlix"))
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", text], env={**os.environ, "HF_HOME": str(cache)},
         capture_output=True, text=True, check=False,
@@ -230,15 +233,66 @@ def test_end_of_the_link_is_not_the_end_of_the_run(
     """The driver's exit code stays, whoever has taken the folder away in the meantime."""
     plan = resolved(checkouts).plan
     assert plan is not None
-    trap = next(line for line in plan.commands[1].argv[0].splitlines() if line.startswith("trap "))
+    folder = tmp_path / "rlix"
+    driver = f"test -d {folder}/shared/hf/; " + (f"rm -r {folder}; " if gone else "") + f"exit {code}"
+    with node_run(plan, tmp_path, driver) as run:
+        assert run.wait(20) == code
+    assert not folder.exists()
+
+
+@contextmanager
+def node_run(plan: Plan, node: Path, driver: str) -> Iterator[subprocess.Popen[str]]:
+    """The driver's script on a node whose `/tmp/rlix` is below `node`, with other words for the driver."""
+    text = plan.commands[1].argv[0].replace("/tmp/rlix", str(node / "rlix"))
+    head, _, _ = text.partition("\npython3 ")
+    env = {**os.environ, "HF_HOME": str(node / "cache")}
+    env |= {f"JOBSPEC_{name}_DIR": str(node / name) for name in ("ATTEMPT", "METRICS")}
+    words = ["bash", "-eo", "pipefail", "-c", f"{head}\n{driver}"]
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        yield run
+
+
+def test_run_that_ends_leaves_the_link_to_the_one_that_goes_on(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Two runs of one user on one node: the first one's end must not take the second one's cache."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
     place = tmp_path / "rlix/shared/hf"
-    place.parent.mkdir(parents=True)
-    place.symlink_to(tmp_path)
-    text = trap.replace("/tmp/rlix", str(tmp_path / "rlix"))
-    text = text.replace("rmdir", "rm -r " + str(place.parent) + "; rmdir") if gone else text
-    done = subprocess.run(["bash", "-eo", "pipefail", "-c", f"{text}\nexit {code}"], check=False)
-    assert done.returncode == code
+    with node_run(plan, tmp_path, "echo ready; read -r _ || true") as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "ready\n"
+        with node_run(plan, tmp_path, "true") as run:
+            assert run.wait(20) == 0
+        assert place.resolve() == (tmp_path / "cache").resolve()
+        other.stdin.close()
+        assert other.wait(20) == 0
     assert not place.parent.exists()
+
+
+def test_runs_that_start_and_end_at_the_same_time_each_have_the_cache(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    with ExitStack() as stack:
+        cache = f"test -d {tmp_path}/rlix/shared/hf/"
+        driver = f"{cache}; sleep 0.0$((RANDOM % 9)); {cache}"
+        runs = [stack.enter_context(node_run(plan, tmp_path, driver)) for _ in range(12)]
+        assert [run.wait(30) for run in runs] == [0] * 12
+    assert not (tmp_path / "rlix").exists()
+    assert not (tmp_path / "cache/hf").exists(), "no link was made inside the cache"
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_scripts_have_no_fault_that_shellcheck_knows(checkouts: dict[str, Path]) -> None:
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    for command in plan.commands:
+        text = "#!/bin/bash\nset -eo pipefail\n" + command.argv[0]
+        done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
