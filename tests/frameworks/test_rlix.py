@@ -8,7 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import combinations, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
 from jobspec.finding import Finding
+from jobspec.frameworks.rlix import topology
 from jobspec.frameworks.rlix.settings import hydra_value
 from jobspec.plan import Plan, from_json, to_json
 from jobspec.resolve import Resolved, resolve
@@ -185,6 +188,9 @@ def test_pipeline_s_own_settings_win(checkouts: dict[str, Path]) -> None:
     assert [(part.name, part.steps) for part in plan.expect.parts] == [("ppl1", 6), ("ppl2", 9)]
     assert plan.expect.parts[1].learning is not None
     assert plan.abort_when[0].terms[0].metric == "ppl2/train/loss"
+    assert plan.abort_when[0].text == "last(ppl2/train/loss) > 9", (
+        "whoever is told of it must know whose it is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -465,6 +471,58 @@ def test_advice_is_no_error(checkouts: dict[str, Path]) -> None:
     assert not errors(found)
     told = {finding.rule for finding in found.findings}
     assert {"rlix.train-shared", "rlix.checkpoint", "rlix.admit-delay"} <= told
+
+
+def test_thirty_pipelines_are_told_once_that_they_take_turns(checkouts: dict[str, Path]) -> None:
+    found = resolved(checkouts, {
+        **pipelines(*({"train_gpus": [number % 6]} for number in range(30))),
+        f"{OVER}/rlix_max_colocated_worker_groups": 64, "resources/memory": "400G",
+    })  # fmt: skip
+    assert not errors(found)
+    turns = [item for item in found.findings if item.rule == "rlix.train-shared"]
+    assert [item.what for item in turns] == ["5 pipelines train on GPU 0: `p0`, `p6`, `p12`, `p18`, ..."]
+    assert turns[0].path == "pipelines[6].train_gpus"
+    assert len(wrappers(found)) == 30
+
+
+def every_topology() -> Iterator[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]]:
+    for nodes, per_node in ((1, 2), (1, 4), (2, 2), (2, 3)):
+        ids = range(nodes * per_node)
+        some = [one for size in range(1, len(ids) + 1) for one in combinations(ids, size)]
+        for tp, infer, train in product((1, 2, 3, 4), some, some):
+            yield nodes, per_node, tp, train, infer
+
+
+def fits(per_node: int, tp: int, train: tuple[int, ...], infer: tuple[int, ...]) -> bool:
+    """The scheduler's and the overlap's conditions, stated anew: engines are laid from the lowest GPU on."""
+    left, engines = set(infer), list[set[int]]()
+    while left:
+        engine = {min(left) + place for place in range(tp)}
+        if not engine <= left:
+            return False
+        left -= engine
+        engines.append(engine)
+    nodes = [{gpu // per_node for gpu in engine} for engine in engines]
+    whole = all(len(on) * per_node == tp if tp > per_node else len(on) == 1 for on in nodes)
+    awake = any(not engine & set(train) for engine in engines)
+    known = tp in (1, 2, 4, 8) or tp % per_node == 0
+    return set(train) <= set(infer) and known and whole and awake and len(engines) > 1
+
+
+def test_every_topology_of_few_gpus_is_judged_rightly() -> None:
+    wrong = []
+    for nodes, per_node, tp, train, infer in every_topology():
+        size = {"policy": {"generation": {"vllm_cfg": {"tensor_parallel_size": tp}}}}
+        spec = SimpleNamespace(name="a", train=SimpleNamespace(rollout=None))
+        shared = SimpleNamespace(spec=SimpleNamespace(train=SimpleNamespace(rollout=SimpleNamespace(tp=tp))))
+        one: Any = SimpleNamespace(
+            name="a", path="pipelines[0]", train=train, infer=infer, engine_tp=tp, config=size, spec=spec,
+            context=shared,
+        )  # fmt: skip
+        found = [*topology.check_gpus(one, nodes * per_node), *topology.check_engines(one, per_node)]
+        if fits(per_node, tp, train, infer) is any(item.is_error for item in found):
+            wrong.append((nodes, per_node, tp, train, infer))
+    assert not wrong
 
 
 def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Path]) -> None:

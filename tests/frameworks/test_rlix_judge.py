@@ -346,6 +346,14 @@ def test_log_that_ends_anywhere_is_no_pass(tmp_path: Path, part: int) -> None:
     assert {"one: Run", "two: Run", "Pipelines", "two: Training"} <= failed(found)
 
 
+def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
+    found = {item.name: item for item in judge(replace(evidence(tmp_path, [], Table(), asked), foreign=True))}
+    assert failed(found) == {"Pipelines", "GPUs shared between pipelines"}
+    assert found["GPUs shared between pipelines"].reason == "no pipeline was seen"
+
+
 def test_log_that_is_there_twice_is_judged_once(tmp_path: Path) -> None:
     found = judged(tmp_path, [line for line in healthy() for _ in range(2)])
     assert not failed(found)

@@ -217,7 +217,7 @@ def judge_shared(evidence: Evidence, found: list[tuple[str, PipelineSeen]]) -> D
             alone -= {name, other_name}
             items += [line.item for line in both]
     if len(found) < 2:
-        reason = "one pipeline alone was seen"
+        reason = "one pipeline alone was seen" if found else "no pipeline was seen"
         return Deliverable(SHARED, Status.FAIL, reason=reason, required=required)
     if alone:
         which = next(name for name, _ in found if name in alone)
