@@ -319,6 +319,9 @@ def test_value_in_hydra_s_grammar(value: object, text: str) -> None:
 MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no pipelines", {"pipelines": None}, "rlix.pipelines", "framework"),
     ("one for level multi", pipelines({"train_gpus": [0]}), "rlix.level", "coverage.level"),
+    ("GPUs of its own for level multi", pipelines({"train_gpus": [0], "infer_gpus": [0, 1]},
+                                                  {"train_gpus": [4], "infer_gpus": [4, 5]}),
+     "rlix.level", "pipelines[1].infer_gpus"),
     ("unknown variant", {"coverage/variants": ["trac"]}, "rlix.variant", "coverage.variants"),
     ("two nodes", {"resources/nodes": 2}, "rlix.nodes", "resources.nodes"),
     ("too few CPUs", {"resources/cpus_per_node": 9}, "rlix.cpus", "resources.cpus_per_node"),
@@ -523,6 +526,14 @@ def test_every_topology_of_few_gpus_is_judged_rightly() -> None:
         if fits(per_node, tp, train, infer) is any(item.is_error for item in found):
             wrong.append((nodes, per_node, tp, train, infer))
     assert not wrong
+
+
+def test_pipelines_apart_prove_nothing_about_sharing(checkouts: dict[str, Path]) -> None:
+    change = pipelines(*({"train_gpus": [gpu], "infer_gpus": [gpu, gpu + 1]} for gpu in (0, 1, 6)))
+    plan = resolved(checkouts, {**change, "coverage/level": "smoke"}).plan
+    assert plan is not None
+    told = [text for text in plan.expect.limitations if "GPUs of its own" in text]
+    assert told == ["pipeline `p2` had GPUs of its own: nothing is proved about sharing them"]
 
 
 def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Path]) -> None:

@@ -223,7 +223,7 @@ def judge_shared(evidence: Evidence, found: list[tuple[str, PipelineSeen]]) -> D
         which = next(name for name, _ in found if name in alone)
         reason = f"`{which}` trained while no other pipeline was under way"
         return Deliverable(SHARED, Status.FAIL, tuple(items[:2]), reason, required)
-    reason = f"{len(found)} pipelines trained by turns on the same GPUs"
+    reason = f"each of {len(found)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)
 
 

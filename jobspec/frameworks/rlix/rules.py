@@ -124,6 +124,12 @@ def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator
     if name == "multi" and len(found) < 2:
         what = "level `multi` is about pipelines that share GPUs, and the spec names one"
         yield error("rlix.level", what, fix="name two or more, or use level `smoke`", path="coverage.level")
+    elif name == "multi":
+        for pipeline in topology.alone(found):
+            what = f"level `multi` is about pipelines that share GPUs, and `{pipeline.name}` shares none"
+            why = "on GPUs of its own nothing is taken by turns"
+            fix = "give it `infer_gpus` that another one has too, or use level `smoke`"
+            yield error("rlix.level", what, why, fix, path=f"{pipeline.path}.infer_gpus")
     for variant in variants:
         if variant not in context.level.variants:
             fix = did_you_mean(variant, context.level.variants) or "use `trace`, or none"

@@ -135,6 +135,15 @@ def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
             return
 
 
+def alone(pipelines: Sequence[PipelineSettings]) -> tuple[PipelineSettings, ...]:
+    """Pipelines that have no GPU in common with any other."""
+    return tuple(
+        one
+        for one in pipelines
+        if not any(set(one.infer) & set(other.infer) for other in pipelines if other is not one)
+    )
+
+
 def _key(pipeline: PipelineSettings, size: str) -> str:
     """The key of the spec that gives a size of the engines."""
     own, shared = pipeline.spec.train.rollout, pipeline.context.spec.train.rollout
