@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import combinations, product
@@ -25,6 +26,7 @@ from jobspec.frameworks.rlix.settings import hydra_value
 from jobspec.plan import Plan, from_json, to_json
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import parse_spec
+from jobspec.triage import scan_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples/rlix"
 SITE = """\
@@ -289,6 +291,27 @@ def test_runs_that_start_and_end_at_the_same_time_each_have_the_cache(
         assert [run.wait(30) for run in runs] == [0] * 12
     assert not (tmp_path / "rlix").exists()
     assert not (tmp_path / "cache/hf").exists(), "no link was made inside the cache"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as two users")
+def test_folder_of_another_user_is_named(checkouts: dict[str, Path]) -> None:
+    """RLix writes below `/tmp/rlix`, whose name is fixed: the user who came first owns it."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    with tempfile.TemporaryDirectory() as name:
+        node = Path(name)
+        node.chmod(0o777)
+        (node / "rlix/shared").mkdir(parents=True)
+        text = plan.commands[0].argv[0].replace("/tmp/rlix", f"{node}/rlix")
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", text], env={**os.environ, "HF_HOME": str(node / "cache")},
+            capture_output=True, text=True, check=False, user=65534, group=65534, extra_groups=(),
+        )  # fmt: skip
+        told = done.stderr.replace(str(node), "/tmp")
+        assert (node / "rlix/shared").is_dir()
+    assert done.returncode == 1
+    assert "jobspec: /tmp/rlix, which RLix writes to, is of root" in told
+    assert [found.signature for found in scan_lines(told.splitlines())] == ["rlix.cache"]
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
