@@ -346,6 +346,21 @@ def test_log_that_ends_anywhere_is_no_pass(tmp_path: Path, part: int) -> None:
     assert {"one: Run", "two: Run", "Pipelines", "two: Training"} <= failed(found)
 
 
+@pytest.mark.parametrize("digits", [9, 20, 5000])
+def test_absurd_numbers_are_no_load(tmp_path: Path, digits: int) -> None:
+    """A log that jobspec did not make may hold any number; without a plan the last step counts."""
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
+    absurd = "9" * digits
+    noise = [actor("one", f"[RLIX_HOOK {IDS['one']}] after_training step={absurd} — version={absurd}, x"),
+             f"done!!! successes={absurd} failures=0"]  # fmt: skip
+    seen = replace(evidence(tmp_path, [*noise, *healthy()], Table(), asked), foreign=True)
+    found = {item.name: item for item in judge(seen)}
+    assert found[f"{IDS['two']}: Weight version"].status is P
+    if digits == 9:
+        assert "train step 3, counted from 0" in found[f"{IDS['one']}: Weight version"].reason
+
+
 def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
     level = frameworks.find_level(frameworks.get("rlix"), "multi")
     asked = replace(plan(), expect=frameworks.get("rlix").expect(level))

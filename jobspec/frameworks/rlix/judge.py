@@ -138,9 +138,9 @@ def judge_versions(part: PartPlan, one: PipelineSeen, first: int | None = None) 
         return Deliverable(name, Status.FAIL, reason="no train step published weights")
     steps = sorted(after)
     begin = steps[0] if first is None else min(first, steps[0])
-    missing = sorted(set(range(begin, part.steps or steps[-1] + 1)) - set(after))
-    if missing:
-        reason = f"train step {missing[0]}, counted from 0, published no weights"
+    missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
+    if missing is not None:
+        reason = f"train step {missing}, counted from 0, published no weights"
         return Deliverable(name, Status.FAIL, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
     ahead = after[steps[0]].version - steps[0]

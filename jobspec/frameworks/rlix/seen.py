@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobspec.evidence import Evidence
 
 ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
+COUNT = r"\d{1,9}"  # more digits are no count, and may be more than Python reads
 HINTS = (
     "RLIX_",
     "_workers",
@@ -33,12 +34,14 @@ HINTS = (
     "Exception",
 )
 ACTOR = re.compile(r"^\((?:[^()]* )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
-BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>\d+) .*granted")
-AFTER = re.compile(rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>\d+) .*version=(?P<version>-?\d+)")
+BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>{COUNT}) .*granted")
+AFTER = re.compile(
+    rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>{COUNT}) .*version=(?P<version>-?{COUNT})"
+)
 SHRINK = re.compile(rf"\[RLIX_PPL {ID}\] _shrink_workers START dp_ranks=\[(?P<ranks>[\d, ]*)\]")
 EXPAND = re.compile(
     rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\]"
-    r".*weight_version=(?P<version>-?\d+)"
+    rf".*weight_version=(?P<version>-?{COUNT})"
 )
 # Printed after the line that begins a shrink, where there were no engines yet.
 NOT_SHRUNK = re.compile(rf"\[{ID}\] _shrink_workers: policy_generation not initialized")
@@ -51,7 +54,7 @@ ANY_ID = re.compile(rf"\b{ID}\b")
 OF_ACTOR = re.compile(rf"^\[RLIX_(?:HOOK|PPL) {ID}\]")
 OF_DRIVER = re.compile(rf"(?:^pipeline |armed on |waiting for ){ID} ")
 OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
-DONE = re.compile(r"^done!!! successes=(?P<good>\d+) failures=(?P<bad>\d+)")
+DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
@@ -232,7 +235,7 @@ def _take_step(body: str, line: Line, before: dict[int, Line], after: dict[int, 
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
+    return tuple(int(part[:9]) for part in text.split(",") if part.strip())
 
 
 def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
