@@ -50,6 +50,8 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"`{path}` is no mapping")
     parents = data.pop("defaults", [])
+    if not isinstance(parents, str | list):
+        raise ValueError(f"`defaults` of `{path}` is neither a name nor a list")
     base: dict[str, Any] = {}
     for parent in [parents] if isinstance(parents, str) else parents:
         found = (path.parent / str(parent)).resolve()
@@ -95,16 +97,21 @@ def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
 
 def apply(config: Config, overrides: Iterable[str]) -> Config:
     """The recipe with `key=value` set, values read as YAML. Raises: ValueError, yaml.YAMLError."""
+    pairs = (text.partition("=") for text in overrides)
+    return set_values(config, ((key, yaml.load(value, Loader=LOADER)) for key, _, value in pairs))
+
+
+def set_values(config: Config, values: Iterable[tuple[str, Any]]) -> Config:
+    """The recipe with dotted keys set, in their order; a `+` before one is left out."""
     changed: dict[str, Any] = _merge(config, {})
-    for text in overrides:
-        key, _, value = text.lstrip("+").partition("=")
-        *parents, last = key.split(".")
+    for key, value in values:
+        *parents, last = key.lstrip("+").split(".")
         at = changed
         for parent in parents:
             inner = at.get(parent)
             at[parent] = dict(inner) if isinstance(inner, Mapping) else {}
             at = at[parent]
-        at[last] = yaml.load(value, Loader=LOADER)
+        at[last] = value
     return changed
 
 

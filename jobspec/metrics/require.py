@@ -92,7 +92,8 @@ def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
 def prefixed(condition: AbortPlan, prefix: str) -> AbortPlan:
     """The condition on metrics whose names begin with `prefix`: on one of several trainings of a run."""
     terms = tuple(replace(term, metric=f"{prefix}{term.metric}") for term in condition.terms)
-    return replace(condition, terms=terms)
+    text = " and ".join(f"{term.function}({term.metric}) {term.operator} {term.bound:.12g}" for term in terms)
+    return replace(condition, text=text, terms=terms)
 
 
 def _parse_comparison(text: str, start: int, function: str) -> tuple[str, float]:

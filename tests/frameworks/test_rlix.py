@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import combinations, product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +21,12 @@ from fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
 from jobspec.finding import Finding
+from jobspec.frameworks.rlix import topology
 from jobspec.frameworks.rlix.settings import hydra_value
-from jobspec.plan import from_json, to_json
+from jobspec.plan import Plan, from_json, to_json
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import parse_spec
+from jobspec.triage import scan_lines
 
 EXAMPLES = Path(__file__).parents[2] / "examples/rlix"
 SITE = """\
@@ -182,6 +190,9 @@ def test_pipeline_s_own_settings_win(checkouts: dict[str, Path]) -> None:
     assert [(part.name, part.steps) for part in plan.expect.parts] == [("ppl1", 6), ("ppl2", 9)]
     assert plan.expect.parts[1].learning is not None
     assert plan.abort_when[0].terms[0].metric == "ppl2/train/loss"
+    assert plan.abort_when[0].text == "last(ppl2/train/loss) > 9", (
+        "whoever is told of it must know whose it is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +222,7 @@ def test_cache_stands_where_rlix_looks(
         (place / "model").touch()
     if before == "the cache itself":
         cache = place
-    text = plan.commands[0].argv[0].replace("/tmp/rlix/shared", str(place.parent))
+    text = plan.commands[0].argv[0].replace("/tmp/rlix", str(tmp_path / "rlix"))
     done = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", text], env={**os.environ, "HF_HOME": str(cache)},
         capture_output=True, text=True, check=False,
@@ -230,15 +241,87 @@ def test_end_of_the_link_is_not_the_end_of_the_run(
     """The driver's exit code stays, whoever has taken the folder away in the meantime."""
     plan = resolved(checkouts).plan
     assert plan is not None
-    trap = next(line for line in plan.commands[1].argv[0].splitlines() if line.startswith("trap "))
+    folder = tmp_path / "rlix"
+    driver = f"test -d {folder}/shared/hf/; " + (f"rm -r {folder}; " if gone else "") + f"exit {code}"
+    with node_run(plan, tmp_path, driver) as run:
+        assert run.wait(20) == code
+    assert not folder.exists()
+
+
+@contextmanager
+def node_run(plan: Plan, node: Path, driver: str) -> Iterator[subprocess.Popen[str]]:
+    """The driver's script on a node whose `/tmp/rlix` is below `node`, with other words for the driver."""
+    text = plan.commands[1].argv[0].replace("/tmp/rlix", str(node / "rlix"))
+    head, _, _ = text.partition("\npython3 ")
+    env = {**os.environ, "HF_HOME": str(node / "cache")}
+    env |= {f"JOBSPEC_{name}_DIR": str(node / name) for name in ("ATTEMPT", "METRICS")}
+    words = ["bash", "-eo", "pipefail", "-c", f"{head}\n{driver}"]
+    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        yield run
+
+
+def test_run_that_ends_leaves_the_link_to_the_one_that_goes_on(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Two runs of one user on one node: the first one's end must not take the second one's cache."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
     place = tmp_path / "rlix/shared/hf"
-    place.parent.mkdir(parents=True)
-    place.symlink_to(tmp_path)
-    text = trap.replace("/tmp/rlix", str(tmp_path / "rlix"))
-    text = text.replace("rmdir", "rm -r " + str(place.parent) + "; rmdir") if gone else text
-    done = subprocess.run(["bash", "-eo", "pipefail", "-c", f"{text}\nexit {code}"], check=False)
-    assert done.returncode == code
+    with node_run(plan, tmp_path, "echo ready; read -r _ || true") as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "ready\n"
+        with node_run(plan, tmp_path, "true") as run:
+            assert run.wait(20) == 0
+        assert place.resolve() == (tmp_path / "cache").resolve()
+        other.stdin.close()
+        assert other.wait(20) == 0
     assert not place.parent.exists()
+
+
+def test_runs_that_start_and_end_at_the_same_time_each_have_the_cache(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    with ExitStack() as stack:
+        cache = f"test -d {tmp_path}/rlix/shared/hf/"
+        driver = f"{cache}; sleep 0.0$((RANDOM % 9)); {cache}"
+        runs = [stack.enter_context(node_run(plan, tmp_path, driver)) for _ in range(12)]
+        assert [run.wait(30) for run in runs] == [0] * 12
+    assert not (tmp_path / "rlix").exists()
+    assert not (tmp_path / "cache/hf").exists(), "no link was made inside the cache"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as two users")
+def test_folder_of_another_user_is_named(checkouts: dict[str, Path]) -> None:
+    """RLix writes below `/tmp/rlix`, whose name is fixed: the user who came first owns it."""
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    with tempfile.TemporaryDirectory() as name:
+        node = Path(name)
+        node.chmod(0o777)
+        (node / "rlix/shared").mkdir(parents=True)
+        text = plan.commands[0].argv[0].replace("/tmp/rlix", f"{node}/rlix")
+        done = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", text], env={**os.environ, "HF_HOME": str(node / "cache")},
+            capture_output=True, text=True, check=False, user=65534, group=65534, extra_groups=(),
+        )  # fmt: skip
+        told = done.stderr.replace(str(node), "/tmp")
+        assert (node / "rlix/shared").is_dir()
+    assert done.returncode == 1
+    assert "jobspec: /tmp/rlix, which RLix writes to, is of root" in told
+    assert [found.signature for found in scan_lines(told.splitlines())] == ["rlix.cache"]
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_scripts_have_no_fault_that_shellcheck_knows(checkouts: dict[str, Path]) -> None:
+    plan = resolved(checkouts).plan
+    assert plan is not None
+    for command in plan.commands:
+        text = "#!/bin/bash\nset -eo pipefail\n" + command.argv[0]
+        done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
@@ -259,6 +342,9 @@ def test_value_in_hydra_s_grammar(value: object, text: str) -> None:
 MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no pipelines", {"pipelines": None}, "rlix.pipelines", "framework"),
     ("one for level multi", pipelines({"train_gpus": [0]}), "rlix.level", "coverage.level"),
+    ("GPUs of its own for level multi", pipelines({"train_gpus": [0], "infer_gpus": [0, 1]},
+                                                  {"train_gpus": [4], "infer_gpus": [4, 5]}),
+     "rlix.level", "pipelines[1].infer_gpus"),
     ("unknown variant", {"coverage/variants": ["trac"]}, "rlix.variant", "coverage.variants"),
     ("two nodes", {"resources/nodes": 2}, "rlix.nodes", "resources.nodes"),
     ("too few CPUs", {"resources/cpus_per_node": 9}, "rlix.cpus", "resources.cpus_per_node"),
@@ -293,6 +379,28 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no GPUs", {"resources/gpus_per_node": 0}, "rlix.gpu", "resources.gpus_per_node"),
     ("condition on the whole run", {"metrics": {"abort_when": ["last(train/loss) > 9"]}},
      "rlix.metrics", "metrics.abort_when"),
+    ("condition whose second metric is nobody's",
+     {"metrics": {"abort_when": ["last(ppl1/train/loss) > 9 and last(train/loss) > 9"]}},
+     "rlix.metrics", "metrics.abort_when"),
+    ("metric of a pipeline with a longer name", {"metrics": {"require": ["finite(myppl1/train/loss)"]}},
+     "rlix.metrics", "metrics.require"),
+    ("engine size that is text",
+     {"pipelines/0/train": {"overrides": {"policy.generation.vllm_cfg.tensor_parallel_size": "two"}}},
+     "rlix.number", "pipelines[0].train.overrides.policy.generation.vllm_cfg.tensor_parallel_size"),
+    ("size below 1", {f"{OVER}/policy.megatron_cfg.tensor_model_parallel_size": -2},
+     "rlix.number", "train.overrides.policy.megatron_cfg.tensor_model_parallel_size"),
+    ("batch of nothing", {f"{OVER}/policy.train_global_batch_size": 0},
+     "rlix.number", "train.overrides.policy.train_global_batch_size"),
+    ("buckets of a size that is text", {f"{OVER}/+policy.rlix.bucket_size_bytes": "1G"},
+     "rlix.number", "train.overrides.+policy.rlix.bucket_size_bytes"),
+    ("half a worker", {f"{OVER}/rlix_max_colocated_worker_groups": 4.5},
+     "rlix.number", "train.overrides.rlix_max_colocated_worker_groups"),
+    ("admission before now", {f"{OVER}/admit_delay_s": -1}, "rlix.number", "train.overrides.admit_delay_s"),
+    ("RLix's own setting with a plus", {f"{OVER}/+verify_model_after_sync": "often"},
+     "rlix.verify", "train.overrides.+verify_model_after_sync"),
+    ("line break of Unicode", {f"{OVER}/+logger.note": "a\u0085b"}, "rlix.value", "+logger.note"),
+    ("key inside a list that is no word", {f"{OVER}/+logger.tags": [{"a}b": 1}]},
+     "rlix.value", "+logger.tags"),
     ("too many workers on a GPU", {f"{OVER}/rlix_max_colocated_worker_groups": 2},
      "rlix.colocation", "pipelines[1].infer_gpus"),
     ("tp does not divide", {"pipelines/0/train": {"parallel": {"tp": 2}}},
@@ -391,6 +499,66 @@ def test_advice_is_no_error(checkouts: dict[str, Path]) -> None:
     assert {"rlix.train-shared", "rlix.checkpoint", "rlix.admit-delay"} <= told
 
 
+def test_thirty_pipelines_are_told_once_that_they_take_turns(checkouts: dict[str, Path]) -> None:
+    found = resolved(checkouts, {
+        **pipelines(*({"train_gpus": [number % 6]} for number in range(30))),
+        f"{OVER}/rlix_max_colocated_worker_groups": 64, "resources/memory": "400G",
+    })  # fmt: skip
+    assert not errors(found)
+    turns = [item for item in found.findings if item.rule == "rlix.train-shared"]
+    assert [item.what for item in turns] == ["5 pipelines train on GPU 0: `p0`, `p6`, `p12`, `p18`, ..."]
+    assert turns[0].path == "pipelines[6].train_gpus"
+    assert len(wrappers(found)) == 30
+
+
+def every_topology() -> Iterator[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]]:
+    for nodes, per_node in ((1, 2), (1, 4), (2, 2), (2, 3)):
+        ids = range(nodes * per_node)
+        some = [one for size in range(1, len(ids) + 1) for one in combinations(ids, size)]
+        for tp, infer, train in product((1, 2, 3, 4), some, some):
+            yield nodes, per_node, tp, train, infer
+
+
+def fits(per_node: int, tp: int, train: tuple[int, ...], infer: tuple[int, ...]) -> bool:
+    """The scheduler's and the overlap's conditions, stated anew: engines are laid from the lowest GPU on."""
+    left, engines = set(infer), list[set[int]]()
+    while left:
+        engine = {min(left) + place for place in range(tp)}
+        if not engine <= left:
+            return False
+        left -= engine
+        engines.append(engine)
+    nodes = [{gpu // per_node for gpu in engine} for engine in engines]
+    whole = all(len(on) * per_node == tp if tp > per_node else len(on) == 1 for on in nodes)
+    awake = any(not engine & set(train) for engine in engines)
+    known = tp in (1, 2, 4, 8) or tp % per_node == 0
+    return set(train) <= set(infer) and known and whole and awake and len(engines) > 1
+
+
+def test_every_topology_of_few_gpus_is_judged_rightly() -> None:
+    wrong = []
+    for nodes, per_node, tp, train, infer in every_topology():
+        size = {"policy": {"generation": {"vllm_cfg": {"tensor_parallel_size": tp}}}}
+        spec = SimpleNamespace(name="a", train=SimpleNamespace(rollout=None))
+        shared = SimpleNamespace(spec=SimpleNamespace(train=SimpleNamespace(rollout=SimpleNamespace(tp=tp))))
+        one: Any = SimpleNamespace(
+            name="a", path="pipelines[0]", train=train, infer=infer, engine_tp=tp, config=size, spec=spec,
+            context=shared,
+        )  # fmt: skip
+        found = [*topology.check_gpus(one, nodes * per_node), *topology.check_engines(one, per_node)]
+        if fits(per_node, tp, train, infer) is any(item.is_error for item in found):
+            wrong.append((nodes, per_node, tp, train, infer))
+    assert not wrong
+
+
+def test_pipelines_apart_prove_nothing_about_sharing(checkouts: dict[str, Path]) -> None:
+    change = pipelines(*({"train_gpus": [gpu], "infer_gpus": [gpu, gpu + 1]} for gpu in (0, 1, 6)))
+    plan = resolved(checkouts, {**change, "coverage/level": "smoke"}).plan
+    assert plan is not None
+    told = [text for text in plan.expect.limitations if "GPUs of its own" in text]
+    assert told == ["pipeline `p2` had GPUs of its own: nothing is proved about sharing them"]
+
+
 def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Path]) -> None:
     data = {"data": [{"name": "gsm8k", "source": "/shared/data/gsm8k"}]}
     unread = {finding.rule: finding for finding in resolved(checkouts, data).findings}["rlix.data"]
@@ -400,6 +568,29 @@ def test_staged_data_reaches_a_pipeline_by_its_variable(checkouts: dict[str, Pat
     assert not errors(found)
     assert "rlix.data" not in {finding.rule for finding in found.findings}
     assert f"{key}='{value}'" in wrappers(found)["ppl1"]["nemo_config_overrides"]
+
+
+def test_any_text_is_taken_as_it_stands(checkouts: dict[str, Path]) -> None:
+    """Characters outside the Basic Multilingual Plane once broke the reading of the own settings."""
+    found = resolved(checkouts, {f"{OVER}/+logger.wandb_name": "🚀 it's: {a, b}"})
+    assert not errors(found)
+    assert r"+logger.wandb_name='🚀 it\'s: {a, b}'" in wrappers(found)["ppl1"]["nemo_config_overrides"]
+
+
+def test_rlix_s_own_setting_needs_no_plus(checkouts: dict[str, Path]) -> None:
+    found = resolved(checkouts, {f"{OVER}/+verify_model_after_sync": True})
+    assert wrappers(found)["ppl1"]["verify_model_after_sync"] is True
+    assert not [text for text in wrappers(found)["ppl1"]["nemo_config_overrides"] if "verify_model" in text]
+
+
+@pytest.mark.parametrize("parents", ["null", "5", "{a: b}"])
+def test_configuration_with_odd_defaults_is_named(
+    checkouts: dict[str, Path], tmp_path: Path, parents: str
+) -> None:
+    config = tmp_path / "odd.yaml"
+    config.write_text(f"defaults: {parents}\n")
+    found = errors(resolved(checkouts, {"pipelines/0/config": str(config)}))
+    assert "neither a name nor a list" in found["rlix.config"].why
 
 
 @pytest.mark.parametrize("name", [name for name in frameworks.names() if name != "rlix"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,15 @@ def raised(lines: Lines) -> Lines:
     return [*lines[:at], *trace, *lines[at + 1 : -1], "done!!! successes=1 failures=1"]
 
 
+def not_shrunk(lines: Lines) -> Lines:
+    """What RLix prints where there are no engines yet: the beginning, and that it does nothing."""
+    skip = actor("two", f"[{IDS['two']}] _shrink_workers: policy_generation not initialized yet; skipping")
+    begins = [IDS["two"] in line and "_shrink_workers START" in line for line in lines]
+    return [
+        text for line, found in zip(lines, begins, strict=True) for text in (line, *([skip] if found else []))
+    ]
+
+
 FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]] = [
     ("one pipeline raises", raised, {"one": 3, "two": 3}, {"Pipelines", "two: Run"},
      "it raised RuntimeError: sleep_partial failed for dp_ranks=[0]"),
@@ -157,6 +167,22 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
      {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was woken after a train step"),
     ("engines never sleep", lambda lines: without(lines, IDS["one"], "_shrink_workers"),
      {"one": 3, "two": 3}, {"one: GPU time-sharing"}, "no engine was put to sleep for training"),
+    ("engines wake with old weights", lambda lines: [
+        re.sub(r"weight_version=\d", "weight_version=0", line) if IDS["two"] in line else line
+        for line in lines], {"one": 3, "two": 3}, {"two: GPU time-sharing"},
+     "engines woke with weights of version 0, older than the first train step's"),
+    ("engines wake without weights", lambda lines: [
+        *lines[:30], actor("one", f"[{IDS['one']}] _expand_workers FAILED during sync/version/activate. "
+                                  "Ranks [0] are woken but inactive (not in routing)."), *lines[30:]],
+     {"one": 3, "two": 3}, {"one: GPU time-sharing"},
+     "engines woke and did not get weights: RLix left them out"),
+    ("no weights of the first step", lambda lines: without(lines, IDS["one"], "after_training step=0"),
+     {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published no weights"),
+    ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
+     {"one": 3, "two": 3}, {"two: Weight version"},
+     "the log does not tell when train step 1, counted from 0, was granted its GPUs"),
+    ("no engines to put to sleep", not_shrunk,
+     {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was put to sleep for training"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
      "the driver's last line, `done!!!`, is not in its log"),
     ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
@@ -294,6 +320,69 @@ def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
     assert not failed(judged(tmp_path, [noise, *healthy()]))
 
 
+HOSTILE = (
+    f"pipeline {IDS['two']} run() returned successfully",
+    "done!!! successes=2 failures=0",
+    "pipeline ft_ffff00001111 run() raised: RuntimeError: none",
+    "answer: [RLIX_HOOK ft_ffff00001111] before_training step=0 — actor_train GPUs granted",
+    "waiting for ft_ffff00001111 first",
+)
+
+
+def test_what_an_actor_prints_is_never_the_driver_s_word(tmp_path: Path) -> None:
+    """An answer of the model, printed by a worker, may hold any text."""
+    noise = [actor("one", text) for text in HOSTILE]
+    assert not failed(judged(tmp_path, [*noise, *healthy(), *noise]))
+    cut = [line for line in healthy() if "done!!!" not in line and f"{IDS['two']} run()" not in line]
+    found = judged(tmp_path, [*noise, *cut, *noise])
+    assert failed(found) == {"two: Run", "Pipelines"}
+    assert found["two: Run"].reason == "its end is not in the log"
+
+
+@pytest.mark.parametrize("part", range(15))
+def test_log_that_ends_anywhere_is_no_pass(tmp_path: Path, part: int) -> None:
+    text = "\n".join(healthy())
+    found = judged(tmp_path, [text[: len(text) * part // 15]], metrics({"one": 1}))
+    assert {"one: Run", "two: Run", "Pipelines", "two: Training"} <= failed(found)
+
+
+@pytest.mark.parametrize("digits", [9, 20, 5000])
+def test_absurd_numbers_are_no_load(tmp_path: Path, digits: int) -> None:
+    """A log that jobspec did not make may hold any number; without a plan the last step counts."""
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
+    absurd = "9" * digits
+    noise = [actor("one", f"[RLIX_HOOK {IDS['one']}] after_training step={absurd} — version={absurd}, x"),
+             f"done!!! successes={absurd} failures=0"]  # fmt: skip
+    seen = replace(evidence(tmp_path, [*noise, *healthy()], Table(), asked), foreign=True)
+    found = {item.name: item for item in judge(seen)}
+    assert found[f"{IDS['two']}: Weight version"].status is P
+    if digits == 9:
+        assert "train step 3, counted from 0" in found[f"{IDS['one']}: Weight version"].reason
+
+
+def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
+    found = {item.name: item for item in judge(replace(evidence(tmp_path, [], Table(), asked), foreign=True))}
+    assert failed(found) == {"Pipelines", "GPUs shared between pipelines"}
+    assert found["GPUs shared between pipelines"].reason == "no pipeline was seen"
+
+
+def test_log_that_is_there_twice_is_judged_once(tmp_path: Path) -> None:
+    found = judged(tmp_path, [line for line in healthy() for _ in range(2)])
+    assert not failed(found)
+    assert len(found) == 2 * len(PARTS) + 2
+
+
+def test_resumed_pipeline_begins_at_its_own_step(tmp_path: Path) -> None:
+    lines = [line for line in healthy() if "step=0 " not in line]
+    rows = [row for row in metrics() if row.step and row.step > 1]
+    found = judged(tmp_path, lines, Table((*rows, Row("resume/from_step", 0, 1))))
+    assert "versions 2 to 3" in found["one: Weight version"].reason
+    assert found["one: Weight version"].status is P
+
+
 def test_learning_of_pipelines_is_no_convergence(tmp_path: Path) -> None:
     framework = frameworks.get("rlix")
     told = limitations(evidence(tmp_path, [], asked=plan("learning")), framework.levels[2])
@@ -316,3 +405,23 @@ def test_steps_that_ray_did_not_repeat_are_in_the_worker_s_own_log(tmp_path: Pat
     found = {item.name: item for item in judge(replace(seen, attempts=(attempt,), foreign=foreign))}
     assert not failed(found), {name: item.reason for name, item in found.items()}
     assert "engines slept 3 times" in found["one: GPU time-sharing"].reason, "no line counts twice"
+
+
+@pytest.mark.parametrize("serial", [False, True])
+@pytest.mark.parametrize("lost", range(STEPS))
+def test_workers_logs_do_not_change_the_order_of_the_driver_s(
+    tmp_path: Path, lost: int, serial: bool
+) -> None:
+    """Files are read one after the other: a line of the second is no later than one of the first."""
+    both = healthy()
+    if serial:
+        own = [[line for line in both if f" {name}]" in line] for name in IDS.values()]
+        both = [f"pair-init barrier armed on {IDS['one']} before run", *own[0], *own[1], *both[-5:]]
+    cut = without(both, IDS["one"], f"after_training step={lost} — version")
+    seen = evidence(tmp_path, cut)
+    (tmp_path / "ray").mkdir()
+    lines = [line.partition("\x1b[0m ")[2] for line in both if IDS["one"] in line and "RLIX_" in line]
+    (tmp_path / "ray/worker-one.out").write_text("\n".join(lines) + "\n")
+    attempt = replace(seen.attempts[0], logs=(LogFile("ray/worker-one.out", "n1", 1), *seen.attempts[0].logs))
+    found = {item.name: item for item in judge(replace(seen, attempts=(attempt,)))}
+    assert failed(found) == ({"GPUs shared between pipelines"} if serial else set())

@@ -156,6 +156,10 @@ def _learning(metrics: Metrics, level: str) -> LearningPlan | None:
 
 
 def _limitations(found: tuple[PipelineSettings, ...]) -> Iterator[str]:
+    from jobspec.frameworks.rlix.topology import alone
+
+    for pipeline in alone(found) if len(found) > 1 else ():
+        yield f"pipeline `{pipeline.name}` had GPUs of its own: nothing is proved about sharing them"
     if all(pipeline.engine_tp == 1 for pipeline in found):
         yield "every engine had one GPU: tensor-parallel engines that sleep and wake are not proved"
     if all(len(pipeline.train) == 1 for pipeline in found):

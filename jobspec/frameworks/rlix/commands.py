@@ -18,12 +18,7 @@ PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
 # RLix's coordinator gives every actor of a pipeline this cache, whatever the environment says.
 # Source: `rlix/pipeline/coordinator.py`, `_build_pipeline_env_vars`.
 CACHE = "/tmp/rlix/shared/hf"
-# Folders that are empty then go too: another user could not write into them. `|| true`, since with `set -e` a
-# link of somebody else, or a folder that is gone already, would become the exit code of the run.
-_UNLINK = (
-    f"if [ -L {CACHE} ]; then rm -f {CACHE} && "
-    "rmdir --ignore-fail-on-non-empty /tmp/rlix/shared /tmp/rlix; fi || true"
-)
+ROOT, SHARED = "/tmp/rlix", CACHE.rpartition("/")[0]
 END = "JOBSPEC_END"
 # Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
 # processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
@@ -118,36 +113,74 @@ def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[C
 
 
 def _link_text() -> str:
-    """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away."""
+    """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away.
+
+    Two runs may do this at the same moment: what counts is where the link leads in the end.
+    """
     return f"""\
 cache="${{HF_HOME:-$HOME/.cache/huggingface}}"
 same() {{ [ "$(readlink -f {CACHE})" = "$(readlink -f "$cache")" ]; }}
-mkdir -p "$cache" {CACHE.rpartition("/")[0]}
-if ! same; then
-  if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE}; fi
-  if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE}; fi
-  if [ ! -e {CACHE} ]; then ln -s "$cache" {CACHE}; fi
-fi
-if ! same; then
-  echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache" >&2
-  exit 1
-fi
+link_cache() {{
+  mkdir -p "$cache"
+  for _ in 1 2 3; do
+    mkdir -p {SHARED} || true
+    if same; then break; fi
+    if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE} || true; fi
+    if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE} || true; fi
+    if [ ! -e {CACHE} ]; then ln -sT "$cache" {CACHE} || true; fi
+  done
+  if [ ! -w {ROOT} ]; then
+    echo "jobspec: {ROOT}, which RLix writes to, is of $(stat -c %U {ROOT}) on $(hostname):" \\
+      "wait for that user's runs, or mount a folder of your own there" >&2
+    exit 1
+  fi
+  if ! same; then
+    echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache," \\
+      "but $(readlink -f {CACHE}): wait for the run that uses it, or remove it" >&2
+    exit 1
+  fi
+}}
+link_cache
+"""
+
+
+def _hold_text() -> str:
+    """The link as long as the driver runs, and away with it where no other run on the node uses it.
+
+    A lock on its folder tells that; where none can be had, the link stays. A folder that another run took
+    away in between is made anew. Empty folders go with the link, since another user could not write into
+    them. `|| true`: what this finds there must not become the exit code of the run.
+    """
+    return f"""\
+release_cache() {{
+  if flock -xn 9 && [ -L {CACHE} ] && same; then
+    rm -f {CACHE} && rmdir --ignore-fail-on-non-empty {SHARED} {ROOT}
+  fi || true
+}}
+for _ in 1 2 3 4 5 6 7 8 9; do
+  if command -v flock > /dev/null && exec 9< {SHARED} && flock -s 9 && [ {SHARED} -ef /dev/fd/9 ]; then
+    trap release_cache EXIT
+    break
+  fi
+  link_cache
+done
+link_cache
 """
 
 
 def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     launcher = context.spec.train.command or ("python3",)
     names = ",".join(pipeline.name for pipeline in pipelines)
-    delay = max((pipeline.wrapper[ADMIT] for pipeline in pipelines), default=0)
+    delay = pipelines[0].wrapper[ADMIT]  # the driver's, one for all
     words = [
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
         '--config_path "$out/configs"',
         f"--config_name {shlex.quote(names)}",
-        *([f"--admit-delay-s {delay}"] if len(pipelines) > 1 else []),
+        *([f"--admit-delay-s {shlex.quote(str(delay))}"] if len(pipelines) > 1 else []),
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
     lines += [line for pipeline in pipelines for line in _wrapper_lines(pipeline)]
-    lines += [f"trap '{_UNLINK}' EXIT", " \\\n  ".join(words)]
+    lines += [_link_text() + _hold_text() + " \\\n  ".join(words)]
     return "\n".join(lines) + "\n"
 
 

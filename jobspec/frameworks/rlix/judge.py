@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import read_checkpoints
-from jobspec.frameworks.rlix.seen import PipelineSeen, Seen, names, overlap, see
+from jobspec.frameworks.rlix.seen import Line, PipelineSeen, Seen, names, overlap, see
 from jobspec.frameworks.signals import LEARNING, learning_deliverable, training_deliverable
 from jobspec.metrics.table import only
 from jobspec.plan import PartPlan
@@ -68,7 +68,7 @@ def judge_pipeline(
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD, (LOSS, GRAD))
         yield replace(trained, name=f"{part.name}: {trained.name}")
-    yield judge_versions(part, one)
+    yield judge_versions(part, one, _first_step(own))
     yield judge_sharing(part, one)
     if part.metrics_require:
         asked = metrics_deliverable(own, finished=True)
@@ -77,6 +77,12 @@ def judge_pipeline(
         yield replace(learning_deliverable(own), name=f"{part.name}: {LEARNING}")
     if evidence.plan.expect.checkpoint:
         yield judge_checkpoint(evidence, part)
+
+
+def _first_step(own: Evidence) -> int | None:
+    """The first train step that the last attempt logged, counted from 0 as RLix does; NeMo-RL begins at 1."""
+    rows = own.last.metrics.series(REWARD) if own.last is not None else ()
+    return min((row.step - 1 for row in rows if row.step), default=None)
 
 
 def _own(evidence: Evidence, part: PartPlan) -> Evidence:
@@ -121,28 +127,42 @@ def _last_item(one: PipelineSeen) -> tuple[EvidenceItem, ...]:
     return (max(lines, key=lambda line: line.at).item,) if lines else ()
 
 
-def judge_versions(part: PartPlan, one: PipelineSeen) -> Deliverable:
-    """`Pass` when each step published weights of its own number, before the next step began."""
+def judge_versions(part: PartPlan, one: PipelineSeen, first: int | None = None) -> Deliverable:
+    """`Pass` when each step published weights of its own number, before the next step began.
+
+    `first` is the first step that the metrics tell of, counted from 0: a resumed run begins later.
+    """
     name = f"{part.name}: Weight version"
-    if not one.after:
+    before, after = one.steps
+    if not after:
         return Deliverable(name, Status.FAIL, reason="no train step published weights")
-    steps = sorted(one.after)
-    missing = sorted(set(range(steps[0], part.steps or steps[-1] + 1)) - set(one.after))
-    if missing:
-        reason = f"train step {missing[0]}, counted from 0, published no weights"
-        return Deliverable(name, Status.FAIL, (one.after[steps[-1]].item,), reason)
+    steps = sorted(after)
+    begin = steps[0] if first is None else min(first, steps[0])
+    missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
+    if missing is not None:
+        reason = f"train step {missing}, counted from 0, published no weights"
+        return Deliverable(name, Status.FAIL, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
-    ahead = one.after[steps[0]].version - steps[0]
-    wrong = next((s for s in steps if one.after[s].version != s + ahead or ahead not in (0, 1)), None)
+    ahead = after[steps[0]].version - steps[0]
+    wrong = next((s for s in steps if after[s].version != s + ahead or ahead not in (0, 1)), None)
     if wrong is not None:
-        reason = f"train step {wrong} published version {one.after[wrong].version}"
-        return Deliverable(name, Status.FAIL, (one.after[wrong].item,), reason)
-    early = next((s for s in steps if s + 1 in one.before and one.before[s + 1].at < one.after[s].at), None)
-    if early is not None:
-        items = (one.before[early + 1].item, one.after[early].item)
-        reason = f"train step {early + 1} began before step {early} had published its weights"
-        return Deliverable(name, Status.FAIL, items, reason)
-    first, last = one.after[steps[0]], one.after[steps[-1]]
+        reason = f"train step {wrong} published version {after[wrong].version}"
+        return Deliverable(name, Status.FAIL, (after[wrong].item,), reason)
+    return _in_turn(name, steps, before, after)
+
+
+def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[int, Line]) -> Deliverable:
+    """Whether the order of lines tells that no step began before the weights of the last one were out."""
+    unknown = next((s for s in steps if s not in before), None)
+    if unknown is not None:
+        reason = f"the log does not tell when train step {unknown}, counted from 0, was granted its GPUs"
+        return Deliverable(name, Status.FAIL, (after[unknown].item,), reason)
+    for step in steps[:-1]:
+        granted, published = before[step + 1], after[step]
+        if granted.item.file == published.item.file and granted.at < published.at:
+            reason = f"train step {step + 1} began before step {step} had published its weights"
+            return Deliverable(name, Status.FAIL, (granted.item, published.item), reason)
+    first, last = after[steps[0]], after[steps[-1]]
     reason = f"{len(steps)} steps published versions {first.version} to {last.version}, each in its turn"
     return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
@@ -155,11 +175,16 @@ def judge_sharing(part: PartPlan, one: PipelineSeen) -> Deliverable:
         return Deliverable(name, Status.FAIL, (one.failed_expand.item,), reason)
     if not one.shrinks:
         return Deliverable(name, Status.FAIL, reason="no engine was put to sleep for training")
-    first = min((line.at for line in one.after.values()), default=None)
-    woken = [line for line in one.expands if first is not None and line.at > first]
-    if not woken:
+    first = min(one.after.values(), key=lambda line: line.at, default=None)
+    woken = [line for line in one.expands if first is not None and line.at > first.at]
+    if first is None or not woken:
         reason = "no engine was woken after a train step"
         return Deliverable(name, Status.FAIL, (one.shrinks[0].item,), reason)
+    if max(line.version for line in woken) < first.version:
+        reason = (
+            f"engines woke with weights of version {woken[-1].version}, older than the first train step's"
+        )
+        return Deliverable(name, Status.FAIL, (first.item, woken[-1].item), reason)
     reason = (
         f"engines slept {len(one.shrinks)} times, and woke {len(woken)} times after a train step, "
         f"with weights of version {woken[-1].version} at last"
@@ -192,13 +217,13 @@ def judge_shared(evidence: Evidence, found: list[tuple[str, PipelineSeen]]) -> D
             alone -= {name, other_name}
             items += [line.item for line in both]
     if len(found) < 2:
-        reason = "one pipeline alone was seen"
+        reason = "one pipeline alone was seen" if found else "no pipeline was seen"
         return Deliverable(SHARED, Status.FAIL, reason=reason, required=required)
     if alone:
         which = next(name for name, _ in found if name in alone)
         reason = f"`{which}` trained while no other pipeline was under way"
         return Deliverable(SHARED, Status.FAIL, tuple(items[:2]), reason, required)
-    reason = f"{len(found)} pipelines trained by turns on the same GPUs"
+    reason = f"each of {len(found)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)
 
 

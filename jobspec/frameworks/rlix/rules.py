@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,22 +15,11 @@ from jobspec.frameworks import nemo_config
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_config import SIZES, Config, get, number
 from jobspec.frameworks.rlix import memory, probe, topology
-from jobspec.frameworks.rlix.settings import (
-    ADMIT,
-    COLOCATED,
-    MODEL,
-    OFFLOAD,
-    OWNED,
-    REWARD,
-    SLEEP_LEVEL,
-    VERIFY,
-    WRAPPER,
-    PipelineSettings,
-    flat,
-    pipeline_settings,
-)
+from jobspec.frameworks.rlix.overrides import check_keys, check_numbers, check_wrapper, given_overrides, texts
+from jobspec.frameworks.rlix.settings import MODEL, PipelineSettings, pipeline_settings
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
+from jobspec.metrics.require import parse_condition, parse_requirement
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.spec.text import did_you_mean
 
@@ -45,9 +33,6 @@ ASYNC: Mapping[str, tuple[object, str]] = {
     "policy.megatron_cfg.enabled": (True, "RLix takes weights from Megatron's workers"),
     "policy.dtensor_cfg.enabled": (False, "RLix takes weights from Megatron's workers"),
 }
-SHORT_ADMISSION_S = 60
-KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
-RUN_VARIABLE = re.compile(r"\$\{oc\.env:JOBSPEC_[A-Z0-9_]+\}")
 NODES = re.compile(r"\bnodes `\d+`(?: or `\d+`)*")
 CPUS_PER_GPU = 4  # of each bundle of RLix's placement group
 
@@ -68,6 +53,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_site(context, found)
     for pipeline in found:
         yield from check_keys(pipeline)
+        yield from check_numbers(pipeline)
         yield from check_wrapper(pipeline)
         yield from check_trainer(pipeline)
         yield from check_model(pipeline)
@@ -138,6 +124,12 @@ def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator
     if name == "multi" and len(found) < 2:
         what = "level `multi` is about pipelines that share GPUs, and the spec names one"
         yield error("rlix.level", what, fix="name two or more, or use level `smoke`", path="coverage.level")
+    elif name == "multi":
+        for pipeline in topology.alone(found):
+            what = f"level `multi` is about pipelines that share GPUs, and `{pipeline.name}` shares none"
+            why = "on GPUs of its own nothing is taken by turns"
+            fix = "give it `infer_gpus` that another one has too, or use level `smoke`"
+            yield error("rlix.level", what, why, fix, path=f"{pipeline.path}.infer_gpus")
     for variant in variants:
         if variant not in context.level.variants:
             fix = did_you_mean(variant, context.level.variants) or "use `trace`, or none"
@@ -156,13 +148,15 @@ def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator
 
 def check_metrics(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """Figures of the whole run have their pipeline's name before them."""
-    asked = context.spec.metrics
-    named = [("require", text) for text in asked.require]
-    named += [("abort_when", text) for text in asked.abort_when]
+    asked, known = context.spec.metrics, tuple(f"{pipeline.name}/" for pipeline in found)
+    named = [("require", parse_requirement(text).metric) for text in asked.require]
+    named += [
+        ("abort_when", term.metric) for text in asked.abort_when for term in parse_condition(text).terms
+    ]
     named += [("learning", asked.learning.metric)] if asked.learning is not None else []
-    for key, text in named:
-        if not any(f"{pipeline.name}/" in text for pipeline in found):
-            what = f"`{text}` is asked of the whole run, where no metric is called so"
+    for key, metric in named:
+        if not metric.startswith(known):
+            what = f"`{metric}` is asked of the whole run, where no metric is called so"
             why = f"each pipeline logs the same names: the whole run has `{found[0].name}/train/reward`"
             fix = "move it into the pipelines' own `metrics`"
             yield error("rlix.metrics", what, why, fix, path=f"metrics.{key}")
@@ -210,122 +204,21 @@ def check_site(context: Context, found: Sequence[PipelineSettings]) -> Iterator[
 
 def _check_data(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """A staged data set reaches a pipeline by an override that names its variable, and by nothing else."""
-    texts = [text for pipeline in found for value in pipeline.overrides.values() for text in _texts(value)]
+    named = [text for pipeline in found for value in pipeline.overrides.values() for text in texts(value)]
     for index, data in enumerate(context.spec.data):
         variable = "JOBSPEC_DATA_" + re.sub(r"\W", "_", data.name).upper()
-        if not any(f"${{oc.env:{variable}}}" in text for text in texts):
+        if not any(f"${{oc.env:{variable}}}" in text for text in named):
             what = f"no pipeline reads the data set `{data.name}`"
             why = "NeMo-RL's configuration names the data, by `data.train` and the like"
             fix = f"set a key such as `+data.train.data_path` to `$${{oc.env:{variable}}}/train.jsonl`"
             yield warning("rlix.data", what, why, fix, path=f"data[{index}]")
 
 
-# -- one pipeline's settings -------------------------------------------------------------------------
-
-
-def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
-    given = _given(pipeline)
-    for key, (value, path) in given.items():
-        bare = key.lstrip("+")
-        if not KEY.match(key):
-            what, why = f"`{key}` is no setting's name", "it becomes one word of Hydra's, `key=value`"
-            fix = "write it like `grpo.seed`, or `+policy.new_key` for one that is not there"
-            yield error("rlix.key", what, why, fix, path=path)
-        if bare in OWNED:
-            what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
-            yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
-        for text in _texts(value):
-            if "${" in RUN_VARIABLE.sub("", text):
-                what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
-                fix = (
-                    "write the value itself; `$${oc.env:JOBSPEC_DATA_NAME}` is a path that only the run knows"
-                )
-                yield error("rlix.reference", what, why, fix, path=path)
-            elif any(ord(char) < 32 for char in text):
-                what = f"the value of `{key}` has a line break or another control character"
-                yield error("rlix.value", what, fix="write it on one line", path=path)
-    if pipeline.recipe is not None:
-        written = [f"{key}={json.dumps(value)}" for key, value in pipeline.chosen.items()]
-        for key in nemo_config.absent_keys(pipeline.recipe, written):
-            yield _unknown_key(pipeline, key, given)
-
-
-def _unknown_key(pipeline: PipelineSettings, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
-    """A plain override of a key that the file does not have; Hydra refuses it."""
-    why = "Hydra refuses a plain override of an absent key"
-    if key not in given:
-        what = f"`{pipeline.spec.config}` has no key `{key}`, which is set for pipeline `{pipeline.name}`"
-        fix = "use a configuration of NeMo-RL's GRPO"
-        return error("rlix.config", what, why, fix, path=f"{pipeline.path}.config")
-    known = [*nemo_config.keys(pipeline.recipe or {}), *WRAPPER]
-    fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
-    what = f"neither `{pipeline.spec.config}` nor RLix's wrapper has a key `{key}`"
-    return error("rlix.key", what, why, fix, path=given[key][1])
-
-
-def _given(pipeline: PipelineSettings) -> dict[str, tuple[Any, str]]:
-    """Overrides with the spec's key that gives them; a pipeline's own win."""
-    shared = {
-        key: (value, f"train.overrides.{key}")
-        for key, value in flat(pipeline.context.spec.train.overrides).items()
-    }
-    own = flat(pipeline.spec.train.overrides)
-    return shared | {key: (value, f"{pipeline.path}.train.overrides.{key}") for key, value in own.items()}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from (*_texts(key), *_texts(item))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
-
-
-def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
-    """RLix's own settings: what its coordinator refuses, and what it cannot do without."""
-    path = {key: place for key, (_, place) in _given(pipeline).items()}
-    value = pipeline.wrapper
-    for key in OFFLOAD:
-        if value[key] is not True:
-            why = "NCCL's buffers of a sleeping group would keep the memory that the other needs"
-            what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value[key])}"
-            yield error("rlix.offload-nccl", what, f"RLix refuses it: {why}", "remove it", path=path[key])
-    if value[SLEEP_LEVEL] not in (1, 2) or isinstance(value[SLEEP_LEVEL], bool):
-        what = f"`sleep_level` of pipeline `{pipeline.name}` is {json.dumps(value[SLEEP_LEVEL])}"
-        fix = "use 2, which frees the weights too, or 1 to look for faults in waking"
-        yield error("rlix.sleep-level", what, "RLix knows 1 and 2", fix, path=path[SLEEP_LEVEL])
-    if value[REWARD] not in ([], "", "[]", None):
-        what, why = "RLix has no GPUs for a reward model", "its coordinator refuses `reward.device_mapping`"
-        yield error("rlix.reward", what, why, "remove it: rewards are computed on CPUs", path=path[REWARD])
-    if not isinstance(value[VERIFY], bool):
-        what = f"`{VERIFY}` is {json.dumps(value[VERIFY])}"
-        yield error("rlix.verify", what, fix="use true or false", path=path[VERIFY])
-    for key, least in ((COLOCATED, 1), (ADMIT, 0)):
-        if isinstance(value[key], bool) or not isinstance(value[key], int | float) or value[key] < least:
-            what = f"`{key}` is {json.dumps(value[key])}"
-            yield error("rlix.number", what, fix=f"use a number from {least} on", path=path[key])
-    if ADMIT in path:
-        yield from _check_admission(pipeline, value[ADMIT], path[ADMIT])
-
-
-def _check_admission(pipeline: PipelineSettings, value: Any, path: str) -> Iterator[Finding]:
-    """The driver's wait for the first step of one pipeline before it starts the next; 30 s at the least."""
-    if path.startswith("pipelines"):
-        what = f"`{ADMIT}` is the driver's, not one pipeline's"
-        yield error("rlix.number", what, fix="set it in `train.overrides`", path=path)
-        return
-    several = len(pipeline.context.spec.pipelines) > 1 and pipeline.index == 0
-    if several and isinstance(value, int | float) and 0 <= value < SHORT_ADMISSION_S:
-        what = f"the next pipeline is admitted after {max(value, 30)} s, whatever the first one does"
-        why = "a model is seldom at its first step by then, and both start up at the same time"
-        yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path)
+# -- one pipeline's settings --------------------------------------------------------------------------
 
 
 def check_trainer(pipeline: PipelineSettings) -> Iterator[Finding]:
-    given = _given(pipeline)
+    given = given_overrides(pipeline)
     for key, (wanted, why) in ASYNC.items():
         value = get(pipeline.config, key)
         if value != wanted:
@@ -337,7 +230,8 @@ def check_trainer(pipeline: PipelineSettings) -> Iterator[Finding]:
 def check_model(pipeline: PipelineSettings) -> Iterator[Finding]:
     """RLix's actors read the cache at one fixed place; only the run's link, or an absolute path, leads on."""
     path = next(
-        (place for key, (_, place) in _given(pipeline).items() if key == MODEL), f"{pipeline.path}.config"
+        (place for key, (_, place) in given_overrides(pipeline).items() if key == MODEL),
+        f"{pipeline.path}.config",
     )
     staged = pipeline.context.spec.model is not None and MODEL not in pipeline.overrides
     if not staged and pipeline.model.startswith((".", "~")):

@@ -22,24 +22,39 @@ if TYPE_CHECKING:
     from jobspec.evidence import Evidence
 
 ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
-HINTS = ("RLIX_", "pipeline", "done!!!", "orchestrator.shutdown", "async loop", "Error", "Exception")
+COUNT = r"\d{1,9}"  # more digits are no count, and may be more than Python reads
+HINTS = (
+    "RLIX_",
+    "_workers",
+    "pipeline",
+    "done!!!",
+    "orchestrator.shutdown",
+    "async loop",
+    "Error",
+    "Exception",
+)
 ACTOR = re.compile(r"^\((?:[^()]* )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
-BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>\d+) .*granted")
-AFTER = re.compile(rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>\d+) .*version=(?P<version>-?\d+)")
+BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>{COUNT}) .*granted")
+AFTER = re.compile(
+    rf"\[RLIX_HOOK {ID}\] after_training step=(?P<step>{COUNT}) .*version=(?P<version>-?{COUNT})"
+)
 SHRINK = re.compile(rf"\[RLIX_PPL {ID}\] _shrink_workers START dp_ranks=\[(?P<ranks>[\d, ]*)\]")
 EXPAND = re.compile(
     rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\]"
-    r".*weight_version=(?P<version>-?\d+)"
+    rf".*weight_version=(?P<version>-?{COUNT})"
 )
+# Printed after the line that begins a shrink, where there were no engines yet.
+NOT_SHRUNK = re.compile(rf"\[{ID}\] _shrink_workers: policy_generation not initialized")
 EXPAND_FAILED = re.compile(rf"\[{ID}\] _expand_workers FAILED")
 RETURNED = re.compile(rf"^pipeline {ID} run\(\) returned successfully")
 RAISED = re.compile(rf"^pipeline {ID} run\(\) raised: (?P<text>.*)")
 UNREGISTER = re.compile(rf"^pipeline {ID} (?:unregistered|unregister failed)")
 ANY_ID = re.compile(rf"\b{ID}\b")
 # Only in these lines does an id stand for a pipeline that is new; text may hold anything.
-NEW_ID = re.compile(rf"(?:\[RLIX_(?:HOOK|PPL) |^pipeline |armed on |waiting for ){ID}(?:\]| )")
+OF_ACTOR = re.compile(rf"^\[RLIX_(?:HOOK|PPL) {ID}\]")
+OF_DRIVER = re.compile(rf"(?:^pipeline |armed on |waiting for ){ID} ")
 OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
-DONE = re.compile(r"^done!!! successes=(?P<good>\d+) failures=(?P<bad>\d+)")
+DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
@@ -57,11 +72,16 @@ class Line:
 
 @dataclass
 class PipelineSeen:
-    """What was printed about one pipeline. `before` and `after` are by train step, which counts from 0."""
+    """What was printed about one pipeline. `before` and `after` are by train step, which counts from 0.
+
+    Places of lines are compared within one file alone: what the worker's own log says is kept apart.
+    """
 
     id: str
     before: dict[int, Line] = field(default_factory=dict)
     after: dict[int, Line] = field(default_factory=dict)
+    own_before: dict[int, Line] = field(default_factory=dict)
+    own_after: dict[int, Line] = field(default_factory=dict)
     shrinks: list[Line] = field(default_factory=list)
     expands: list[Line] = field(default_factory=list)
     failed_expand: Line | None = None
@@ -70,6 +90,12 @@ class PipelineSeen:
     error: str = ""  # what it raised, the last line of the traceback where there is one
     swallowed: Line | None = None  # the loop's own error, after which NeMo-RL returns as if all were well
     swallowed_text: str = ""
+
+    @property
+    def steps(self) -> tuple[dict[int, Line], dict[int, Line]]:
+        """`before` and `after` as the file tells them that has more of them."""
+        own, driver = (self.own_before, self.own_after), (self.before, self.after)
+        return own if sum(map(len, own)) > sum(map(len, driver)) else driver
 
 
 @dataclass
@@ -128,7 +154,7 @@ class _Reader:
     broken: str = ""  # process whose loop broke by an error from elsewhere, which follows line by line
 
     def read(self, path: Path, name: str, late: bool = False) -> None:
-        """`late`: only steps of known pipelines that no file before this one has told of."""
+        """`late`: only steps of known pipelines, from the log of the worker that printed them."""
         try:
             stream = path.open(encoding="utf-8", errors="replace")
         except OSError:
@@ -142,26 +168,29 @@ class _Reader:
                 line = Line(self.at, EvidenceItem(name, number, text.strip()[:300]))
                 if not late:
                     self._take(text, line)
-                elif (named := NEW_ID.search(text)) and self.seen.knows(named["id"]):
-                    _take_step(text, line, self.seen.of(named["id"]))
+                elif (named := OF_ACTOR.match(text)) and self.seen.knows(named["id"]):
+                    one = self.seen.of(named["id"])
+                    _take_step(text, line, one.own_before, one.own_after)
 
     def _take(self, text: str, line: Line) -> None:
         actor = ACTOR.match(text)
         body = text[actor.end() :].strip() if actor else text
         who = f"{actor['ip'] or ''}:{actor['pid']}" if actor else ""
-        named = NEW_ID.search(body) or ANY_ID.search(body)
-        if named and (named.re is NEW_ID or self.seen.knows(named["id"])):
+        new = OF_ACTOR.match(body) or (None if who else OF_DRIVER.search(body))
+        named = new or ANY_ID.search(body)
+        if named and (new or self.seen.knows(named["id"])):
             pipeline = self.seen.of(named["id"])
-            if who and ("[RLIX_HOOK" in body or "[RLIX_PPL" in body):
+            if who and named.re is OF_ACTOR:
                 self.actors[who] = pipeline.id
-            self._of_pipeline(body, line, pipeline)
+            if not self._of_driver(body, line, pipeline, who):
+                _of_pipeline(body, line, pipeline)
         elif who in self.actors and (found := SWALLOWED.search(body)):
             one = self.seen.of(self.actors[who])
             one.swallowed, one.swallowed_text = line, found["text"].strip()
             self.broken = who if "ray::" in body else ""
         elif who and who == self.broken and RAISED_LAST.match(body):
             self.seen.of(self.actors[who]).swallowed_text = body.strip()
-        elif found := DONE.match(body):
+        elif not who and (found := DONE.match(body)):
             self.seen.done = line
             self.seen.successes, self.seen.failures = int(found["good"]), int(found["bad"])
         elif self.seen.shutdown is None and (found := SHUTDOWN.search(body)):
@@ -169,50 +198,63 @@ class _Reader:
         elif self.open_traceback and not who and RAISED_LAST.match(body):
             self.seen.of(self.open_traceback).error = body.strip()
 
-    def _of_pipeline(self, body: str, line: Line, one: PipelineSeen) -> None:
-        if _take_step(body, line, one):
-            return
-        if found := SHRINK.search(body):
-            one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
-        elif found := EXPAND.search(body):
-            ranks = _ranks(found["ranks"])
-            one.expands.append(Line(line.at, line.item, int(found["version"]), ranks))
-        elif EXPAND_FAILED.search(body):
-            one.failed_expand = one.failed_expand or line
-        elif RETURNED.match(body):
+    def _of_driver(self, body: str, line: Line, one: PipelineSeen, who: str) -> bool:
+        """Whether the driver itself said it, and no actor whose text looks like the driver's."""
+        if who or not body.startswith("pipeline "):
+            return False
+        if RETURNED.match(body):
             one.returned = line
         elif found := RAISED.match(body):
             one.raised, one.error, self.open_traceback = line, found["text"].strip(), one.id
         elif UNREGISTER.match(body):
             self.open_traceback = ""
+        return True
 
 
-def _take_step(body: str, line: Line, one: PipelineSeen) -> bool:
+def _of_pipeline(body: str, line: Line, one: PipelineSeen) -> None:
+    if _take_step(body, line, one.before, one.after):
+        return
+    if found := SHRINK.search(body):
+        one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
+    elif NOT_SHRUNK.search(body):
+        del one.shrinks[-1:]
+    elif found := EXPAND.search(body):
+        ranks = _ranks(found["ranks"])
+        one.expands.append(Line(line.at, line.item, int(found["version"]), ranks))
+    elif EXPAND_FAILED.search(body):
+        one.failed_expand = one.failed_expand or line
+
+
+def _take_step(body: str, line: Line, before: dict[int, Line], after: dict[int, Line]) -> bool:
     """Whether the line is about a train step; the first one about it counts."""
     if found := BEFORE.search(body):
-        one.before.setdefault(int(found["step"]), line)
+        before.setdefault(int(found["step"]), line)
     elif found := AFTER.search(body):
-        one.after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
+        after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
     return found is not None
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
+    return tuple(int(part[:9]) for part in text.split(",") if part.strip())
 
 
 def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
     """Lines that show two pipelines under way at the same time; None when one had ended before the other."""
-    mine, theirs = _span(one), _span(other)
-    if mine is None or theirs is None:
-        return None
-    begin, end = max(mine[0], theirs[0], key=_at), min(mine[1], theirs[1], key=_at)
-    return (begin, end) if begin.at < end.at else None
+    mine, theirs = _spans(one), _spans(other)
+    for path in sorted(mine.keys() & theirs.keys()):
+        begin = max(mine[path][0], theirs[path][0], key=_at)
+        end = min(mine[path][1], theirs[path][1], key=_at)
+        if begin.at < end.at:
+            return begin, end
+    return None
 
 
-def _span(one: PipelineSeen) -> tuple[Line, Line] | None:
-    """The first and the last line about a pipeline's train steps."""
-    lines = [*one.before.values(), *one.after.values()]
-    return (min(lines, key=_at), max(lines, key=_at)) if lines else None
+def _spans(one: PipelineSeen) -> dict[str, tuple[Line, Line]]:
+    """The first and the last line about a pipeline's train steps, in each file."""
+    spans: dict[str, tuple[Line, Line]] = {}
+    for line in sorted((*one.before.values(), *one.after.values()), key=_at):
+        spans[line.item.file] = (spans.get(line.item.file, (line, line))[0], line)
+    return spans
 
 
 def _at(line: Line) -> int:

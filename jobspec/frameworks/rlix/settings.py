@@ -6,7 +6,6 @@ Source: rlops/rlix, branch `nemo` at f77d913 (2026-05-12): `examples/start_nemo_
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, apply, get, number
+from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, get, number, set_values
 from jobspec.frameworks.rlix.probe import roots
 from jobspec.spec.model import Parallel, Pipeline, Rollout
 
@@ -95,7 +94,7 @@ class PipelineSettings:
     @cached_property
     def config(self) -> Config:
         """NeMo-RL's configuration as this pipeline will have it; without a recipe what is set over it."""
-        return apply(self.recipe or {}, [f"{key}={json.dumps(value)}" for key, value in self.chosen.items()])
+        return set_values(self.recipe or {}, self.chosen.items())
 
     @cached_property
     def chosen(self) -> Mapping[str, Any]:
@@ -139,7 +138,11 @@ def _settings(
     context: Context, index: int, pipeline: Pipeline, everything: tuple[int, ...], recipe: Config | None
 ) -> PipelineSettings:
     shared = context.spec.train
-    asked = {**flat(shared.overrides), **flat(pipeline.train.overrides)}
+    asked = {
+        setting(key): value
+        for overrides in (shared.overrides, pipeline.train.overrides)
+        for key, value in flat(overrides).items()
+    }
     steps = pipeline.train.steps or shared.steps or DEFAULT_STEPS[context.level.name]
     return PipelineSettings(
         index,
@@ -161,6 +164,12 @@ def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         name = f"{prefix}{key}"
         found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
     return found
+
+
+def setting(key: str) -> str:
+    """The key without the `+` that RLix's own settings do not need: they are no Hydra overrides."""
+    bare = key.lstrip("+")
+    return bare if bare in WRAPPER else key
 
 
 def _needed(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:

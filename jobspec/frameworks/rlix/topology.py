@@ -10,13 +10,13 @@ Source: rlops/rlix `nemo` f77d913, `rlix/pipeline/nemo_rl_config_bridge.py` and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.nemo_config import ENGINE, number
 from jobspec.frameworks.rlix.settings import COLOCATED, PipelineSettings
 
 FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
+MAX_NAMED = 4
 
 
 def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> Iterator[Finding]:
@@ -25,7 +25,7 @@ def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> I
         yield from check_gpus(pipeline, nodes * per_node)
         yield from check_engines(pipeline, per_node)
     yield from check_workers(pipelines, nodes * per_node)
-    yield from check_pairs(pipelines)
+    yield from check_turns(pipelines)
 
 
 def check_gpus(pipeline: PipelineSettings, total: int) -> Iterator[Finding]:
@@ -118,18 +118,30 @@ def _shares(pipeline: PipelineSettings, gpu: int) -> Iterator[int]:
         yield from [groups] * ((gpu in pipeline.train) + (gpu in pipeline.infer))
 
 
-def check_pairs(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
-    """Pipelines that train on the same GPU take turns: possible, and slower than it need be."""
-    for one, other in combinations(pipelines, 2):
-        both = sorted(set(one.train) & set(other.train))
-        if both:
+def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
+    """Pipelines that train on the same GPU take turns: possible, and slower than it need be. Told once."""
+    for gpu in sorted({gpu for pipeline in pipelines for gpu in pipeline.train}):
+        sharing = [pipeline for pipeline in pipelines if gpu in pipeline.train]
+        if len(sharing) > 1:
+            named = ", ".join(f"`{pipeline.name}`" for pipeline in sharing[:MAX_NAMED])
+            more = ", ..." if len(sharing) > MAX_NAMED else ""
             yield warning(
                 "rlix.train-shared",
-                f"pipelines `{one.name}` and `{other.name}` both train on GPU {both[0]}",
+                f"{len(sharing)} pipelines train on GPU {gpu}: {named}{more}",
                 "the scheduler lets one train at a time, and published runs keep them apart",
                 "give each pipeline GPUs of its own to train on",
-                path=f"{other.path}.train_gpus",
+                path=f"{sharing[1].path}.train_gpus",
             )
+            return
+
+
+def alone(pipelines: Sequence[PipelineSettings]) -> tuple[PipelineSettings, ...]:
+    """Pipelines that have no GPU in common with any other."""
+    return tuple(
+        one
+        for one in pipelines
+        if not any(set(one.infer) & set(other.infer) for other in pipelines if other is not one)
+    )
 
 
 def _key(pipeline: PipelineSettings, size: str) -> str:

@@ -1,0 +1,177 @@
+"""The overrides of a pipeline, its own and those that all have in common: names, values and RLix's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks import nemo_config
+from jobspec.frameworks.nemo_config import ENGINE, SIZES, get
+from jobspec.frameworks.rlix.settings import (
+    ADMIT,
+    BUCKET_KEY,
+    COLOCATED,
+    OFFLOAD,
+    OWNED,
+    PLAIN_WORD,
+    REWARD,
+    SLEEP_LEVEL,
+    VERIFY,
+    WRAPPER,
+    PipelineSettings,
+    flat,
+    setting,
+)
+from jobspec.spec.text import did_you_mean
+
+KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
+RUN_VARIABLE = re.compile(r"\$\{oc\.env:JOBSPEC_[A-Z0-9_]+\}")
+SHORT_ADMISSION_S = 60
+BATCHES = (
+    "policy.train_global_batch_size",
+    "policy.train_micro_batch_size",
+    "grpo.num_prompts_per_step",
+    "grpo.num_generations_per_prompt",
+)
+CONTROL = frozenset({"Cc", "Zl", "Zp"})  # Unicode's control characters and its separators of lines
+
+
+def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
+    given = given_overrides(pipeline)
+    for key, (value, path) in given.items():
+        bare = key.lstrip("+")
+        if not KEY.match(key):
+            what, why = f"`{key}` is no setting's name", "it becomes one word of Hydra's, `key=value`"
+            fix = "write it like `grpo.seed`, or `+policy.new_key` for one that is not there"
+            yield error("rlix.key", what, why, fix, path=path)
+        if bare in OWNED:
+            what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
+            yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
+        for text in texts(value):
+            if "${" in RUN_VARIABLE.sub("", text):
+                what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
+                fix = (
+                    "write the value itself; `$${oc.env:JOBSPEC_DATA_NAME}` is a path that only the run knows"
+                )
+                yield error("rlix.reference", what, why, fix, path=path)
+            elif any(unicodedata.category(char) in CONTROL for char in text):
+                what = f"the value of `{key}` has a line break or another control character"
+                yield error("rlix.value", what, fix="write it on one line", path=path)
+        for name in _names_inside(value):
+            if not PLAIN_WORD.match(name):
+                what, why = (
+                    f"`{key}` has a key `{name}` inside",
+                    "Hydra reads plain words as keys, and no others",
+                )
+                fix = "use letters, digits, `_`, `-`, `.` and `/`, a letter first"
+                yield error("rlix.value", what, why, fix, path=path)
+    if pipeline.recipe is not None:
+        for key in nemo_config.absent_keys(pipeline.recipe, (f"{key}=" for key in pipeline.chosen)):
+            yield _unknown_key(pipeline, key, given)
+
+
+def _unknown_key(pipeline: PipelineSettings, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
+    """A plain override of a key that the file does not have; Hydra refuses it."""
+    why = "Hydra refuses a plain override of an absent key"
+    if key not in given:
+        what = f"`{pipeline.spec.config}` has no key `{key}`, which is set for pipeline `{pipeline.name}`"
+        fix = "use a configuration of NeMo-RL's GRPO"
+        return error("rlix.config", what, why, fix, path=f"{pipeline.path}.config")
+    known = [*nemo_config.keys(pipeline.recipe or {}), *WRAPPER]
+    fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
+    what = f"neither `{pipeline.spec.config}` nor RLix's wrapper has a key `{key}`"
+    return error("rlix.key", what, why, fix, path=given[key][1])
+
+
+def given_overrides(pipeline: PipelineSettings) -> dict[str, tuple[Any, str]]:
+    """Overrides with the spec's key that gives them; a pipeline's own win."""
+    places = (
+        ("train.overrides", pipeline.context.spec.train.overrides),
+        (f"{pipeline.path}.train.overrides", pipeline.spec.train.overrides),
+    )
+    return {
+        setting(key): (value, f"{path}.{key}")
+        for path, overrides in places
+        for key, value in flat(overrides).items()
+    }
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*texts(key), *texts(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts(item)
+
+
+def _names_inside(value: Any) -> Iterator[str]:
+    """Keys of the mappings within a value."""
+    if isinstance(value, Mapping):
+        yield from map(str, value)
+    items = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list | tuple):
+        for item in items:
+            yield from _names_inside(item)
+
+
+def check_numbers(pipeline: PipelineSettings) -> Iterator[Finding]:
+    """Sizes that the other rules count with: what is no whole number they would take for 1."""
+    given = given_overrides(pipeline)
+    for key in (*SIZES.values(), *ENGINE.values(), *BATCHES, BUCKET_KEY):
+        value = get(pipeline.config, key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+            continue
+        path = next((given[name][1] for name in (key, f"+{key}", f"++{key}") if name in given), "")
+        what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value, default=str)}"
+        fix = "use a whole number from 1 on"
+        yield error("rlix.number", what, fix=fix, path=path or f"{pipeline.path}.config")
+
+
+def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
+    """RLix's own settings: what its coordinator refuses, and what it cannot do without."""
+    path = {key: place for key, (_, place) in given_overrides(pipeline).items()}
+    value = pipeline.wrapper
+    for key in OFFLOAD:
+        if value[key] is not True:
+            why = "NCCL's buffers of a sleeping group would keep the memory that the other needs"
+            what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value[key])}"
+            yield error("rlix.offload-nccl", what, f"RLix refuses it: {why}", "remove it", path=path[key])
+    if value[SLEEP_LEVEL] not in (1, 2) or isinstance(value[SLEEP_LEVEL], bool):
+        what = f"`sleep_level` of pipeline `{pipeline.name}` is {json.dumps(value[SLEEP_LEVEL])}"
+        fix = "use 2, which frees the weights too, or 1 to look for faults in waking"
+        yield error("rlix.sleep-level", what, "RLix knows 1 and 2", fix, path=path[SLEEP_LEVEL])
+    if value[REWARD] not in ([], "", "[]", None):
+        what, why = "RLix has no GPUs for a reward model", "its coordinator refuses `reward.device_mapping`"
+        yield error("rlix.reward", what, why, "remove it: rewards are computed on CPUs", path=path[REWARD])
+    if not isinstance(value[VERIFY], bool):
+        what = f"`{VERIFY}` is {json.dumps(value[VERIFY])}"
+        yield error("rlix.verify", what, fix="use true or false", path=path[VERIFY])
+    groups, delay = value[COLOCATED], value[ADMIT]
+    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+        what = f"`{COLOCATED}` is {json.dumps(groups)}"
+        yield error("rlix.number", what, fix="use a whole number from 1 on", path=path[COLOCATED])
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or delay < 0:
+        what = f"`{ADMIT}` is {json.dumps(delay)}"
+        yield error("rlix.number", what, fix="use a number of seconds from 0 on", path=path[ADMIT])
+    if ADMIT in path:
+        yield from _check_admission(pipeline, value[ADMIT], path[ADMIT])
+
+
+def _check_admission(pipeline: PipelineSettings, value: Any, path: str) -> Iterator[Finding]:
+    """The driver's wait for the first step of one pipeline before it starts the next; 30 s at the least."""
+    if path.startswith("pipelines"):
+        what = f"`{ADMIT}` is the driver's, not one pipeline's"
+        yield error("rlix.number", what, fix="set it in `train.overrides`", path=path)
+        return
+    several = len(pipeline.context.spec.pipelines) > 1 and pipeline.index == 0
+    if several and isinstance(value, int | float) and 0 <= value < SHORT_ADMISSION_S:
+        what = f"the next pipeline is admitted after {max(value, 30)} s, whatever the first one does"
+        why = "a model is seldom at its first step by then, and both start up at the same time"
+        yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path)
