@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.checks import check, check_secrets
+from jobspec.cluster import DEFAULT_CLUSTER
 from jobspec.containers import mounts_for
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
@@ -184,12 +185,14 @@ def resolve(
     given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
     work = _Work(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
+    if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
+        work.default("cluster", "cluster", str(cluster.path))
     found = _plan(work, level, fetch)
     findings = work.findings
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
-    placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
+    placed = allow_rules((_placed(finding, loaded, level) for finding in dict.fromkeys(findings)), allow)
     return Resolved(
         found.plan,
         placed,
@@ -320,6 +323,8 @@ def _level(work: _Work, framework: Framework, wanted: str | None) -> Level | Non
     if wanted is None and not work.level_given:
         work.default("coverage.level", "framework", framework.name)
         return min(framework.levels, key=lambda level: level.number)
+    if wanted is not None:
+        work.default("coverage.level", "set", f"--level {wanted}")
     try:
         return frameworks.find_level(framework, asked)
     except JobspecError as problem:
@@ -498,9 +503,13 @@ def _expect(spec: JobSpec, chosen: ExpectPlan, level: Level) -> ExpectPlan:
     )
 
 
-def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding with file, line and column when it names a key of the spec."""
+def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:
+    """The finding at what gave the key that it names: `--level`, a `--set`, or file, line and column."""
     if finding.file or not finding.path:
         return finding
+    if finding.path == "coverage.level" and level is not None:
+        return finding.at(f"--level {level}")
+    if setting := loaded.setting_of(finding.path):
+        return finding.at(setting)
     line, column = loaded.positions.at(finding.path)
     return finding.at(str(loaded.path), line, column)

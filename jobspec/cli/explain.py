@@ -87,7 +87,9 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
 
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:
-    """The value of a key: as given, else as planned, else the typed model's default."""
+    """The value of a key: as chosen over the spec, as given, as planned, or the typed model's default."""
+    if key in resolved.chosen and planned.get(key) is not None:
+        return planned[key]
     path = parse_path(key)
     found = find_value(resolved.loaded.data, path)
     if found is None:
