@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.lookups import Lookups
 from jobspec.plan import Plan
-from jobspec.resolve import Lookups, Resolved, resolve
+from jobspec.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster

@@ -85,7 +85,17 @@ def test_lines_stay_readable() -> None:
 @pytest.mark.parametrize(
     "value",
     [float("nan"), float("inf"), "a\0b", "\ud800", {"\0": 1}, {1: 2}, object(), b"x", {1, 2}],
-    ids=repr,
+    ids=[
+        "nan",
+        "infinity",
+        "null character",
+        "lone surrogate",
+        "null in a key",
+        "number as key",
+        "object",
+        "bytes",
+        "set",
+    ],  # not `repr`: an address is another one in each process of pytest-xdist
 )
 def test_what_cannot_be_read_back_is_not_written(value: Any) -> None:
     with pytest.raises(JobspecError) as caught:
