@@ -107,7 +107,7 @@ class LoadedSpec:
         return _place(self.positions, self.settings, path, key)
 
     def setting_of(self, path: str) -> str:
-        """The `--set` argument that gave the value at a dotted path, or its only parts; empty for a file's."""
+        """The `--set` argument that gave the value at a dotted path; empty for one of the file."""
         try:
             parts = parse_path(path)
         except ValueError:
