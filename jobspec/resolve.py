@@ -103,7 +103,7 @@ def resolve(
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
-    placed = allow_rules((_placed(finding, loaded, level) for finding in dict.fromkeys(findings)), allow)
+    placed = allow_rules((_placed(finding, loaded, level) for finding in _causes(findings, allow)), allow)
     return Resolved(
         found.plan,
         placed,
@@ -222,6 +222,16 @@ def _gpus_per_node(work: Work) -> int:
         return asked
     work.default("resources.gpus_per_node", "cluster", work.profile.name)
     return 0 if work.profile.scheduler == "local" else work.profile.node.gpus
+
+
+def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
+    """Each finding once, without what only follows: a checkout that is not there holds no framework."""
+    missing = any(item.rule == "repo.missing" for item in allow_rules(findings, allow) if item.is_error)
+    return [
+        item
+        for item in dict.fromkeys(findings)
+        if not (missing and item.path == "repos" and item.rule.endswith(".checkout"))
+    ]
 
 
 def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:

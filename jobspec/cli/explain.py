@@ -124,7 +124,8 @@ def _shown(value: Any) -> str:
 def _unknown(key: str, known: list[str]) -> Exception:
     from difflib import get_close_matches
 
-    close = get_close_matches(key, known, n=1)
+    sections = {known_key[:at] for known_key in known for at, mark in enumerate(known_key) if mark in ".["}
+    close = get_close_matches(key, [*known, *sorted(sections), "memory"], n=1)
     return fail(
         "usage.key",
         f"the spec has no value `{key}`",

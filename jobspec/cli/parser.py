@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
             close = get_close_matches(word, options, n=1)
             if close:
                 pairs.append(f"`{close[0]}` instead of `{word}`")
-        return "did you mean " + ", ".join(pairs) + "?" if pairs else self.format_usage().strip()
+        return "did you mean " + ", ".join(pairs) + "?" if pairs else " ".join(self.format_usage().split())
 
 
 def build_parser(name: str, module: ModuleType) -> Parser:

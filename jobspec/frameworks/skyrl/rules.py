@@ -290,9 +290,9 @@ def _host_memory(context: Context, count: int) -> Iterator[Finding]:
     if room and need > room:
         fix = f"a node has {room / 1e9:.0f} GB: use more nodes, or offload less"
         yield error("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
-    elif not room or need > NOTABLE_HOST_BYTES:
-        fix = "see that the nodes have it" if not room else f"a node has {room / 1e9:.0f} GB"
-        fix += ": that is close" if room and need > 0.7 * room else ""
+    elif need > (0.7 * room if room else NOTABLE_HOST_BYTES):
+        fix = f"a node has {room / 1e9:.0f} GB, which is close: use more nodes, or offload less"
+        fix = fix if room else "see that the nodes have it, and set `node.memory` of the site profile"
         yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
 
 
