@@ -37,7 +37,7 @@ class RunPaths:
 
     @property
     def name(self) -> str:
-        """The spec's name: the folder's above it, or of a run elsewhere (`render --out`, a copy) the plan's."""
+        """The spec's name: that of the folder above, or of a run elsewhere (`render --out`) the plan's."""
         if self.standard:
             return self.root.parent.name
         try:
