@@ -53,6 +53,12 @@ def test_explain_shows_the_level_in_force(project: Project) -> None:
     assert found == {"coverage.level": {"value": "run", "origin": "set --level 0"}}
 
 
+def test_explain_takes_its_key_after_options(project: Project) -> None:
+    found = project.cli("explain", "hello.yaml", "--set", "name=other", "name", "--json").json
+    assert found == {"name": {"value": "other", "origin": "set --set name=other"}}
+    assert project.cli("explain", "hello.yaml", "--sett", "a=b", "name").code == 2
+
+
 def test_a_checkout_that_is_not_there_is_one_mistake(project: Project) -> None:
     for name in ("nemo_rl", "verl", "skyrl"):
         project.cli("init", "--framework", name, "--out", f"{name}.yaml")
