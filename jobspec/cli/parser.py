@@ -14,13 +14,14 @@ class Parser(argparse.ArgumentParser):
     """Raises usage mistakes as findings, with the nearest option that exists."""
 
     takes_rest = False
-    mixed = False  # options may stand between positionals, as in `explain SPEC --set K=V KEY`
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """As argparse, which takes an optional positional for absent once an option stands before it."""
-        if self.mixed:
-            return self.parse_intermixed_args(args, namespace)
-        return super().parse_args(args, namespace)
+    def read(self, words: list[str]) -> argparse.Namespace:
+        """The arguments, with options between positionals as well: `explain SPEC --set K=V KEY`.
+
+        argparse's `parse_args` takes a positional that may be absent for absent once an option follows.
+        """
+        mixed = any(action.nargs in ("?", "+") and not action.option_strings for action in self._actions)
+        return self.parse_intermixed_args(words) if mixed else self.parse_args(words)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """As argparse, but what follows `--` is set aside unread where `add_rest` asked for it.
@@ -59,7 +60,6 @@ def build_parser(name: str, module: ModuleType) -> Parser:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    parser.mixed = any(action.nargs == "?" and not action.option_strings for action in parser._actions)
     return parser
 
 

@@ -59,6 +59,12 @@ def test_explain_takes_its_key_after_options(project: Project) -> None:
     assert project.cli("explain", "hello.yaml", "--sett", "a=b", "name").code == 2
 
 
+def test_several_specs_may_have_options_between_them(project: Project) -> None:
+    done = project.cli("validate", "hello.yaml", "--level", "run", "hello.yaml", "nosuch.yaml")
+    assert done.code == 2
+    assert "1 error in nosuch.yaml" in done.out
+
+
 def test_a_checkout_that_is_not_there_is_one_mistake(project: Project) -> None:
     for name in ("nemo_rl", "verl", "skyrl"):
         project.cli("init", "--framework", name, "--out", f"{name}.yaml")
