@@ -61,14 +61,17 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         content["runtime.pyz"] = build_runtime()
     try:
         if target.exists():
-            raise fail("run.exists", f"`{target}` exists already", fix="choose another folder, or remove it")
+            raise fail(
+                "run.exists", f"`{target}` exists already", fix="name a folder that does not exist yet"
+            )
         _write_files(scratch, content)
         scratch.rename(target)
     except OSError as cause:
         raise fail(
             "run.write",
             f"cannot write `{target}`: {cause.strerror}",
-            fix="check `paths.runs`; users who share it need a folder each, as in `/shared/${user}/runs`",
+            fix="name a folder that can be written: by `--out`, or `paths.runs` of the site profile, "
+            "where users who share it need a folder each, as in `/shared/${user}/runs`",
         ) from cause
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -90,7 +90,7 @@ def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) 
     if not evidence.manifest_read:
         status = Status.BLOCKED if finished else Status.SKIPPED
         return Deliverable(ARTIFACTS, status, reason="`manifest.json` is missing or torn")
-    listed = EvidenceItem("artifacts/manifest.json", text=f"{len(evidence.artifacts)} files")
+    listed = EvidenceItem("artifacts/manifest.json", text=_files(evidence))
     lost = [item.path for item in evidence.artifacts if not item.present]
     absent = [pattern for pattern in plan.expect.files if not evidence.expected_files.get(pattern)]
     if absent and not finished:
@@ -104,7 +104,11 @@ def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) 
     if not _ended_well(attempt, "collect"):
         return Deliverable(ARTIFACTS, Status.BLOCKED, (listed,), "collection did not end well")
     found = tuple(EvidenceItem(path) for paths in evidence.expected_files.values() for path in paths[:3])
-    return Deliverable(ARTIFACTS, Status.PASS, (listed, *found), f"{len(evidence.artifacts)} files collected")
+    return Deliverable(ARTIFACTS, Status.PASS, (listed, *found), f"{_files(evidence)} collected")
+
+
+def _files(evidence: Evidence) -> str:
+    return f"{len(evidence.artifacts)} file{'' if len(evidence.artifacts) == 1 else 's'}"
 
 
 def metric_evidence(outcome: Outcome) -> EvidenceItem:

@@ -55,7 +55,10 @@ class Finding:
         parts = (f"{self.severity}[{self.rule}]", place, self.node, self.path)
         head = " ".join(part for part in parts if part)
         rows = [("what", self.what), ("why", self.why), ("fix", self.fix)]
-        return "\n".join([head] + [f"  {name + ':':<5} {value}" for name, value in rows if value])
+        told = [
+            f"  {name + ':':<5} " + "\n        ".join(value.splitlines()) for name, value in rows if value
+        ]
+        return "\n".join([head, *told])
 
 
 def error(rule: str, what: str, why: str = "", fix: str = "", **where: Any) -> Finding:

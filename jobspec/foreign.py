@@ -24,6 +24,7 @@ from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.limits import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
+from jobspec.metrics.require import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.spec.text import did_you_mean, one_of
 from jobspec.triage import scan_files
@@ -56,7 +57,9 @@ def expected(
     learning: str,
     imports: Iterable[str],
 ) -> Expected:
-    """Raises: JobspecError for a level that the framework does not have and for an import that is no pair."""
+    """Raises: JobspecError for a level that the framework does not have, and for what cannot be read."""
+    for text in requirements:
+        parse_requirement(text)  # a slip of the pen is no failure of the run
     pairs = {}
     for text in imports:
         module, found, folder = text.partition("=")

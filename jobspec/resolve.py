@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from jobspec.assemble import Work, assemble, find_hf_home
 from jobspec.checks import check, check_secrets
+from jobspec.cluster import DEFAULT_CLUSTER
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
@@ -95,12 +96,14 @@ def resolve(
     given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
     work = Work(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
+    if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
+        work.default("cluster", "cluster", str(cluster.path))
     found = _plan(work, level, fetch)
     findings = work.findings
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
-    placed = allow_rules((_placed(finding, loaded) for finding in dict.fromkeys(findings)), allow)
+    placed = allow_rules((_placed(finding, loaded, level) for finding in _causes(findings, allow)), allow)
     return Resolved(
         found.plan,
         placed,
@@ -204,6 +207,8 @@ def _level(work: Work, framework: Framework, wanted: str | None) -> Level | None
     if wanted is None and not work.level_given:
         work.default("coverage.level", "framework", framework.name)
         return min(framework.levels, key=lambda level: level.number)
+    if wanted is not None:
+        work.default("coverage.level", "set", f"--level {wanted}")
     try:
         return frameworks.find_level(framework, asked)
     except JobspecError as problem:
@@ -219,9 +224,23 @@ def _gpus_per_node(work: Work) -> int:
     return 0 if work.profile.scheduler == "local" else work.profile.node.gpus
 
 
-def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding with file, line and column when it names a key of the spec."""
+def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
+    """Each finding once, without what only follows: a checkout that is not there holds no framework."""
+    missing = any(item.rule == "repo.missing" for item in allow_rules(findings, allow) if item.is_error)
+    return [
+        item
+        for item in dict.fromkeys(findings)
+        if not (missing and item.path == "repos" and item.rule.endswith(".checkout"))
+    ]
+
+
+def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:
+    """The finding at what gave the key that it names: `--level`, a `--set`, or file, line and column."""
     if finding.file or not finding.path:
         return finding
+    if finding.path == "coverage.level" and level is not None:
+        return finding.at(f"--level {level}")
+    if setting := loaded.setting_of(finding.path):
+        return finding.at(setting)
     line, column = loaded.positions.at(finding.path)
     return finding.at(str(loaded.path), line, column)

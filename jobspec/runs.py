@@ -36,6 +36,17 @@ class RunPaths:
         return self.root.name
 
     @property
+    def name(self) -> str:
+        """The spec's name: that of the folder above, or of a run elsewhere (`render --out`) the plan's."""
+        if self.standard:
+            return self.root.parent.name
+        try:
+            plan = json.loads(self.plan.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ""
+        return str(plan.get("name", "")) if isinstance(plan, dict) else ""
+
+    @property
     def standard(self) -> bool:
         """True for `<runs>/<name>/<run-id>`; `render --out` writes to any folder, found by its path alone."""
         return RUN_ID.match(self.root.name) is not None

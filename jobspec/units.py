@@ -41,6 +41,15 @@ def parse_bytes(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def figure(value: float) -> str:
+    """A measured value for people: four significant digits, and no exponent where digits are as short.
+
+    >>> figure(10663.2), figure(0.98214), figure(2.0491e-08)
+    ('10663', '0.9821', '2.049e-08')
+    """
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
 def is_below(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or lies in it; both absolute and normalised."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")

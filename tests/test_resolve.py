@@ -15,6 +15,7 @@ from jobspec.plan import HelpersPlan, ImportProof, Mount, Plan, from_json, to_js
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
+from jobspec.spec.paths import Origin
 
 LOCAL: dict[str, Any] = {
     "version": 1,
@@ -346,3 +347,39 @@ def test_a_bundle_that_hides_a_folder_is_refused(tmp_path: Path) -> None:
     found = resolved(profile, container={"image": str(tmp_path)})
     assert rules(found) == ["container.oci-mount"]
     assert any("/raid/ann" in finding.what for finding in found.findings)
+
+
+def overridden(sets: tuple[str, ...], level: str | None = None) -> Resolved:
+    data = {"version": 1, "name": "x", "framework": "command", "train": {"command": ["x"]}}
+    data["resources"] = {"nodes": 1}
+    loaded = parse_spec(dump_spec(data), "/specs/spec.yaml", sets, env={})
+    cluster = parse_cluster(dump_spec(LOCAL), Path("here.yaml"), "--cluster-file", {})
+    return resolve(loaded, cluster, level=level, env={"USER": "ann", "HOME": "/home/ann"})
+
+
+@pytest.mark.parametrize(
+    ("sets", "level", "place"),
+    [
+        (("resources.nodes=2",), None, ("--set resources.nodes=2", 0)),
+        (("launch.mode=upstream",), None, ("--set launch.mode=upstream", 0)),
+        ((), "lerning", ("--level lerning", 0)),
+        (("coverage.level=lerning",), None, ("--set coverage.level=lerning", 0)),
+    ],
+)
+def test_a_finding_stands_at_the_argument_that_gave_the_value(
+    sets: tuple[str, ...], level: str | None, place: tuple[str, int]
+) -> None:
+    """The line of the file has another value, or none: it would send its reader to the wrong place."""
+    errors = [finding for finding in overridden(sets, level).findings if finding.is_error]
+    assert [(finding.file, finding.line) for finding in errors] == [place]
+
+
+def test_a_level_and_a_profile_given_by_argument_are_said_to_be() -> None:
+    found = overridden((), "run")
+    assert found.origins["coverage.level"] == Origin("set", "--level run")
+    assert found.origins["cluster"] == Origin("cluster", "here.yaml")
+
+
+def test_the_place_of_a_value_of_the_file() -> None:
+    (found,) = resolved(LOCAL, resources={"nodes": 2}).findings
+    assert (found.file, found.line) == ("/specs/spec.yaml", 8)

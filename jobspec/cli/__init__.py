@@ -100,7 +100,7 @@ def _dispatch(words: list[str]) -> int:
 
     module = import_module(f"jobspec.cli.{modules[name]}")
     parser = build_parser(name, module)
-    code: int = module.run(parser.parse_args(rest))
+    code: int = module.run(parser.read(rest))
     return code
 
 

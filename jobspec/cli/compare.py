@@ -6,6 +6,7 @@ import argparse
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.finding import fail
+from jobspec.units import figure
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         (
             name,
             *(
-                f"{row['first']:.4g} -> {row['last']:.4g} (max {row['max']:.4g})" if row else "-"
+                f"{figure(row['first'])} -> {figure(row['last'])} (max {figure(row['max'])})" if row else "-"
                 for row in rows
             ),
         )
@@ -56,4 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _short(text: str) -> str:
+    """One cell of the table: a script's line breaks as JSON writes them."""
+    text = text.replace("\n", "\\n")
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -87,7 +87,9 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
 
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:
-    """The value of a key: as given, else as planned, else the typed model's default."""
+    """The value of a key: as chosen over the spec, as given, as planned, or the typed model's default."""
+    if key in resolved.chosen and planned.get(key) is not None:
+        return planned[key]
     path = parse_path(key)
     found = find_value(resolved.loaded.data, path)
     if found is None:
@@ -122,7 +124,8 @@ def _shown(value: Any) -> str:
 def _unknown(key: str, known: list[str]) -> Exception:
     from difflib import get_close_matches
 
-    close = get_close_matches(key, known, n=1)
+    sections = {known_key[:at] for known_key in known for at, mark in enumerate(known_key) if mark in ".["}
+    close = get_close_matches(key, [*known, *sorted(sections), "memory"], n=1)
     return fail(
         "usage.key",
         f"the spec has no value `{key}`",

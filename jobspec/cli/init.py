@@ -20,6 +20,8 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.cli.starters import starter
     from jobspec.spec.load import parse_spec
 
+    if not args.name:
+        raise fail("usage.arguments", "the name is empty", fix="leave `--name` out, or give one")
     text = starter(args.framework, args.name)
     parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
     if args.out == "-":
@@ -38,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
         ) from problem
     except OSError as problem:
         raise fail(
-            "init.cannot-write", f"`{path}` cannot be written", why=str(problem), fix="use --out"
+            "init.cannot-write",
+            f"`{path}` cannot be written",
+            why=(problem.strerror or str(problem)).lower(),
+            fix="name a file in a folder that is there",
         ) from problem
     if args.json:
         output.print_json({"file": str(path), "framework": args.framework})

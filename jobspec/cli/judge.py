@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from jobspec.cli import parser, verdicts
-from jobspec.cli.report import FORMATS
+from jobspec.cli.report import RUN_FORMATS
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         default=[],
         help="where a module must come from",
     )
-    into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
+    into.add_argument("--format", choices=RUN_FORMATS, default="text", help="what is printed (default text)")
     parser.add_json(into)
 
 

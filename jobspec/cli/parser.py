@@ -15,6 +15,14 @@ class Parser(argparse.ArgumentParser):
 
     takes_rest = False
 
+    def read(self, words: list[str]) -> argparse.Namespace:
+        """The arguments, with options between positionals as well: `explain SPEC --set K=V KEY`.
+
+        argparse's `parse_args` takes a positional that may be absent for absent once an option follows.
+        """
+        mixed = any(action.nargs in ("?", "+") and not action.option_strings for action in self._actions)
+        return self.parse_intermixed_args(words) if mixed else self.parse_args(words)
+
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """As argparse, but what follows `--` is set aside unread where `add_rest` asked for it.
 
@@ -40,7 +48,7 @@ class Parser(argparse.ArgumentParser):
             close = get_close_matches(word, options, n=1)
             if close:
                 pairs.append(f"`{close[0]}` instead of `{word}`")
-        return "did you mean " + ", ".join(pairs) + "?" if pairs else self.format_usage().strip()
+        return "did you mean " + ", ".join(pairs) + "?" if pairs else " ".join(self.format_usage().split())
 
 
 def build_parser(name: str, module: ModuleType) -> Parser:

@@ -53,13 +53,26 @@ def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec,
 
 def cluster(args: argparse.Namespace, of_spec: str | None = None) -> LoadedCluster:
     """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`."""
-    from jobspec.cluster import load_cluster
-
     name = args.cluster or os.environ.get("JOBSPEC_CLUSTER") or of_spec
     file = Path(args.cluster_file) if args.cluster_file else None
-    loaded = load_cluster(name, file, os.environ)
+    loaded = _load_cluster(args, name, file)
     runs = os.environ.get("JOBSPEC_RUNS")
     return _with_runs(loaded, runs) if runs else loaded
+
+
+def _load_cluster(args: argparse.Namespace, name: str | None, file: Path | None) -> LoadedCluster:
+    """A name that is none is said to come from JOBSPEC_CLUSTER where nobody has typed it."""
+    from jobspec.cluster import load_cluster
+
+    try:
+        return load_cluster(name, file, os.environ)
+    except JobspecError as problem:
+        if args.cluster or not os.environ.get("JOBSPEC_CLUSTER"):
+            raise
+        found = problem.findings
+        raise JobspecError(
+            *(item if item.file else item.at("$JOBSPEC_CLUSTER") for item in found)
+        ) from problem
 
 
 def _with_runs(loaded: LoadedCluster, runs: str) -> LoadedCluster:

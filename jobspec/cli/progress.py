@@ -16,6 +16,7 @@ from typing import Any
 
 from jobspec.runs import RunPaths
 from jobspec.runtime.metric_groups import group_prefix
+from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
@@ -57,7 +58,7 @@ class Progress:
     def figures_text(self) -> str:
         """`reward 0.5  loss 0.01  grad norm 0.2  1200 tokens/s`, as far as they are logged."""
         words = [
-            f"{value:.4g} {name}" if name == "tokens/s" else f"{name} {value:.4g}"
+            f"{figure(value)} {name}" if name == "tokens/s" else f"{name} {figure(value)}"
             for name, value in self.figures
         ]
         return "  ".join(words)

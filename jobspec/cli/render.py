@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
             "render.exists",
             f"`{folder}` exists already",
             why="a run directory is written as a whole and never mixed with another",
-            fix="name a new folder, or remove this one",
+            fix="name a folder that does not exist yet",
         )
     rendered = pipeline.render_run(pipeline.must_resolve(args), args, folder)
     if args.json:

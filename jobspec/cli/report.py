@@ -13,7 +13,8 @@ import argparse
 from jobspec.cli import observe, parser, pipeline, verdicts
 from jobspec.runs import RunPaths, read_launch
 
-FORMATS = ("text", "summary", "md", "json", "html", "junit", *verdicts.SWEEP_ONLY)
+RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
+FORMATS = (*RUN_FORMATS, *verdicts.SWEEP_ONLY)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:

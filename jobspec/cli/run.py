@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
     """Watch a started run to its end and print its verdict; the verdict's exit code."""
-    screen = None if as_json else open_screen(f"{run.root.parent.name} {run.run_id}")
+    screen = None if as_json else open_screen(f"{run.name} {run.run_id}")
     try:
         follow(run, launch, screen)
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from jobspec.cli.progress import Progress
 from jobspec.finding import Finding
 from jobspec.launchers import JobStatus
 from jobspec.stage_progress import StageTracker
+from jobspec.units import figure
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -43,7 +44,7 @@ def shown(progress: Progress) -> str:
     """The figures of a step; what the spec asks to rise comes first where it is none of them."""
     if progress.value is None or progress.value == progress.figure("reward"):
         return progress.figures_text()
-    return f"{progress.metric} {progress.value:.4g}  {progress.figures_text()}".rstrip()
+    return f"{progress.metric} {figure(progress.value)}  {progress.figures_text()}".rstrip()
 
 
 def finding_of(event: Mapping[str, Any]) -> Finding | None:

@@ -24,8 +24,8 @@ launch:
   mode: srun                    # srun: tasks without Ray; ray: a Ray cluster around the command
 
 train:
-  # One process on the first node. Paths it may use: JOBSPEC_ARTIFACTS_DIR, JOBSPEC_METRICS_DIR,
-  # JOBSPEC_CHECKPOINT_DIR, JOBSPEC_MODEL_PATH, JOBSPEC_DATA_<NAME>.
+  # One process on every node (mode `ray`: on the first alone). Paths it may use: JOBSPEC_ARTIFACTS_DIR,
+  # JOBSPEC_METRICS_DIR, JOBSPEC_CHECKPOINT_DIR, JOBSPEC_MODEL_PATH, JOBSPEC_DATA_<NAME>.
   command:
     - python3
     - -c

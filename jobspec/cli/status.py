@@ -18,6 +18,7 @@ from jobspec.cli.progress import Progress
 from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_results
 from jobspec.stage_progress import StageProgress
+from jobspec.units import figure
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ _OPTIONAL = frozenset({"LOSS", "GRAD NORM", "TOKENS/S"})
 
 def _row(view: View) -> tuple[str, ...]:
     launch, status = view.launch, view.status
-    name = view.run.root.parent.name + (f" ({view.points} points)" if view.points else "")
+    name = view.run.name + (f" ({view.points} points)" if view.points else "")
     if launch is None or status is None:
         state = "damaged" if view.damaged else "not started"
         return (view.run.run_id, name, "", "", state, *[""] * (len(_HEADER) - 5))
@@ -89,7 +90,7 @@ def _reason(view: View, more: str) -> str:
 def _progress(progress: Progress) -> tuple[str, ...]:
     """The columns from STEP to TOKENS/S."""
     figures = (progress.value, *(progress.figure(name) for name in ("loss", "grad norm", "tokens/s")))
-    return (progress.text(), *("" if value is None else f"{value:.4g}" for value in figures))
+    return (progress.text(), *("" if value is None else figure(value) for value in figures))
 
 
 def _nodes(view: View) -> Iterator[tuple[str, ...]]:
@@ -121,7 +122,7 @@ def as_json(view: View) -> dict[str, Any]:
     launch, progress = view.launch, view.progress
     return {
         "run_id": view.run.run_id,
-        "name": view.run.root.parent.name,
+        "name": view.run.name,
         "run_dir": str(view.run.root),
         "cluster": launch.cluster if launch else "",
         "launcher": launch.launcher if launch else "",

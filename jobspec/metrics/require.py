@@ -67,7 +67,9 @@ def parse_requirement(text: str) -> Requirement:
     if closing < opening:
         raise _error(text, len(text), "`)` is missing", EXAMPLE)
     metric = text[opening + 1 : closing].strip()
-    if not metric or "(" in metric or ")" in metric:
+    if not metric:
+        raise _error(text, opening + 1, "a metric name is missing between `(` and `)`", EXAMPLE)
+    if "(" in metric or ")" in metric:
         raise _error(text, opening + 1, f"`{metric}` is not a metric name", EXAMPLE)
     sign, bound = _parse_comparison(text, closing + 1, function)
     return Requirement(text, function, metric, sign, bound)
@@ -111,7 +113,8 @@ def _parse_comparison(text: str, start: int, function: str) -> tuple[str, float]
     at = _skip(text, at + len(sign))
     number = text[at:].strip()
     if not _NUMBER.match(number):
-        raise _error(text, at, f"`{number}` is not a number", EXAMPLE)
+        what = f"`{number}` is not a number" if number else f"a number is missing after `{sign}`"
+        raise _error(text, at, what, EXAMPLE)
     return sign, float(number)
 
 

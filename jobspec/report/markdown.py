@@ -66,7 +66,13 @@ def _cause(cause: Cause | None) -> list[str]:
     if cause is None:
         return []
     at = f"{cause.file}:{cause.line}" if cause.line else cause.file
-    head = f"**{cause.verdict}** ({escape(cause.kind)}) {escape(cause.node)} `{_code(at)}`".replace("  ", " ")
+    parts = (
+        f"**{cause.verdict}**",
+        f"({escape(cause.kind)})",
+        escape(cause.node),
+        f"`{_code(at)}`" if at else "",
+    )
+    head = " ".join(part for part in parts if part)
     rows = [("Why", cause.why), ("Fix", cause.fix), ("Seen before", cause.source)]
     told = [f"- {name}: {escape(text)}" for name, text in rows if text]
     context = [line[:MAX_LINE] for line in cause.context or (cause.text,)]
@@ -83,7 +89,8 @@ def _provenance(report: Report) -> Iterator[str]:
         dirty = " with uncommitted changes" if repo.dirty else ""
         yield f"{repo.name}: {repo.commit or 'no commit'}{dirty} ({repo.url or repo.path})"
     for item in report.inputs:
-        yield f"{item.kind} {item.name}: {item.repo_id or item.source} {item.revision}".rstrip()
+        label = item.kind if item.kind == item.name else f"{item.kind} {item.name}"
+        yield f"{label}: {item.repo_id or item.source} {item.revision}".rstrip()
     if report.image:
         yield f"image {report.image} ({report.container_runtime})"
 

@@ -81,6 +81,8 @@ def _void(report: Report) -> bool:
 
 def _how_far(report: Report) -> str:
     """Where the run was stopped, as far as files say so."""
+    if any(item.name == "Run" and item.status is Status.PASS for item in report.verdict.deliverables):
+        return ""  # it ended by itself: only what was left of it is not as it must be
     steps = [attempt.steps for attempt in report.verdict.attempts if attempt.steps is not None]
     if steps:
         return f"it was stopped after train step {max(last for _, last in steps)}, and "
@@ -177,8 +179,9 @@ def _commands(report: Report) -> str:
 
 def shown_command(command: CommandPlan) -> str:
     """The command in one line, cut where a whole script stands in it."""
-    text = _one_line(command.argv[0] if command.shell else shlex.join(command.argv))
-    return _cut(text)
+    text = command.argv[0] if command.shell else shlex.join(command.argv)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()  # a continued line is one
+    return _cut(_one_line("; ".join(line.strip() for line in lines if line.strip())))
 
 
 def _cut(text: str) -> str:

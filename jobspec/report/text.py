@@ -42,13 +42,15 @@ def guide_form(report: Report, before: str = "", after: str = "\n") -> str:
 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
-    gpus = f", {report.gpus_per_node} GPUs each" if report.gpus_per_node else ", no GPU"
+    count = report.gpus_per_node
+    each = " each" if report.nodes_planned > 1 else ""
+    gpus = f", {count} GPU{'' if count == 1 else 's'}{each}" if count else ", no GPU"
     nodes = f"{report.nodes_planned} node{'' if report.nodes_planned == 1 else 's'}{gpus}"
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
         nodes if report.nodes_planned else "size not known",  # of a run that jobspec did not launch
-        duration(report.seconds),
+        duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)
 

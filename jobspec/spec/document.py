@@ -12,6 +12,7 @@ from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.spec.construct import Builder
 from jobspec.spec.paths import Positions
 from jobspec.spec.schema import Kind, root_shape
+from jobspec.spec.text import did_you_mean
 from jobspec.spec.yaml_nodes import compose
 
 MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
@@ -28,6 +29,16 @@ class Document:
     findings: tuple[Finding, ...] = field(default=())
 
 
+def _files_there(path: FilePath) -> str:
+    """What a missing file may have been meant to be."""
+    if not path.parent.is_dir():
+        return f"check the path: there is no folder `{path.parent}`"
+    found = sorted(other.name for other in path.parent.glob("*.y*ml") if not other.name.startswith("."))
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    listed = f"files there: {', '.join(found[:8])}{more}" if found else "check the path"
+    return did_you_mean(path.name, found) or listed
+
+
 def read_text(path: FilePath, kind: Kind) -> str:
     """The text of a file, without a byte order mark.
 
@@ -38,11 +49,7 @@ def read_text(path: FilePath, kind: Kind) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        near = (
-            [other.name for other in sorted(path.parent.glob("*.y*ml"))[:8]] if path.parent.is_dir() else []
-        )
-        fix = f"files there: {', '.join(near)}" if near else "check the path"
-        raise fail("spec.file", "there is no such file", fix=fix, file=name) from None
+        raise fail("spec.file", "there is no such file", fix=_files_there(path), file=name) from None
     except IsADirectoryError:
         raise fail(
             "spec.file",

@@ -106,6 +106,19 @@ class LoadedSpec:
         """File, line and column of a path; the `--set` argument for a value that one of them gave."""
         return _place(self.positions, self.settings, path, key)
 
+    def setting_of(self, path: str) -> str:
+        """The `--set` argument that gave the value at a dotted path; empty for one of the file."""
+        try:
+            parts = parse_path(path)
+        except ValueError:
+            return ""
+        real = find_path(self.data, parts) or parts
+        place = self.place(real)
+        if "line" not in place:
+            return str(place["file"])
+        inside = [item.where for item in self.settings if item.path[: len(real)] == real]
+        return inside[-1] if inside and real not in self.positions.values else ""
+
     def _origin(self, path: Path) -> Origin:
         place = self.place(path)
         where = f"{place['file']}:{place['line']}" if "line" in place else place["file"]

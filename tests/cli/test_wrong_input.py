@@ -43,6 +43,7 @@ USAGE = [
     ["judge", "nosuch", "--framework", "command"],
     ["judge", ".", "--framework", "command", "--level", "nosuch"],
     ["judge", ".", "--framework", "command", "--expect-import", "nopair"],
+    ["judge", ".", "--framework", "command", "--require", "max(reward >"],
     ["triage"],
     ["triage", "nosuch.log"],
     ["triage", "-", "hello.yaml"],

@@ -21,18 +21,19 @@ import pytest
 import yaml
 from fake_skyrl import make_fake_skyrl
 
-from jobspec import frameworks
+from jobspec import foreign, frameworks
 from jobspec.cluster import load_cluster
-from jobspec.coverage import figures
+from jobspec.coverage import figures, judge
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
 from jobspec.metrics.text import strip_ansi
 from jobspec.plan import LearningPlan
+from jobspec.report import render_report
 from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import parse_spec
 from jobspec.triage import first_cause, scan_lines
-from jobspec.verdict import Deliverable, Status
+from jobspec.verdict import Deliverable, Result, Status
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests/fixtures/skyrl_fsdp"
@@ -225,7 +226,9 @@ def test_real_run_proves_its_level() -> None:
     assert {name: item.status for name, item in found.items()} == dict.fromkeys(
         ("Training", "Weight transfer", "Checkpoint", "Resume"), Status.PASS
     )
-    assert found["Weight transfer"].reason == "log-probabilities differ by 0.03 at most, as it should"
+    assert found["Weight transfer"].reason == (
+        "trainer and engines differ by 0.0348 in mean log-probability at most, as in a healthy run"
+    )
     assert found["Resume"].reason == "a new process went on from step 2 to 4"
 
 
@@ -240,6 +243,34 @@ def test_figures_have_short_names_and_reasons_name_their_metric() -> None:
         assert {"loss", "grad norm", "tokens/s", "step time"} < set(names)
     reason = metrics_deliverable(evidence, finished=True).reason
     assert "all 4 values of `policy/grad_norm` are finite" in reason
+
+
+def test_files_of_the_run_alone_prove_its_last_checkpoint(tmp_path: Path) -> None:
+    """Without a plan nobody knows which log is the later one: `resume.log` sorts before `train.log`."""
+    for name in ("logs", "metrics"):
+        shutil.copytree(RUN / "attempts/1" / name, tmp_path / "files" / name)
+    wanted = foreign.expected(frameworks.get("skyrl"), "checkpoint", (), 0, (), "", ())
+    evidence, verdict = foreign.judge_files(tmp_path / "files", wanted)
+    assert verdict.result is Result.PASS
+    found = {item.name: item.reason for item in verdict.deliverables}
+    assert found["Checkpoint"] == "complete up to step 4"
+    first = render_report(verdict, evidence, "text").splitlines()[2]
+    assert first == "  skyrl, size not known"  # and no duration: no file says one
+
+
+def test_report_of_a_run_that_did_all_its_steps_does_not_say_that_it_was_stopped() -> None:
+    evidence = read_evidence(RUN)
+    short = render_report(judge(evidence), evidence, "summary")
+    assert short.splitlines()[0] == (
+        "Result: Blocked - Artifacts: `manifest.json` is missing or torn; "
+        "this is not evidence against what is tested"
+    )
+    assert '"$TENSORBOARD_DIR"; python -m skyrl.train.entrypoints.main_base trainer.strategy=fsdp' in short
+    text = render_report(judge(evidence), evidence, "text")
+    assert "skyrl, on gpu, 1 node, 1 GPU, 6 min 6 s" in text
+    markdown = render_report(judge(evidence), evidence, "md")
+    assert "**Blocked** (Artifacts)\n" in markdown
+    assert "- model: jobspec/smollm2-135m-instruct 4e3f6cf0" in markdown
 
 
 def test_evidence_names_the_line_that_an_editor_shows() -> None:

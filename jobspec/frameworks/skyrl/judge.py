@@ -79,11 +79,11 @@ def judge_sync(evidence: Evidence) -> Deliverable:
         return Deliverable(SYNC, Status.SKIPPED, reason=reason, required=False)
     worst = max(rows, key=lambda row: row.value)
     word = (
-        "as it should"
+        "as in a healthy run"
         if worst.value <= HEALTHY
         else "more than a healthy run's 0.3, less than a broken one's"
     )
-    reason = f"log-probabilities differ by {worst.value:.2f} at most, {word}"
+    reason = f"trainer and engines differ by {worst.value:.3g} in mean log-probability at most, {word}"
     return Deliverable(SYNC, Status.PASS, (row_item(worst),), reason)
 
 
@@ -95,7 +95,8 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     last = evidence.plan.expect.steps
     if not marked:
         return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
-    step, item = marked[-1]
+    # Logs of a run that jobspec did not launch are in no order of time; SkyRL's marker only ever goes up.
+    step, item = max(marked, key=lambda one: one[0]) if evidence.foreign else marked[-1]
     saved = [found for number, found in lines.get("saved", []) if number == step]
     if step != last:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"

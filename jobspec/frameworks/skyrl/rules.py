@@ -291,8 +291,12 @@ def _host_memory(context: Context, count: int) -> Iterator[Finding]:
         fix = f"a node has {room / 1e9:.0f} GB: use more nodes, or offload less"
         yield error("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
     elif not room or need > NOTABLE_HOST_BYTES:
-        fix = "see that the nodes have it" if not room else f"a node has {room / 1e9:.0f} GB"
-        fix += ": that is close" if room and need > 0.7 * room else ""
+        why += f"; a node has {room / 1e9:.0f} GB" if room else ""
+        fix = "see that nothing else on the nodes needs it"
+        if not room:
+            fix = "see that the nodes have it, and set `node.memory` of the site profile"
+        elif need > 0.7 * room:
+            fix = "use more nodes, or offload less: that is close"
         yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
 
 
