@@ -53,7 +53,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_fake_skyrl(tmp_path_factory.mktemp("skyrl"))
 
 
-def resolved(checkout: Path, tmp_path: Path, **change: Any) -> Resolved:
+def resolved(checkout: Path, tmp_path: Path, allow: tuple[str, ...] = (), **change: Any) -> Resolved:
     """The example with the stand-in checkout; `change` is merged into `train` and `resources`."""
     data = yaml.safe_load((ROOT / "examples/skyrl_smollm2.yaml").read_text())
     data["repos"] = [{"name": "skyrl", "path": str(checkout), "prove": {"import": "skyrl"}}]
@@ -63,7 +63,7 @@ def resolved(checkout: Path, tmp_path: Path, **change: Any) -> Resolved:
     site = tmp_path / "site.yaml"
     site.write_text(SITE)
     loaded = parse_spec(yaml.safe_dump(data, sort_keys=False), env=ENV)
-    return resolve(loaded, load_cluster(None, site, env=ENV), env=ENV)
+    return resolve(loaded, load_cluster(None, site, env=ENV), allow=allow, env=ENV)
 
 
 def errors(found: Resolved) -> dict[str, str]:
@@ -137,6 +137,38 @@ def test_mistake_is_named_before_submission(
 ) -> None:
     found = errors(resolved(checkout, tmp_path, **change))
     assert set(found) == {rule}, found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trainer.train_batch_size", "abc"),
+        ("trainer.max_prompt_length", None),
+        ("trainer.policy_mini_batch_size", 1.5),
+        ("trainer.policy.sequence_parallel_size", 0),
+        ("trainer.policy.model.lora.rank", "r"),
+        ("trainer.max_tokens_per_microbatch", -2),
+        ("generator.n_samples_per_prompt", True),
+        ("generator.inference_engine.engine_init_kwargs.max_model_len", [512]),
+        ("generator.inference_engine.gpu_memory_utilization", "much"),
+        ("generator.inference_engine.gpu_memory_utilization", 1.5),
+    ],
+)
+def test_size_that_is_no_number_is_a_mistake_and_no_bug(
+    checkout: Path, tmp_path: Path, key: str, value: Any
+) -> None:
+    change = {"overrides": {key: value}}
+    found = resolved(checkout, tmp_path, train=change)
+    assert [(item.rule, item.path) for item in found.findings if item.is_error] == [
+        ("skyrl.value", f"train.overrides.{key}")
+    ]
+    assert resolved(checkout, tmp_path, allow=("skyrl.value",), train=change).plan is None
+
+
+def test_number_in_quotes_and_what_may_be_unset_are_taken(checkout: Path, tmp_path: Path) -> None:
+    change = {"trainer.train_batch_size": "32", "trainer.max_tokens_per_microbatch": None,
+              "generator.inference_engine.engine_init_kwargs.max_model_len": None}  # fmt: skip
+    assert errors(resolved(checkout, tmp_path, train={"overrides": change})) == {}
 
 
 def test_typo_of_the_strategy_is_corrected(checkout: Path, tmp_path: Path) -> None:

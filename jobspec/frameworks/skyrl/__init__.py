@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.finding import Finding, fail
+from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.schedule import expectation
 from jobspec.frameworks.skyrl import harness, locked, settings
+from jobspec.frameworks.skyrl.values import check_values
 from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
@@ -72,7 +73,9 @@ class SkyRlFramework:
         return check(context)
 
     def plan(self, context: Context) -> FrameworkPlan:
-        """Raises: JobspecError without a checkout, which `validate` has said already."""
+        """Raises: JobspecError without a checkout or with sizes that are no numbers, as `validate` says."""
+        if wrong := list(check_values(context)):
+            raise JobspecError(*wrong)
         checkout = harness.find_checkout(context)
         if checkout is None:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")

@@ -23,6 +23,7 @@ from jobspec.frameworks.skyrl.settings import (
     strategy,
 )
 from jobspec.frameworks.skyrl.sync import check_sync, check_versions
+from jobspec.frameworks.skyrl.values import check_values
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.signal import MIN_POINTS
@@ -43,6 +44,10 @@ TERA = 1e12
 
 
 def check(context: Context) -> Iterator[Finding]:
+    wrong = list(check_values(context))
+    if wrong:  # the other rules compute with them
+        yield from (*wrong, *check_owned(context), *check_inputs(context))
+        return
     checkout = find_checkout(context)
     if checkout is None:
         what = "no repository of the spec is a SkyRL checkout"
