@@ -11,8 +11,9 @@ stopping Ray, and `serial:` a driver that starts the second pipeline after the f
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+from checkout_kit import write_checkout
 
 DRIVER = '''\
 """The stand-in's driver: arguments, order of calls and printed lines of RLix's own."""
@@ -404,7 +405,7 @@ NEWER = ("before_weight_sync", "build_cpu_bucket_cache", "set_active_dp_ranks")
 
 def make_fake_rlix(root: Path) -> Path:
     """A checkout of RLix below `root`; a git repository."""
-    return _checkout(root, RLIX_FILES)
+    return write_checkout(root, RLIX_FILES)
 
 
 def make_fake_nemo_fork(root: Path, *, published: bool = False) -> Path:
@@ -415,14 +416,4 @@ def make_fake_nemo_fork(root: Path, *, published: bool = False) -> Path:
             for hook in NEWER:
                 text = text.replace(hook, f"absent_{len(hook)}")
             files[name] = text
-    return _checkout(root, files)
-
-
-def _checkout(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    git = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "stand-in"]):
-        subprocess.run([*git, *words], check=True)
-    return root
+    return write_checkout(root, files)

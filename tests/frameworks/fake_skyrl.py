@@ -7,8 +7,9 @@ SkyRL at a9564572 (2026-08-21). FAKE_SKYRL makes it break: `crash`, `garbage` (w
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
+
+from checkout_kit import write_checkout
 
 CONFIG = '''\
 """Settings of the stand-in."""
@@ -309,10 +310,4 @@ def make_fake_skyrl(root: Path, *, patched: bool = True) -> Path:
         },
         **{name: text if patched else "# " + text for name, text in SOURCES.items()},
     }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    git = ["git", "-C", str(root), "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "stand-in"]):
-        subprocess.run([*git, *words], check=True)
-    return root
+    return write_checkout(root, files)

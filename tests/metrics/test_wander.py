@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from script_module import load_script
 
 from jobspec.metrics.curve import curves
 from jobspec.metrics.signal import MIN_POINTS, assess
 from jobspec.metrics.wander import MIN_DRIFT, drift_ratio, steady_ratio, step_ratio, wanders
 
 Make = Callable[[random.Random, int], list[float]]
+SIMULATION = load_script(Path(__file__).parents[2] / "benchmarks/learning_signal.py")
 # The reward of examples/quickstart.yaml as this repository's run of it logged it, 24 steps.
 QUICKSTART = [0.24, 0.27, 0.27, 0.33, 0.33, 0.39, 0.42, 0.54, 0.57, 0.59, 0.68, 0.76, 0.8, 0.8, 0.83, 0.85,
               0.91, 0.9, 0.94, 0.94, 0.94, 0.97, 0.96, 0.99]  # fmt: skip
@@ -33,17 +37,8 @@ def share(make: Make, count: int, times: int) -> float:
 
 
 def memory(keep: float) -> Make:
-    """AR(1) noise; a random walk for 1."""
-
-    def make(draw: random.Random, count: int) -> list[float]:
-        value = draw.gauss(0, 1) / math.sqrt(1 - keep**2) if keep < 1 else 0.0
-        values = []
-        for _ in range(count):
-            value = keep * value + draw.gauss(0, 1)
-            values.append(value)
-        return values
-
-    return make
+    """AR(1) noise; a random walk for 1. The same as in the table of docs/verdict.md."""
+    return partial(SIMULATION.memory, keep)
 
 
 def saturating(noise: float, share_of_run: float = 0.25) -> Make:

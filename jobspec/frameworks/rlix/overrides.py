@@ -10,6 +10,7 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks import nemo_config
+from jobspec.frameworks.keys import flat
 from jobspec.frameworks.nemo_config import ENGINE, SIZES, get
 from jobspec.frameworks.rlix.settings import (
     ADMIT,
@@ -23,7 +24,6 @@ from jobspec.frameworks.rlix.settings import (
     VERIFY,
     WRAPPER,
     PipelineSettings,
-    flat,
     setting,
 )
 from jobspec.spec.text import did_you_mean

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.keys import flat
 from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, get, number, set_values
 from jobspec.frameworks.rlix.probe import roots
 from jobspec.spec.model import Parallel, Pipeline, Rollout
@@ -155,15 +156,6 @@ def _settings(
         {**WRAPPER, **{key: value for key, value in asked.items() if key in WRAPPER}},
         recipe,
     )
-
-
-def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Overrides as dotted keys: `{grpo: {seed: 1}}` and `{grpo.seed: 1}` mean the same."""
-    found: dict[str, Any] = {}
-    for key, value in overrides.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return found
 
 
 def setting(key: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.keys import flat
 from jobspec.frameworks.skyrl import settings
 from jobspec.frameworks.skyrl.settings import (
     BACKENDS,
@@ -85,7 +86,7 @@ def _check_sharding(context: Context) -> Iterator[Finding]:
             what = f"`{name}` {degree} with FSDP, which only shards data-parallel ranks"
             fix = f"use Megatron, or for long sequences `{ULYSSES}`" if name == "cp" else "use Megatron"
             yield error("skyrl.fsdp-parallel", what, fix=fix, path=f"train.parallel.{name}")
-    for key in settings.flat(context.spec.train.overrides):
+    for key in flat(context.spec.train.overrides):
         if key.startswith((f"{MEGATRON}.", f"{REFERENCE}.")):
             what = f"`{key}` does nothing with FSDP"
             yield error("skyrl.fsdp-megatron", what, fix="remove it, or use Megatron", path=_override(key))

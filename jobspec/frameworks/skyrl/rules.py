@@ -10,6 +10,7 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.keys import flat
 from jobspec.frameworks.skyrl import harness, settings
 from jobspec.frameworks.skyrl.backends import check_backend
 from jobspec.frameworks.skyrl.harness import find_checkout
@@ -95,7 +96,7 @@ def check_entrypoint(context: Context) -> Iterator[Finding]:
 
 def check_keys(context: Context, options: Options) -> Iterator[Finding]:
     extra = harness.extra_keys(context) or frozenset()
-    for key in settings.flat(context.spec.train.overrides):
+    for key in flat(context.spec.train.overrides):
         path = f"train.overrides.{key}"
         if key.startswith("+"):
             what, why = f"`{key}` has a plus sign", "SkyRL has no way to add a setting, and refuses it"
@@ -110,7 +111,7 @@ def check_keys(context: Context, options: Options) -> Iterator[Finding]:
 
 def check_owned(context: Context) -> Iterator[Finding]:
     colocated = setting(context, "trainer.placement.colocate_all")
-    for key in settings.flat(context.spec.train.overrides):
+    for key in flat(context.spec.train.overrides):
         if not colocated and key.startswith("trainer.placement.policy_num_"):
             continue  # a separate trainer does not have all nodes
         if key in OWNED:
@@ -213,7 +214,7 @@ def check_engines(context: Context) -> Iterator[Finding]:
 
 
 def check_paths(context: Context) -> Iterator[Finding]:
-    for key, value in settings.flat(context.spec.train.overrides).items():
+    for key, value in flat(context.spec.train.overrides).items():
         leaf = key.rpartition(".")[2]
         if isinstance(value, str) and leaf.endswith(("_path", "_dir")) and not _absolute(value):
             yield error(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.keys import flat
 from jobspec.frameworks.skyrl import harness
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
@@ -85,15 +86,6 @@ OWNED: Mapping[str, str] = {
 
 def schedule(context: Context) -> when.Schedule:
     return when.schedule(context, DEFAULT_STEPS)
-
-
-def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Overrides as dotted keys: `{trainer: {epochs: 1}}` and `{trainer.epochs: 1}` mean the same."""
-    found: dict[str, Any] = {}
-    for key, value in overrides.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return found
 
 
 def setting(context: Context, key: str) -> Any:

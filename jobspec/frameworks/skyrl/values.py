@@ -12,7 +12,8 @@ from typing import Any
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.skyrl.settings import DEFAULTS, ENGINE, OPTIMIZER, TRANSFORMER, flat
+from jobspec.frameworks.keys import flat
+from jobspec.frameworks.skyrl.settings import DEFAULTS, ENGINE, OPTIMIZER, TRANSFORMER
 
 WHOLE = {
     **{key: 1 for key, value in DEFAULTS.items() if type(value) is int},
