@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobspec.verdict import Deliverable
 
 NO_LEARNING = "nothing is proved about learning"
-NEEDS = "a SkyRL checkout, its image or `uv` environment with Python 3.12, parquet data, GPUs"
+NEEDS = "a SkyRL checkout, its image or `uv` environment with Python 3.12, parquet or JSON-lines data, GPUs"
 LEVELS = (
     Level(
         "smoke",
