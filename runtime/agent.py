@@ -57,6 +57,8 @@ class Node:
         self._emit = emit
         self._ray: Optional[raycluster.RayNode] = None
         self._command: Optional[driver.CommandRun] = None
+        self._command_lock = threading.Lock()
+        self._no_more = False  # whoever stops a command ends the run: none may start after that
         self._stopping = threading.Event()
         self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "preflight": self.preflight,
@@ -277,7 +279,10 @@ class Node:
         # Tests provoke errors on purpose: in the job's log their lines would be taken for the run's own.
         echo = self.who.is_head and not tested
         run = driver.CommandRun(command, index, self.paths.logs, self.redactor, echo)
-        self._command = run
+        with self._command_lock:
+            if self._no_more:
+                return {"ended": [], "findings": []}
+            self._command = run
         with gpus.sampling(self.paths.metrics / f"gpu-{self.who.name}.jsonl", self._gpus, env):
             ended, findings = run.run(env, ranks)
         self._command = None
@@ -294,7 +299,9 @@ class Node:
         return {"ended": driver.ended_json(ended), "findings": _json(found)}
 
     def stop_command(self, arguments: Mapping[str, Any]) -> Reply:
-        command = self._command
+        with self._command_lock:
+            self._no_more = True
+            command = self._command
         if command is not None:
             command.stop(float(arguments["grace_s"]))
         return {}

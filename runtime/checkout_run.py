@@ -14,12 +14,15 @@ import fcntl
 import glob
 import re
 import shutil
-import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Iterator, List, NoReturn, Optional, Sequence, Tuple
+
+from jobspec.runtime import signals
+from jobspec.runtime.signals import Received
 
 BLOCKED = 3
 LOGS = ("*.json", "run*.log*")
@@ -29,8 +32,11 @@ SPLITS = re.compile(r"[\s*?\[]")
 FOREIGN_RAY = "gcs_server"  # the one process that every Ray cluster has on its head
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The script's exit code; 3 when it was not started, with the reason on standard error."""
+def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = None) -> int:
+    """The script's exit code; 3 when it was not started, with the reason on standard error.
+
+    Signals to end that are `received` are handed on to it, so that the files are kept after the end too.
+    """
     asked = _parse(sys.argv[1:] if argv is None else argv)
     kept, metrics = Path(asked.kept), Path(asked.metrics)
     _refuse_split(asked)
@@ -45,7 +51,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     metrics.mkdir(parents=True, exist_ok=True)
     with hold(Path(asked.hold)) if asked.hold else contextlib.nullcontext():
         start = time.time() - CLOCK_SLACK_S
-        code = run(asked.command)
+        code = run(asked.command, received)
         if asked.outputs:
             keep(Path(asked.outputs), kept, metrics, asked.file, start, code)
     if asked.scratch and code == 0:
@@ -146,17 +152,22 @@ def hold(path: Path) -> Iterator[None]:
         yield
 
 
-def run(command: Sequence[str]) -> int:
-    """A shell's exit code. A signal to end is handed on, so that the files are kept after the end too."""
+def run(command: Sequence[str], received: Optional[Received] = None) -> int:
+    """A shell's exit code."""
     try:
         child = subprocess.Popen(list(command))
     except OSError as problem:
         print(f"jobspec: `{command[0]}`: {problem.strerror}", file=sys.stderr, flush=True)
         return 127 if isinstance(problem, FileNotFoundError) else 126
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda sent, _frame: child.send_signal(sent))
+    if received is not None:
+        threading.Thread(target=_pass_on, args=(received, child), daemon=True, name="pass-on").start()
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def _pass_on(received: Received, child: subprocess.Popen[bytes]) -> None:
+    while True:
+        child.send_signal(received.get())
 
 
 def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: float, code: int) -> None:
@@ -202,4 +213,4 @@ def checkpoints(folders: Sequence[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(received=signals.receive()))

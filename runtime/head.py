@@ -8,7 +8,6 @@ that are left, and results.json is written.
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime import canary, finish, upstream, watch
+from jobspec.runtime import canary, finish, signals, upstream, watch
 from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.bringup import AdoptedRay, RayBringUp
 from jobspec.runtime.events import EventLog
@@ -35,13 +34,13 @@ from jobspec.runtime.record import (
     blocked,
     by_signal,
 )
+from jobspec.runtime.signals import Received
 
 PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
 FURTHER_FAULTS_S = 2.0  # after the first fault: others may have the same one, and are named with it
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
 TOLD = ("bytes", "received", "ready", "files", "library")  # of a node's reply, in the event of its end
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def run_head(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
@@ -71,10 +70,8 @@ class Head:
         self._stage_peers: List[List[Any]] = []
 
     def run(self) -> int:
-        received: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in HANDLED:
-            signal.signal(number, lambda got, _frame: received.put(got))
-        threading.Thread(target=self._follow_signals, args=(received,), daemon=True, name="signals").start()
+        received = signals.receive()
+        threading.Thread(target=self._follow_signals, args=(received,), daemon=True, name="stop").start()
         self._watch_time_limit(received)
         if self.plan.upstream is not None:
             upstream.follow_signals(self.node.paths.attempt, received.put)
@@ -109,13 +106,13 @@ class Head:
         self.stop(blocked(phase, *findings))
         raise RunStoppedError
 
-    def _follow_signals(self, received: queue.SimpleQueue[int]) -> None:
+    def _follow_signals(self, received: Received) -> None:
         while True:
             number = received.get()
             self.signals += 1
             self.stop(by_signal(number))
 
-    def _watch_time_limit(self, received: queue.SimpleQueue[int]) -> None:
+    def _watch_time_limit(self, received: Received) -> None:
         """A local run has no scheduler that ends it: warn ourselves as Slurm's --signal would."""
         limit = self.plan.time_limit_s
         if self.plan.scheduler != "local" or limit is None:

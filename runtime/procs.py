@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Union
 
+from jobspec.runtime import signals
+
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux 3.4
-FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 POLL_S = 0.02  # how often the end of a process that is not our child is looked at
 _GUARD = 0  # pid of the guard above this process, set by `guard`
 LEFTOVER_GRACE_S = 2.0  # between SIGTERM and SIGKILL for what the agent left behind
@@ -182,26 +183,23 @@ def guard(run: Callable[[], int]) -> int:
     """Run `run` in a child and return its exit status, after nothing of it is left.
 
     The guard forwards signals; `run` has its own session, so that a signal to the whole process
-    group arrives once. Must be called before any thread is started.
+    group arrives once, and gets none before it calls `signals.receive`. Must be called before any thread
+    is started.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     parent = os.getpid()
-    blocked = set(FORWARDED)
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if inherited as ignored, no end of a child could be seen
+    # Until the end: srun sends SIGTERM to all tasks as soon as one has failed, also to one that is ending.
+    signals.block()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _become_agent(parent, blocked, run)
-    for number in FORWARDED:
-        signal.signal(number, lambda received, _frame: send([pid], received))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-    status = _reap_until(pid)
+        _become_agent(parent, run)
+    status = signals.reap_until(pid)
     _end_leftovers()
-    # Python restores the default actions while it ends: srun's SIGTERM, sent to all tasks as soon as one has
-    # failed, would then kill this one, and the job's exit code would be 15.
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    return status
+    return exit_status(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 def leftovers() -> List[int]:
@@ -211,7 +209,7 @@ def leftovers() -> List[int]:
     return [pid for pid in descendants(_GUARD) if pid != os.getpid()]
 
 
-def _become_agent(parent: int, blocked: Set[signal.Signals], run: Callable[[], int]) -> None:
+def _become_agent(parent: int, run: Callable[[], int]) -> None:
     global _GUARD
     _GUARD = parent
     os.setsid()
@@ -220,7 +218,7 @@ def _become_agent(parent: int, blocked: Set[signal.Signals], run: Callable[[], i
         os._exit(1)
     status = 1
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         status = run()
     except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
         # The only place where a traceback is right: whatever arrives here is a bug, and says so.
@@ -233,14 +231,6 @@ def _become_agent(parent: int, blocked: Set[signal.Signals], run: Callable[[], i
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(status)
-
-
-def _reap_until(pid: int) -> int:
-    """Collect every child that ends, orphans included, until `pid` does; its shell exit status."""
-    while True:
-        ended, status = os.waitpid(-1, 0)
-        if ended == pid:
-            return exit_status(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
 def _end_leftovers() -> None:

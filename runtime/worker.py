@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import queue
-import signal
 import sys
 import threading
 from typing import Any, Mapping
 
 from jobspec.plan import Plan
-from jobspec.runtime import upstream
+from jobspec.runtime import signals, upstream
 from jobspec.runtime.agent import Node
 from jobspec.runtime.channel import ChannelError, Hello, Link, candidate_ports, find_head, keep_alive
 from jobspec.runtime.identity import Identity
+from jobspec.runtime.signals import Received
 
 DEFAULT_JOIN_S = 300.0
 
@@ -26,9 +25,7 @@ def join_deadline_s(plan: Plan) -> float:
 
 def run_worker(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
     """Serve the head until it says goodbye: 0; 1 when it cannot be found or is lost."""
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, lambda received, _frame: signals.put(received))
+    received = signals.receive()
     hosts = [host for host in (who.hosts[0], who.launch_ip) if host]
     try:
         link = find_head(
@@ -38,7 +35,7 @@ def run_worker(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
         sys.stderr.write(f"jobspec: {who.name}: the head node `{who.hosts[0]}` was not found: {error}\n")
         return 1
     # Signals tell the head: it decides for all nodes, and collects before they leave.
-    threading.Thread(target=_pass_on, args=(signals, link), daemon=True, name="signals").start()
+    threading.Thread(target=_pass_on, args=(received, link), daemon=True, name="pass-on").start()
     threading.Thread(target=keep_alive, args=(link, threading.Event()), daemon=True, name="heartbeat").start()
     node = Node(plan, who, env, lambda message: _tell(link, message))
     try:
@@ -72,6 +69,6 @@ def _tell(link: Link, message: Mapping[str, Any]) -> None:
         return  # the receiving thread sees the same end, and leaves
 
 
-def _pass_on(signals: queue.SimpleQueue[int], link: Link) -> None:
+def _pass_on(received: Received, link: Link) -> None:
     while True:
-        _tell(link, {"signal": signals.get()})
+        _tell(link, {"signal": received.get()})

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from agent_lab import running, shell
+from agent_lab import make_run, running, shell
 
 from jobspec.plan import CommandPlan
+from jobspec.runtime.agent import Node
 from jobspec.runtime.finish import no_test_ran
+from jobspec.runtime.identity import from_environment
 
 TOUCH = shell("touch $JOBSPEC_RUN_DIR/trained")
 
@@ -88,6 +90,18 @@ def test_cancelled_tests_are_cancelled(tmp_path: Path) -> None:
         assert run.leftovers() == []
     assert code == 143, output
     assert (results["outcome"], results["first_phase_failed"]) == ("cancelled", "checks")
+    assert not (run.root / "trained").exists()
+
+
+def test_command_that_is_stopped_before_it_starts_does_not_start(tmp_path: Path) -> None:
+    """A signal may come between the head's call and the start of the program."""
+    run = make_run(tmp_path, TOUCH)
+    who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})
+    node = Node(run.plan, who, {}, lambda message: None)
+    node.handle("stop_command", {"grace_s": 1.0})
+    master = {"master_addr": "127.0.0.1", "master_port": 1}
+    reply = node.handle("command", {"phase": "driver", "index": 0, "master": master, "env": {}})
+    assert reply == {"ended": [], "findings": []}
     assert not (run.root / "trained").exists()
 
 

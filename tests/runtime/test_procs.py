@@ -36,6 +36,7 @@ def test_exit_status(code: int, status: int) -> None:
 
 GUARDED = """
     import os, subprocess, sys, time
+    from jobspec.runtime import signals
     from jobspec.runtime.procs import guard
     def work():
         {body}
@@ -59,13 +60,56 @@ def test_guard_returns_the_status_and_ends_daemons(tmp_path: Path) -> None:
 
 
 def test_guard_forwards_a_signal() -> None:
-    handler = "import signal; signal.signal(signal.SIGUSR1, lambda *_: os._exit(9))"
-    body = f"{handler}; print('up', flush=True); time.sleep(60)"
+    body = "received = signals.receive(); print('up', flush=True); os._exit(received.get())"
     process = subprocess.Popen(guarded(body), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(10) == 9
+    assert process.wait(10) == signal.SIGUSR1
+
+
+def test_guard_keeps_a_signal_for_an_agent_that_is_not_ready() -> None:
+    body = "print('up', flush=True); sys.stdin.read(1); os._exit(signals.receive().get())"
+    process = subprocess.Popen(guarded(body), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate("x", timeout=10)
+    assert process.returncode == signal.SIGTERM
+
+
+def test_guard_forwards_while_it_reaps() -> None:
+    """Each orphan's end and each signal wakes the same process: none may hide another."""
+    orphans = "subprocess.run(['sh', '-c', '(:) & (:) &'])"
+    body = (
+        f"received = signals.receive(); [({orphans}, print(flush=True), received.get()) for _ in range(100)]"
+    )
+    process = subprocess.Popen(guarded(body), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for _line in process.stdout:
+        process.send_signal(signal.SIGUSR1)
+    assert process.wait(10) == 5
+
+
+def test_guard_whose_parent_ignores_sigchld() -> None:
+    argv = ["env", "--ignore-signal=CHLD", *guarded("subprocess.run(['sh', '-c', 'exit 4'])")]
+    assert subprocess.run(argv, check=False).returncode == 5
+
+
+def test_signal_is_received_while_the_main_thread_sleeps() -> None:
+    """Python's own handlers wait for the main thread, which nothing wakes here: the signal is another's."""
+    text = """
+        import os, signal, threading
+        from jobspec.runtime import signals
+        received = signals.receive()
+        def other():
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            os._exit(received.get())
+        threading.Timer(0.2, other).start()
+        threading.Event().wait()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=False, timeout=20)
+    assert done.returncode == signal.SIGTERM
 
 
 def test_guard_reports_a_signal_death() -> None:

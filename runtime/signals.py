@@ -1,0 +1,83 @@
+"""Signals that ask a process to end, none of them lost.
+
+Python runs a handler in the main thread, between two bytecodes. A signal that arrives just before that
+thread goes to sleep in `wait` or `acquire` is seen when something else wakes it: after hours, for a training.
+So nothing here waits for handlers: an agent reads signals from a pipe that the interpreter's own C handler
+writes to (signal.set_wakeup_fd), and a process without threads takes them by sigwait(3).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Callable, Optional
+
+if TYPE_CHECKING:
+    Received = SimpleQueue[int]
+else:
+    Received = SimpleQueue
+
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def block() -> None:
+    """Keep the signals pending, in forked children too, until `receive` or `reap_until`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+
+
+def receive() -> Received:
+    """A queue of the signals that arrive from now on, and of those that were kept pending.
+
+    Must be called in the main thread, once in a process.
+    """
+    received: Received = SimpleQueue()
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in HANDLED:
+        signal.signal(number, _ignore)  # without a handler there is no byte; the work is the reader's
+    threading.Thread(target=_read, args=(reader, received.put), daemon=True, name="signals").start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+    return received
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    """SIG_IGN would write nothing to the pipe, and programs that are started would inherit it."""
+
+
+def _read(reader: int, put: Callable[[int], None]) -> None:
+    while True:
+        for number in os.read(reader, 64):
+            if number in HANDLED:
+                put(number)
+
+
+def reap_until(pid: int) -> int:
+    """Collect every child that ends, orphans included, until `pid` does; its wait(2) status.
+
+    Signals are handed on to `pid`. They and SIGCHLD must be blocked, and this process without threads.
+    """
+    while True:
+        number = signal.sigwait({*HANDLED, signal.SIGCHLD})
+        if number != signal.SIGCHLD:
+            os.kill(pid, number)  # it is ours, not collected yet: the pid cannot be another's
+            continue
+        status = _reap(pid)
+        if status is not None:
+            return status
+
+
+def _reap(wanted: int) -> Optional[int]:
+    """Collect all that have ended: one SIGCHLD may stand for several. The status of `wanted`, if it has."""
+    found: Optional[int] = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == wanted:
+            found = status
