@@ -13,7 +13,7 @@ from jobspec.runs import RunPaths
 if TYPE_CHECKING:
     from jobspec.evidence_model import Evidence
     from jobspec.sweep_table import SweepTable
-    from jobspec.verdict import Verdict
+    from jobspec.verdict import Cause, Verdict
 
 TAIL_LINES = 20
 SWEEP_ONLY = ("csv", "jsonl")
@@ -29,7 +29,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     _write_reports(run)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
-        _print_tail(run)
+        _print_tail(run, verdict.first_cause)
     if fmt == "text" and (run.root / "report.html").is_file():
         print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
@@ -60,8 +60,12 @@ def _write_reports(run: RunPaths) -> None:
         print(f"the reports could not be written: {problem}", file=sys.stderr)
 
 
-def _print_tail(run: RunPaths) -> None:
-    for path in observe.log_files(run)[-1:]:
+def _print_tail(run: RunPaths, cause: Cause | None) -> None:
+    """The end of the log that the cause is in; without one, of the last log."""
+    logs = observe.log_files(run)[-1:]
+    if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
+        logs = [run.root / cause.file]
+    for path in logs:
         print(f"\nlast lines of {path.relative_to(run.root)}:")
         for line in observe.tail(path, TAIL_LINES):
             print(f"  {line}")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from project_kit import HELLO, Project
 
 from jobspec.runs import RunPaths, read_launch
@@ -49,6 +50,18 @@ def test_failing_command_fails_the_run_and_shows_its_log(project: Project) -> No
     assert done.code == 1, done.text
     assert "last words" in done.out
     assert json.loads(project.last().scheduler.read_text())["exit_code"] == 7
+
+
+def test_log_of_the_rank_that_failed_first_is_shown(project: Project) -> None:
+    """The other rank was ended because of it and has said nothing; its log is the last by name."""
+    spec = yaml.safe_load(HELLO)
+    spec["launch"] = {"mode": "srun", "tasks_per_node": 2}
+    spec["train"] = {"command": ["bash", "-c", "[ $RANK = 0 ] || exec sleep 30; echo last words; exit 7"]}
+    project.write("ranks.yaml", yaml.safe_dump(spec))
+    done = project.cli("run", "ranks.yaml")
+    assert done.code == 1, done.text
+    shown = done.out.partition("last lines of ")[2].splitlines()
+    assert (Path(shown[0]).name, shown[1].strip()) == ("command-0.log:", "last words")
 
 
 def test_requirement_that_does_not_hold_fails_the_run(project: Project) -> None:

@@ -219,7 +219,8 @@ def test_two_local_runs_at_the_same_moment(short: Path) -> None:
     with running(short / "a", ask, **fields) as one, running(short / "b", ask, **fields) as two:
         one.agent()
         two.agent()
-        assert (one.finish()[0], two.finish()[0]) == (0, 0)
+        (code_one, output_one), (code_two, output_two) = one.finish(), two.finish()
+        assert (code_one, code_two) == (0, 0), output_one + output_two
         asked = [json.loads((run.attempt / "asked.json").read_text())["nodes"] for run in (one, two)]
     assert asked == [1, 1]
 

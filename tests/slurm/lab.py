@@ -215,7 +215,7 @@ class Lab:
             lambda: any((e["phase"], e["event"]) == (phase, event) for e in self.events(run_dir)),
             f"{phase} {event}",
             timeout,
-            lambda: _tail(Path(run_dir)),
+            lambda: tail(Path(run_dir)),
         )
 
     # Slurm
@@ -306,13 +306,13 @@ def end(process: subprocess.Popen[str]) -> str:
     return out + err
 
 
-def _tail(run_dir: Path) -> str:
-    """The last lines of everything a run has written, for a failed wait."""
+def tail(run_dir: Path) -> str:
+    """The last lines of everything a run has written, for a failed test."""
     logs = [
         *run_dir.glob("job*.log"),
         *run_dir.glob("attempts/*/logs/**/*.log"),
         *run_dir.glob("attempts/*/events.jsonl"),
     ]
     return "\n".join(
-        f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]) for log in logs
+        f"--- {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-40:]) for log in logs
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chain_kit import rlix_inputs
-from lab import Lab
+from lab import Lab, tail
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -20,7 +20,8 @@ def test_loop_that_breaks_is_found_though_the_job_completes(lab: Lab, tmp_shared
         "container": {**lab.container("none"), "env": {"FAKE_RLIX": "loop:two"}},
     }
     made = lab.submit(lab.write_spec("rlix-loop", spec))
-    assert lab.await_end(made["job_id"], timeout=300) == ("COMPLETED", "0:0")
+    ended = lab.await_end(made["job_id"], timeout=300)
+    assert ended == ("COMPLETED", "0:0"), tail(Path(made["run_dir"]))
     code, report = lab.report(made["run_id"])
     told = {name: item["status"] for name, item in report["deliverables"].items()}
     assert (code, report["result"]) == (1, "Fail"), told
