@@ -106,7 +106,7 @@ import ray
 
 class Orchestrator:
     def __init__(self):
-        self.pipelines, self.actors, self.lock, self.turns = {}, {}, threading.Lock(), 0
+        self.pipelines, self.actors, self.lock, self.turns, self.holder = {}, {}, threading.Lock(), 0, ""
 
     def allocate_pipeline_id(self, kind):
         return f"{kind}_{uuid.uuid4().hex[:12]}"
@@ -125,6 +125,7 @@ class Orchestrator:
 
     def request_train(self, pid):
         self.lock.acquire()
+        self.holder = pid
         self.turns += 1
         if os.environ.get("FAKE_RLIX") == "shutdown:" and self.turns == 3:
             self.shutdown()
@@ -132,6 +133,10 @@ class Orchestrator:
 
     def release_train(self, pid):
         self._resize(self.pipelines[pid]["train_device_mapping"], "expand")
+        self._free()
+
+    def _free(self):
+        self.holder = ""
         self.lock.release()
 
     def _resize(self, gpus, how):
@@ -145,6 +150,8 @@ class Orchestrator:
 
     def unregister_pipeline(self, pid):
         self.actors.pop(pid, None)
+        if self.holder == pid:  # its loop broke while it had the GPUs
+            self._free()
 
     def shutdown(self):
         logging.basicConfig()
