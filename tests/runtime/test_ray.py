@@ -213,6 +213,32 @@ def test_worker_killed(short: Path, network: list[str], phase: str) -> None:
     assert results["first_phase_failed"] == phase
 
 
+SLOW = """\
+import os, pathlib, sys, time, types
+marker = pathlib.Path(os.environ["SLOW_MARKER"])
+if "ray.scripts.scripts" in sys.orig_argv and not marker.exists():
+    marker.touch()
+    from ray._private import node, services
+    quick = time.monotonic
+    node.time = types.SimpleNamespace(**{**vars(time), "monotonic": lambda: 10 * quick()})
+    def get_node(*_):
+        raise RuntimeError("not registered yet")
+    services.get_node = get_node
+"""
+
+
+def test_ray_that_is_slow_to_start_is_started_again(short: Path) -> None:
+    """The first `ray start` sees no raylet, and its 30 s pass in 3; GCS and raylet are real."""
+    with running(short, ask, mode="ray", ray=RAY, **repo(short)) as run:
+        (short / "src" / "sitecustomize.py").write_text(SLOW)
+        run.agent(env={"SLOW_MARKER": str(short / "slow")})
+        code, output = run.finish()
+        assert run.leftovers() == []
+        told = [(row["rule"], row["severity"]) for row in run.results()["findings"]]
+        assert json.loads((run.attempt / "asked.json").read_text())["nodes"] == 1
+    assert (code, told) == (0, [("ray.slow-start", "warning")]), output
+
+
 def test_two_local_runs_at_the_same_moment(short: Path) -> None:
     """Neither takes the other's ports, nor ends the other's Ray."""
     fields = {"mode": "ray", "ray": RAY, "scheduler": "local"}
