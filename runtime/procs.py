@@ -188,9 +188,8 @@ def guard(run: Callable[[], int]) -> int:
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     parent = os.getpid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if inherited as ignored, no end of a child could be seen
     # Until the end: srun sends SIGTERM to all tasks as soon as one has failed, also to one that is ending.
-    signals.block()
+    signals.hold()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     sys.stdout.flush()
     sys.stderr.flush()
