@@ -167,9 +167,7 @@ def run(command: Sequence[str], received: Optional[Received] = None) -> int:
 
 def _pass_on(received: Received, child: subprocess.Popen[bytes]) -> None:
     while True:
-        number = received.get()
-        with contextlib.suppress(ProcessLookupError):  # it has ended at this moment; more may come
-            child.send_signal(number)
+        signals.forward(child, received.get())
 
 
 def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: float, code: int) -> None:

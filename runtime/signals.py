@@ -8,8 +8,10 @@ writes to (signal.set_wakeup_fd), and a process without threads takes them by si
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Callable, FrozenSet, Optional
@@ -67,6 +69,12 @@ def _read(reader: int, put: Callable[[int], None]) -> None:
         for number in os.read(reader, 64):
             if number in HANDLED:
                 put(number)
+
+
+def forward(child: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a child that may have ended at this moment."""
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(number)
 
 
 def reap_until(pid: int) -> int:
