@@ -15,9 +15,9 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from agent_lab import make_run
+from agent_lab import make_run, running, shell
 
-from jobspec.plan import ImportProof
+from jobspec.plan import CollectPlan, ImportProof
 from jobspec.runtime import checkout_run, driver, imports, procs, worker
 from jobspec.runtime.agent import Node
 from jobspec.runtime.channel import Hello, Link, candidate_ports, connect
@@ -154,3 +154,18 @@ def test_script_is_not_started_after_the_signal_to_end(tmp_path: Path) -> None:
     received.put(signal.SIGTERM)
     assert checkout_run.run(["touch", str(tmp_path / "started")], received) == 143
     assert not (tmp_path / "started").exists()
+
+
+def test_run_whose_result_cannot_be_written_is_ended_in_order(tmp_path: Path) -> None:
+    """As on a full disk: the command gets its time to save, and its files are collected."""
+    text = """mkdir "$JOBSPEC_ATTEMPT_DIR/results.json"
+trap 'sleep 2; echo saved > "$JOBSPEC_ATTEMPT_DIR/saved"; exit 0' TERM
+echo up > "$JOBSPEC_ATTEMPT_DIR/up"; while :; do sleep 0.1; done"""
+    with running(tmp_path, shell(text), collect=CollectPlan(("saved",))) as run:
+        process = run.agent()
+        run.wait_file(run.attempt / "up")
+        process.send_signal(signal.SIGTERM)
+        code, output = run.finish()
+        assert run.leftovers() == []
+    assert (code, "run directory cannot be written" in output) == (3, True), output
+    assert (run.root / "artifacts/saved").read_text() == "saved\n"
