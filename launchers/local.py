@@ -6,6 +6,7 @@ moment it started, so that a number that the kernel has given to somebody else i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,12 +27,13 @@ CANCEL_FILE = "job-cancelled"
 # How long a cancelled run may take to collect its logs before it is killed.
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
+_EOF_S, _NOT_BEGUN = 2.0, 85  # for a keeper that was never told to begin to end, and how it ends
 
 # Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
 # shell alive when the whole group is told to end: bash runs them after its child has finished.
 # It begins when it reads a line: if whoever started it ends before the run is recorded, nothing has run.
 _KEEPER = r"""
-read -r _ || exit 0
+read -r _ || exit 85
 exec </dev/null
 trap : TERM INT HUP
 run_dir=$1; shift; code=0
@@ -95,12 +97,17 @@ class LocalLauncher:
 
     def _take_back(self, run: RunPaths, keeper: subprocess.Popen[bytes], launch: Launch) -> None:
         """After a start that was interrupted: all as before, or a run that had begun is cancelled."""
-        if keeper.stdin is not None and not keeper.stdin.closed:
-            keeper.stdin.close()
-            keeper.wait()
-            run.state.unlink(missing_ok=True)
-        else:
+        with contextlib.suppress(OSError):
+            if keeper.stdin is not None:
+                keeper.stdin.close()
+        try:
+            begun = keeper.wait(_EOF_S) != _NOT_BEGUN
+        except subprocess.TimeoutExpired:
+            begun = True
+        if begun:
             self.cancel([launch])
+        else:
+            run.state.unlink(missing_ok=True)
 
     def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """The shell that will run the job, once it is told to begin."""

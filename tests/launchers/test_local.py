@@ -186,6 +186,29 @@ def test_interrupted_start_has_started_nothing(tmp_path: Path, monkeypatch: pyte
     assert (run.root / "count").read_text() == "x\n"
 
 
+def test_start_that_is_interrupted_when_the_run_has_begun_cancels_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    run.job.write_text("trap 'echo collected > collected; exit 143' TERM; echo up > up; sleep 30 & wait")
+
+    def interrupted(keeper: subprocess.Popen[bytes]) -> None:
+        assert keeper.stdin is not None
+        keeper.stdin.write(b"begin\n")
+        keeper.stdin.flush()
+        await_file(run.root / "up")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "_begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LocalLauncher().submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None
+    assert LocalLauncher().query([launch])[launch].state is JobState.CANCELLED
+    assert (run.root / "collected").exists()
+
+
 def test_launcher_that_is_killed_while_it_starts_has_started_nothing(tmp_path: Path) -> None:
     run = RunPaths(tmp_path / "demo" / RUN_ID)
     run.root.mkdir(parents=True)
