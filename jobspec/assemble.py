@@ -85,6 +85,7 @@ def assemble(
         commands=chosen.commands,
         abort_when=(*chosen.abort_when, *_conditions(spec)),
         collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
+        made=chosen.made,
         slurm=_slurm(work),
         expect=_expect(spec, chosen.expect, level),
         runs=str(profile.paths.runs),

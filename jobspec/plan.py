@@ -164,6 +164,17 @@ class CollectPlan:
 
 
 @dataclass(frozen=True)
+class MadePlan:
+    """Folders that the run's programs make beside those of other runs: removed at its end, after collection.
+
+    `note`, a file below the attempt's folder, has their names, one a line, each right below `below`.
+    """
+
+    below: str
+    note: str
+
+
+@dataclass(frozen=True)
 class SlurmPlan:
     """What sbatch is asked for. Empty means: not passed."""
 
@@ -261,6 +272,7 @@ class Plan:
     commands: Tuple[CommandPlan, ...] = ()
     abort_when: Tuple[AbortPlan, ...] = ()  # read by the runtime, during `driver`
     collect: CollectPlan = CollectPlan()
+    made: Tuple[MadePlan, ...] = ()
     slurm: SlurmPlan = SlurmPlan()
     expect: ExpectPlan = ExpectPlan()
     runs: str = ""  # shared folder of all runs

@@ -24,6 +24,7 @@ __all__ = [
     "Launcher",
     "access_of",
     "cancel",
+    "cancel_started",
     "for_launch",
     "for_plan",
     "query",
@@ -77,6 +78,13 @@ def query(launches: Iterable[Launch]) -> dict[Launch, JobStatus]:
 def cancel(launches: Iterable[Launch]) -> None:
     for launch in launches:
         for_launch(launch).cancel([launch])
+
+
+def cancel_started() -> None:
+    """Cancel what this process has started on this machine; jobs of a scheduler go on."""
+    from jobspec.launchers import local
+
+    local.cancel_started()
 
 
 def record_final(run: RunPaths, status: JobStatus) -> None:

@@ -6,6 +6,7 @@ moment it started, so that a number that the kernel has given to somebody else i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,10 +27,14 @@ CANCEL_FILE = "job-cancelled"
 # How long a cancelled run may take to collect its logs before it is killed.
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
+_EOF_S, _NOT_BEGUN = 2.0, 85  # for a keeper that was never told to begin to end, and how it ends
 
 # Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
 # shell alive when the whole group is told to end: bash runs them after its child has finished.
+# It begins when it reads a line: if whoever started it ends before the run is recorded, nothing has run.
 _KEEPER = r"""
+read -r _ || exit 85
+exec </dev/null
 trap : TERM INT HUP
 run_dir=$1; shift; code=0
 run_one() { JOBSPEC_LOCAL=1 bash "$run_dir/job.sbatch"; }
@@ -73,18 +78,39 @@ class LocalLauncher:
             raise fail("launch.incomplete", f"`{run.root}` lacks `job.sbatch`", fix="render the spec again")
         launch = launch or new_launch(run, plan, self.name, HERE, self._clock())
         write_launch(run, launch)
-        pid = self._start(run, secrets)
-        launch = replace(
-            launch,
-            job_id=str(pid),
-            submit_time=self._clock(),
-            process_start=process_start(pid),
-            boot_id=boot_id(),
-        )
-        write_launch(run, launch)
+        keeper = self._start(run, secrets)
+        try:
+            launch = replace(
+                launch,
+                job_id=str(keeper.pid),
+                submit_time=self._clock(),
+                process_start=process_start(keeper.pid),
+                boot_id=boot_id(),
+            )
+            write_launch(run, launch)
+            _STARTED.append(launch)
+            _begin(keeper)
+        except BaseException:  # Ctrl-C among them: nobody would know that it runs
+            self._take_back(run, keeper, launch)
+            raise
         return launch
 
-    def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> int:
+    def _take_back(self, run: RunPaths, keeper: subprocess.Popen[bytes], launch: Launch) -> None:
+        """After a start that was interrupted: all as before, or a run that had begun is cancelled."""
+        with contextlib.suppress(OSError):
+            if keeper.stdin is not None:
+                keeper.stdin.close()
+        try:
+            begun = keeper.wait(_EOF_S) != _NOT_BEGUN
+        except subprocess.TimeoutExpired:
+            begun = True
+        if begun:
+            self.cancel([launch])
+        else:
+            run.state.unlink(missing_ok=True)
+
+    def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """The shell that will run the job, once it is told to begin."""
         env = submission_environment(self._env, secrets, LOCAL)
         # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
@@ -93,7 +119,7 @@ class LocalLauncher:
         with (run.root / "job-local.log").open("ab") as log:
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=env,
@@ -101,7 +127,7 @@ class LocalLauncher:
                 start_new_session=True,
             )
         _CHILDREN[process.pid] = process
-        return process.pid
+        return process
 
     def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
         return {launch: _status(launch) for launch in launches}
@@ -117,11 +143,24 @@ class LocalLauncher:
             time.sleep(_POLL_S)
         for launch in live:
             if alive(launch):
-                _signal(launch, signal.SIGKILL)
+                _kill_all(launch)
 
 
 # Children of this process must be waited for, or an ended one looks alive until we end.
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+_STARTED: list[Launch] = []
+
+
+def cancel_started() -> None:
+    """Cancel what this process has started, if nobody has yet: Ctrl-C came before the run was followed."""
+    started = [launch for launch in _STARTED if not (Path(launch.run_dir) / CANCEL_FILE).exists()]
+    LocalLauncher().cancel(started)
+
+
+def _begin(keeper: subprocess.Popen[bytes]) -> None:
+    if keeper.stdin is not None:
+        keeper.stdin.write(b"begin\n")
+        keeper.stdin.close()
 
 
 def alive(launch: Launch) -> bool:
@@ -144,6 +183,15 @@ def _signal(launch: Launch, number: signal.Signals) -> None:
             f"process {launch.job_id} belongs to another user",
             fix="cancel it as that user",
         ) from problem
+
+
+def _kill_all(launch: Launch) -> None:
+    """The agent and its programs too: they have sessions of their own, and end by themselves if they can."""
+    from jobspec.runtime.procs import descendants, send
+
+    below = descendants(int(launch.job_id))
+    _signal(launch, signal.SIGKILL)
+    send(below, signal.SIGKILL)
 
 
 def _status(launch: Launch) -> JobStatus:

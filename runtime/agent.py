@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import Plan
-from jobspec.runtime import collect, driver, gpus, network, node_facts, preflight, raycluster, swarm
+from jobspec.runtime import collect, driver, gpus, made, network, node_facts, preflight, raycluster, swarm
 from jobspec.runtime.channel import candidate_ports
 from jobspec.runtime.identity import (
     Identity,
@@ -355,6 +355,9 @@ class Node:
     def close(self) -> None:
         """Stop everything and remove what only this run needs."""
         self.stop({})
+        left = made.remove(self.plan.made, self.paths.attempt)  # the programs in it have ended now
+        if left:
+            self.say(f"could not be removed: {', '.join(left)}")
         self.paths.pid_file.unlink(missing_ok=True)
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
 

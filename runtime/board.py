@@ -282,6 +282,7 @@ class Board:
             idle = {chunk for chunk in share.flying if not chunk.arriving}
             share.flying -= idle
             left, share.waiting = [*idle, *share.waiting], collections.deque()
+            self._todo.notify_all()  # who waits for its share
             for chunk in reversed(left):
                 chunk.failures = 0
                 self._route(chunk, first=True)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Iterator, List, NoReturn, Optional, Sequence, Tuple
 
-from jobspec.runtime import signals
+from jobspec.runtime import procs, signals
 from jobspec.runtime.signals import Received
 
 BLOCKED = 3
@@ -113,12 +113,10 @@ def capability() -> str:
     """The highest compute capability of the GPUs seen, `9.0`; empty where it cannot be asked."""
     argv = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        done = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=False
-        )
+        _, out, _ = procs.output(argv, 60.0)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    seen = [line.strip() for line in done.stdout.decode(errors="replace").splitlines() if _version(line)]
+    seen = [line.strip() for line in out.decode(errors="replace").splitlines() if _version(line)]
     return max(seen, key=_version, default="")
 
 
@@ -153,7 +151,9 @@ def hold(path: Path) -> Iterator[None]:
 
 
 def run(command: Sequence[str], received: Optional[Received] = None) -> int:
-    """A shell's exit code."""
+    """A shell's exit code. Told to end before the script has started, it is not started."""
+    if received is not None and not received.empty():
+        return 128 + received.get()
     try:
         child = subprocess.Popen(list(command))
     except OSError as problem:
@@ -167,7 +167,7 @@ def run(command: Sequence[str], received: Optional[Received] = None) -> int:
 
 def _pass_on(received: Received, child: subprocess.Popen[bytes]) -> None:
     while True:
-        child.send_signal(received.get())
+        signals.forward(child, received.get())
 
 
 def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: float, code: int) -> None:

@@ -107,6 +107,8 @@ class Task:
             return
         try:
             self._file.write(data)
+        except ValueError:
+            return  # closed: the command has ended, and what it left behind still prints
         except OSError as problem:
             self.problem = problem.strerror or str(problem)
         if self._echo:
@@ -123,7 +125,10 @@ class Task:
         self._copier.join(DRAIN_S)
         self.child.terminate(0.5)
         self._copier.join(DRAIN_S)
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as problem:  # network storage says only now that the quota is used up
+            self.problem = problem.strerror or str(problem)
         code = 1 if code is None else code
         return Ended(self.rank, exit_status(code), max(0, -code), str(self.log), self.start, end)
 

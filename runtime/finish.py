@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
@@ -29,7 +30,8 @@ def finish(head: Head) -> int:
     if cause is not None:
         # A first version at once: Slurm may kill this step before the collection has ended.
         head.record.end_open(cause.outcome)
-        head.record.write(cause)
+        with contextlib.suppress(OSError):  # of a full disk the last write tells, after all have been stopped
+            head.record.write(cause)
     _stop_commands(head, cause)
     _collect(head, cause)
     _stop_nodes(head, failed=head.cause is not None)

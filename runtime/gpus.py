@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Iterator, List, Mapping, Sequence, Tuple
 
+from jobspec.runtime import procs
+
 INTERVAL_S = 5.0
 TIMEOUT_S = 10.0
 QUERY = ("--query-gpu=index,memory.used,utilization.gpu", "--format=csv,noheader,nounits")
@@ -37,12 +39,10 @@ def parse(text: str) -> List[Sample]:
 def sample(program: str, env: Mapping[str, str]) -> List[Sample]:
     """One sample of every GPU; none when `nvidia-smi` fails or is late."""
     try:
-        asked = subprocess.run(
-            [program, *QUERY], capture_output=True, text=True, timeout=TIMEOUT_S, env=dict(env), check=True
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        status, out, _ = procs.output([program, *QUERY], TIMEOUT_S, env)
+    except (OSError, subprocess.TimeoutExpired):
         return []
-    return parse(asked.stdout)
+    return parse(out.decode(errors="replace")) if status == 0 else []
 
 
 def record(samples: Sequence[Sample], now: float) -> str:

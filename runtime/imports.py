@@ -6,6 +6,7 @@ installs and namespace packages are judged by where the bytes are. Standard libr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pkgutil
@@ -19,6 +20,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
 from jobspec.runtime.import_probe import probe_module
+from jobspec.runtime.procs import KILL_S
 
 __all__ = ["ImportResult", "judge", "probe_module", "prove"]
 
@@ -185,7 +187,11 @@ def _run_child(
             status = child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
-            status = child.wait()
+            status = -signal.SIGKILL
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(
+                    KILL_S
+                )  # a dead mount may hold it for ever (state D), and nobody else waits for it
         results.seek(0)
         out.seek(0)
         return _parse(results.read()), out.read().decode("utf-8", "replace"), status

@@ -11,6 +11,7 @@ import subprocess
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from jobspec.finding import Finding, error, fail
+from jobspec.runtime import procs
 
 MODULE = "megatron.core.datasets.helpers_cpp"
 ASK_TIMEOUT_S = 120.0
@@ -63,20 +64,12 @@ _PROVED = [[0, 1, 0, 1], [0, 0, 1, 1]]
 def run(argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Tuple[int, str, str]:
     """(status, stdout, stderr) of a command. Raises: JobspecError when it hangs; OSError."""
     try:
-        done = subprocess.run(
-            argv,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            cwd="/",
-            check=False,
-        )
+        status, out, err = procs.output(argv, timeout_s, env, "/")
     except subprocess.TimeoutExpired:
         raise fail(
             "helpers.timeout", f"`{argv[0]}` has not ended after {timeout_s:.0f} s", " ".join(argv)[:400]
         ) from None
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    return status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
 
 
 def _told(stdout: str) -> Dict[str, Any]:

@@ -10,13 +10,14 @@ import contextlib
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from jobspec.runtime.agent import Node, Reply
 from jobspec.runtime.channel import ChannelError, Hello, Link, accept, keep_alive, listen
 from jobspec.runtime.identity import Identity
 
 GOODBYE_S = 3.0  # for the workers to leave by themselves
+ACCEPT_PAUSE_S = 0.1
 MAX_REFUSED = 20  # connections with a wrong token that are told about; a port scanner must not fill the log
 
 
@@ -79,7 +80,9 @@ class Nodes:
             try:
                 sock, address = listener.accept()
             except OSError:
-                return  # closed by `close`
+                if self._closing.wait(ACCEPT_PAUSE_S):
+                    return  # closed by `close`
+                continue  # out of descriptors for now, or the other side hung up meanwhile
             threading.Thread(
                 target=self._welcome, args=(sock, str(address[0])), daemon=True, name="welcome"
             ).start()
@@ -97,10 +100,7 @@ class Nodes:
             known = self._register(hello, link)
             self.changed.notify_all()
         if known:
-            threading.Thread(
-                target=keep_alive, args=(link, self._closing), daemon=True, name="heartbeat"
-            ).start()
-            self._read(hello.index, link)
+            self._serve(hello.index, link)
         else:
             link.close()
 
@@ -111,13 +111,23 @@ class Nodes:
         self._links[hello.index] = link
         return True
 
-    def _read(self, index: int, link: Link) -> None:
+    def _serve(self, index: int, link: Link) -> None:
+        """Read what a worker says until it is lost. However this ends, nobody waits for it any more."""
+        try:
+            threading.Thread(
+                target=keep_alive, args=(link, self._closing), daemon=True, name="heartbeat"
+            ).start()
+            self._read(index, link)
+        except (ChannelError, ValueError) as error:
+            reason = str(error)
+        except Exception as bug:  # noqa: BLE001 - told as the node's loss
+            reason = f"the head failed while it read what the node said: {type(bug).__name__}: {bug}"
+        self._lose(index, reason)
+
+    def _read(self, index: int, link: Link) -> NoReturn:
+        """Raises: ChannelError, ValueError at its end, and whatever taking a message raises."""
         while True:
-            try:
-                message = link.receive()
-            except (ChannelError, ValueError) as error:
-                self._lose(index, str(error))
-                return
+            message = link.receive()
             if "reply" in message:
                 self._finish((index, int(message["id"])), message["reply"])
             elif "heartbeat" not in message:
@@ -130,12 +140,14 @@ class Nodes:
                 return
             self._lost[index] = reason
             link = self._links.pop(index, None)
-            if not self._closing.is_set():
-                self._on_lost(index, reason)
-            for call in self._calls.values():
-                if call.index == index:
-                    call.done = True
-            self.changed.notify_all()
+            try:
+                if not self._closing.is_set():
+                    self._on_lost(index, reason)
+            finally:
+                for call in self._calls.values():
+                    if call.index == index:
+                        call.done = True
+                self.changed.notify_all()
         if link is not None:
             link.close()
 

@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Union
+from typing import IO, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from jobspec.runtime import signals
 
@@ -24,6 +24,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2), Linux 3.4
 POLL_S = 0.02  # how often the end of a process that is not our child is looked at
 _GUARD = 0  # pid of the guard above this process, set by `guard`
+KILL_S = 2.0  # for SIGKILL to act: a process that waits for a dead disk or GPU (state D) ignores it too
 LEFTOVER_GRACE_S = 2.0  # between SIGTERM and SIGKILL for what the agent left behind
 
 
@@ -106,7 +107,33 @@ def end_all(pids: Iterable[int], grace_s: float) -> Set[int]:
     send(wanted, signal.SIGTERM)
     left = wait_gone(wanted, grace_s)
     send(left, signal.SIGKILL)
-    return wait_gone(left, 2.0)
+    return wait_gone(left, KILL_S)
+
+
+def output(
+    argv: Sequence[str], timeout_s: float, env: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None
+) -> Tuple[int, bytes, bytes]:
+    """(status, stdout, stderr) of a short command.
+
+    subprocess.run waits without end for one that SIGKILL does not end: nvidia-smi on a broken GPU.
+    Raises: OSError, subprocess.TimeoutExpired.
+    """
+    process = subprocess.Popen(
+        list(argv),
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_S)
+        raise
+    return process.returncode, out, err
 
 
 def exit_status(returncode: int) -> int:
@@ -188,9 +215,8 @@ def guard(run: Callable[[], int]) -> int:
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     parent = os.getpid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if inherited as ignored, no end of a child could be seen
     # Until the end: srun sends SIGTERM to all tasks as soon as one has failed, also to one that is ending.
-    signals.block()
+    signals.hold()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     sys.stdout.flush()
     sys.stderr.flush()

@@ -22,6 +22,7 @@ from jobspec.runtime.channel import ChannelError, Link, accept, listen
 from jobspec.runtime.chunks import code_of, new_code
 
 WAIT_S = 1.0
+ACCEPT_PAUSE_S = 0.1
 PIECE_BYTES = 256 << 10
 MOVED_S = 2.0  # a part that is not at its place is being renamed; longer, and it is gone
 
@@ -82,7 +83,9 @@ class Listener:
             try:
                 sock, _ = self._socket.accept()
             except OSError:
-                return  # closed
+                if self._closed.wait(ACCEPT_PAUSE_S):
+                    return
+                continue  # out of descriptors for now, or the other side hung up meanwhile
             threading.Thread(target=self._serve, args=(sock,), daemon=True, name="stage-serve").start()
 
     def _serve(self, sock: socket.socket) -> None:

@@ -8,23 +8,40 @@ writes to (signal.set_wakeup_fd), and a process without threads takes them by si
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import threading
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, FrozenSet, Optional
 
 if TYPE_CHECKING:
     Received = SimpleQueue[int]
 else:
     Received = SimpleQueue
 
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+HANDLED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2})
+# Ignored by Python itself; what it starts gets them back (subprocess, `restore_signals`).
+PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
-def block() -> None:
-    """Keep the signals pending, in forked children too, until `receive` or `reap_until`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+def handled() -> FrozenSet[int]:
+    """The signals that ask this process to end: without SIGHUP below nohup(1), which ignores it."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return HANDLED - {signal.SIGHUP} if ignored else HANDLED
+
+
+def hold() -> None:
+    """Keep the signals pending, in forked children too, until `receive` or `reap_until`.
+
+    Nothing else stays blocked or ignored as the caller left it: programs would inherit it, and could not be
+    told to end. bash starts `&` without SIGINT and SIGQUIT.
+    """
+    for number in signal.valid_signals() - PYTHONS_OWN - {signal.SIGHUP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, handled())
 
 
 def receive() -> Received:
@@ -36,7 +53,7 @@ def receive() -> Received:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in HANDLED:
+    for number in handled():
         signal.signal(number, _ignore)  # without a handler there is no byte; the work is the reader's
     threading.Thread(target=_read, args=(reader, received.put), daemon=True, name="signals").start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
@@ -54,13 +71,19 @@ def _read(reader: int, put: Callable[[int], None]) -> None:
                 put(number)
 
 
+def forward(child: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a child that may have ended at this moment."""
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(number)
+
+
 def reap_until(pid: int) -> int:
     """Collect every child that ends, orphans included, until `pid` does; its wait(2) status.
 
     Signals are handed on to `pid`. They and SIGCHLD must be blocked, and this process without threads.
     """
     while True:
-        number = signal.sigwait({*HANDLED, signal.SIGCHLD})
+        number = signal.sigwait({*handled(), signal.SIGCHLD})
         if number != signal.SIGCHLD:
             os.kill(pid, number)  # it is ours, not collected yet: the pid cannot be another's
             continue

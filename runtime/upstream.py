@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
@@ -178,6 +179,8 @@ def setup(plan: Plan, run_dir: Path) -> int:
     status = 1
     try:
         status = _wait_and_work(plan, at, name, env, task)
+    except Exception:  # noqa: BLE001 - the process ends here; the head shows the end of this log
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)

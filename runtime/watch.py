@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import operator
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,16 @@ class Watch:
 
     def look(self) -> Optional[Tripped]:
         """Read what is new; the first condition that holds now."""
-        for path in sorted(self._folder.rglob("*")):
+        for path in self._files():
             if path not in self._damaged and (path.suffix == ".jsonl" or "tfevents" in path.name):
                 self._read(path)
         return next((found for one in self._conditions if (found := self._judge(one)) is not None), None)
+
+    def _files(self) -> List[Path]:
+        try:
+            return sorted(self._folder.rglob("*"))
+        except OSError:  # a folder that vanished meanwhile, or a stale handle: the next look sees more
+            return []
 
     def _read(self, path: Path) -> None:
         try:
@@ -145,7 +152,10 @@ def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, float]]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """A number that a float can hold: JSON has integers of any length."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def _events(data: bytes) -> Tuple[int, List[Row]]:

@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import Any, Mapping
 
+from jobspec.finding import error
 from jobspec.plan import Plan
 from jobspec.runtime import signals, upstream
 from jobspec.runtime.agent import Node
@@ -31,8 +32,8 @@ def run_worker(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
         link = find_head(
             hosts, candidate_ports(who.key), who.token, Hello(who.index, who.name), join_deadline_s(plan)
         )
-    except ChannelError as error:
-        sys.stderr.write(f"jobspec: {who.name}: the head node `{who.hosts[0]}` was not found: {error}\n")
+    except ChannelError as failed:
+        sys.stderr.write(f"jobspec: {who.name}: the head node `{who.hosts[0]}` was not found: {failed}\n")
         return 1
     # Signals tell the head: it decides for all nodes, and collects before they leave.
     threading.Thread(target=_pass_on, args=(received, link), daemon=True, name="pass-on").start()
@@ -48,8 +49,8 @@ def _serve(link: Link, node: Node) -> int:
     while True:
         try:
             message = link.receive()
-        except ChannelError as error:
-            sys.stderr.write(f"jobspec: {node.who.name}: the head is gone: {error}\n")
+        except ChannelError as lost:
+            sys.stderr.write(f"jobspec: {node.who.name}: the head is gone: {lost}\n")
             return 1
         if "bye" in message:
             return 0
@@ -59,7 +60,12 @@ def _serve(link: Link, node: Node) -> int:
 
 def _work(link: Link, node: Node, message: Mapping[str, Any]) -> None:
     reply = node.handle(str(message["operation"]), message["arguments"])
-    _tell(link, {"id": message["id"], "reply": reply})
+    try:
+        _tell(link, {"id": message["id"], "reply": reply})
+    except (TypeError, ValueError) as bug:  # no JSON: without an answer the head would wait for ever
+        what = f"the reply to `{message['operation']}` cannot be sent: {bug}"
+        finding = error("runtime.bug", what, "this is a bug in jobspec", "see agent.log of this node")
+        _tell(link, {"id": message["id"], "reply": {"findings": [finding.to_json()]}})
 
 
 def _tell(link: Link, message: Mapping[str, Any]) -> None:

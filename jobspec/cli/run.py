@@ -38,12 +38,16 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    run_paths, launch = submit(args)
-    if launch is None:
-        return verdicts.conclude(run_paths, "json" if args.json else "text")
-    if not args.json:
-        print(announcement(run_paths, launch), flush=True)
-    return follow_to_verdict(run_paths, launch, as_json=args.json)
+    try:
+        run_paths, launch = submit(args)
+        if launch is None:
+            return verdicts.conclude(run_paths, "json" if args.json else "text")
+        if not args.json:
+            print(announcement(run_paths, launch), flush=True)
+        return follow_to_verdict(run_paths, launch, as_json=args.json)
+    except KeyboardInterrupt:  # after the start, and before anybody followed the run
+        launchers.cancel_started()
+        raise
 
 
 def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobspec.finding import Finding
 from jobspec.megatron.shape import TrainShape
-from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, StagePlan, UpstreamPlan
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.coverage import Deliverable
@@ -69,6 +69,7 @@ class FrameworkPlan:
     `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
     `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
     `abort_when` are conditions on metrics that end a run which can prove nothing any more.
+    `made` are folders outside of the run's own that its programs make, to be removed at its end.
     `shape` is what Megatron is told, for the rules and the memory estimate of `jobspec.checks.megatron`.
     """
 
@@ -82,6 +83,7 @@ class FrameworkPlan:
     collect: tuple[str, ...] = ()
     shape: TrainShape | None = None
     abort_when: tuple[AbortPlan, ...] = ()
+    made: tuple[MadePlan, ...] = ()
 
 
 class Framework(Protocol):

@@ -53,7 +53,8 @@ def main():
     for index, wrapper in enumerate(wrappers):
         pid = ray.get(orchestrator.allocate_pipeline_id.remote("ft"))
         ray.get(orchestrator.register_pipeline.remote(pid, wrapper))
-        cache = {"HF_HOME": "/tmp/rlix/shared/hf", "HF_HUB_CACHE": "/tmp/rlix/shared/hf/hub"}
+        cache = {"HF_HOME": "/tmp/rlix/shared/hf", "HF_HUB_CACHE": "/tmp/rlix/shared/hf/hub",
+                 "VLLM_CACHE_ROOT": f"/tmp/rlix/{pid}/{ray.get_runtime_context().get_job_id()}/vllm"}
         actor = ray.remote(NemoRLFullFinetunePipeline).options(
             name=f"rlix:pipeline:{pid}", num_cpus=0, max_concurrency=32, runtime_env={"env_vars": cache}
         ).remote(pid, wrapper, orchestrator)
@@ -247,6 +248,7 @@ class NemoRLFullFinetunePipeline:
         ) if self.wrapper["exp_name"].endswith("-mp1") else None
         if group is not None:
             ray.get(group.ready())
+        os.makedirs(os.environ["VLLM_CACHE_ROOT"])
         self._policy, self._generation = setup(config, external_train_cluster=[], external_inference_cluster=[])
         self.resize_infer("expand", list(range(len(self.wrapper["infer_device_mapping"]))))
         self.ready.set()

@@ -30,6 +30,20 @@ from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
 
+
+def site_text(*, cpus: int, memory: str, gpu_memory: str) -> str:
+    """A site profile of eight GPUs a node, as an administrator would write it."""
+    return f"""\
+version: 1
+name: site
+scheduler: slurm
+slurm: {{partition: batch, gpus: gres}}
+container: {{runtime: pyxis}}
+paths: {{runs: /shared/runs, hf_home: /shared/hf, scratch: /shared/scratch, node_local: /mnt/local}}
+node: {{cpus: {cpus}, memory: {memory}, gpus: 8, gpu_memory: {gpu_memory}}}
+"""
+
+
 MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},

@@ -3,108 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from framework_kit import context, plan_of
+from rlix_log_kit import (
+    IDS,
+    PARTS,
+    STEPS,
+    F,
+    Lines,
+    P,
+    actor,
+    changed,
+    evidence,
+    failed,
+    healthy,
+    judged,
+    metrics,
+    plan,
+    without,
+)
 
 from jobspec import frameworks
 from jobspec.coverage import judge as judge_run
-from jobspec.evidence import Artifact, Attempt, CommandResult, Evidence, LogFile, PhaseResult, Results
+from jobspec.evidence import Artifact, CommandResult, PhaseResult, Results
 from jobspec.frameworks.rlix.judge import judge
 from jobspec.limits import limitations
 from jobspec.metrics import Row, Table
-from jobspec.plan import ExpectPlan, LearningPlan, Plan
+from jobspec.plan import LearningPlan
 from jobspec.triage import scan_lines
-from jobspec.verdict import Deliverable, Result, Status
-
-IDS = {"one": "ft_0a1b2c3d4e5f", "two": "ft_a0b1c2d3e4f5"}
-STEPS = 3
-P, F = Status.PASS, Status.FAIL
-PARTS = ("Run", "Training", "Weight version", "GPU time-sharing")
-Lines = list[str]
-
-
-def actor(name: str, text: str) -> str:
-    number = 100 + list(IDS).index(name)
-    return f"\x1b[36m(NemoRLFullFinetunePipeline pid={number})\x1b[0m {text}"
-
-
-def step_lines(name: str, step: int, version: int) -> Lines:
-    hook, ppl = f"[RLIX_HOOK {IDS[name]}]", f"[RLIX_PPL {IDS[name]}]"
-    return [actor(name, text) for text in (
-        f"{hook} before_training step={step} — requesting actor_train GPUs",
-        f"{ppl} _shrink_workers START dp_ranks=[0] active_before=[0, 1]",
-        f"{hook} before_training step={step} — actor_train GPUs granted",
-        f"{hook} before_weight_sync step={step} — building CPU bucket cache",
-        f"{hook} after_training step={step} — syncing active base weights",
-        f"{hook} after_training step={step} — version={version}, actor_train released",
-        f"{ppl} _expand_workers START dp_ranks=[0]",
-        f"{ppl} _expand_workers DONE dp_ranks=[0] now active; active_dp_ranks=[0, 1] "
-        f"weight_version={version}",
-    )]  # fmt: skip
-
-
-def healthy(names: Iterable[str] = ("one", "two"), ahead: int = 1) -> Lines:
-    """The driver's log of a run in which the second pipeline begins after the first one's first step."""
-    first, *rest = names
-    lines = [f"pair-init barrier armed on {IDS[first]} before run.remote()"] if rest else []
-    lines += step_lines(first, 0, ahead)
-    for step in range(1, STEPS + 1):
-        for name, now in ((first, step), *((other, step - 1) for other in rest)):
-            lines += step_lines(name, now, now + ahead) if now < STEPS else []
-    for name in (first, *rest):
-        lines += [f"pipeline {IDS[name]} run() returned successfully", f"pipeline {IDS[name]} unregistered"]
-    return [*lines, f"done!!! successes={1 + len(rest)} failures=0"]
-
-
-def without(lines: Lines, *texts: str) -> Lines:
-    """The lines that do not hold all of `texts`."""
-    return [line for line in lines if not all(text in line for text in texts)]
-
-
-def line_with(lines: Lines, *texts: str) -> str:
-    return next(line for line in lines if all(text in line for text in texts))
-
-
-def changed(lines: Lines, old: str, new: str) -> Lines:
-    assert any(old in line for line in lines), old
-    return [line.replace(old, new) for line in lines]
-
-
-def metrics(steps: dict[str, int] | None = None, bad: str = "") -> Table:
-    rows = []
-    for name, last in (steps or {"one": STEPS, "two": STEPS}).items():
-        for step in range(1, last + 1):
-            loss = float("nan") if name == bad and step == last else 0.1
-            for key, value in (("reward", step / 10), ("loss", loss), ("grad_norm", 0.2)):
-                rows.append(Row(f"{name}/train/{key}", step, value, source="m"))
-    return Table(tuple(rows))
-
-
-def plan(level: str = "multi", names: tuple[str, ...] = ("one", "two"), **expect: object) -> Plan:
-    asked = plan_of(context("rlix", level, train={"steps": STEPS if level != "learning" else 30}))
-    parts = tuple(part for part in asked.expect.parts if part.name in names)
-    return replace(asked, expect=replace(asked.expect, parts=parts, **expect))  # type: ignore[arg-type]
-
-
-def evidence(root: Path, lines: Lines, table: Table | None = None, asked: Plan | None = None) -> Evidence:
-    (root / "rlix.log").write_text("\n".join(lines) + "\n")
-    table = metrics() if table is None else table
-    attempt = Attempt(1, "attempts/1", logs=(LogFile("rlix.log", "n1", 1),), metrics=table)
-    return Evidence(root, asked or plan(), attempts=(attempt,))
-
-
-def judged(
-    root: Path, lines: Lines, table: Table | None = None, asked: Plan | None = None
-) -> dict[str, Deliverable]:
-    return {item.name: item for item in judge(evidence(root, lines, table, asked))}
-
-
-def failed(found: dict[str, Deliverable]) -> set[str]:
-    return {name for name, item in found.items() if item.status is not P}
+from jobspec.verdict import Result, Status
 
 
 @pytest.mark.parametrize("ahead", [0, 1], ids=["version is the step", "version is the step after"])
@@ -304,83 +234,19 @@ def test_driver_that_exits_with_0_is_no_pass(tmp_path: Path) -> None:
     assert "sleep_partial failed" in verdict.first_cause.text
 
 
-def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
-    level = frameworks.find_level(frameworks.get("rlix"), "multi")
-    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
-    assert isinstance(asked.expect, ExpectPlan)
-    seen = replace(evidence(tmp_path, healthy(), Table(), asked), foreign=True)
-    found = {item.name: item for item in judge(seen)}
-    assert not failed(found)
-    assert f"{IDS['two']}: Weight version" in found
-    assert not any("Training" in name for name in found), "no metrics were given: nothing is said of them"
+def test_pipeline_that_broke_before_its_first_step_is_told_by_its_cause(tmp_path: Path) -> None:
+    """The run ends the driver then, which has said nothing of how its pipelines ended."""
+    said = "jobspec: pipeline `one` broke before its first train step: RuntimeError: no CUDA"
+    found = judged(tmp_path, [healthy()[0], said], Table(()))
+    assert found["one: Run"].reason == "it broke before its first train step: RuntimeError: no CUDA"
+    assert found["two: Run"].reason == "the run was ended before, since `one` broke"
+    assert found["Pipelines"].reason.startswith("the run was ended: `one` broke before its first train step")
+    assert {found[name].evidence[0].text for name in ("one: Run", "two: Run", "Pipelines")} == {said}
 
 
-def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
-    noise = actor("one", "ValueError: no adapter lora_0a1b in ft_ffff00001111")
-    assert not failed(judged(tmp_path, [noise, *healthy()]))
-
-
-HOSTILE = (
-    f"pipeline {IDS['two']} run() returned successfully",
-    "done!!! successes=2 failures=0",
-    "pipeline ft_ffff00001111 run() raised: RuntimeError: none",
-    "answer: [RLIX_HOOK ft_ffff00001111] before_training step=0 — actor_train GPUs granted",
-    "waiting for ft_ffff00001111 first",
-)
-
-
-def test_what_an_actor_prints_is_never_the_driver_s_word(tmp_path: Path) -> None:
-    """An answer of the model, printed by a worker, may hold any text."""
-    noise = [actor("one", text) for text in HOSTILE]
-    assert not failed(judged(tmp_path, [*noise, *healthy(), *noise]))
-    cut = [line for line in healthy() if "done!!!" not in line and f"{IDS['two']} run()" not in line]
-    found = judged(tmp_path, [*noise, *cut, *noise])
-    assert failed(found) == {"two: Run", "Pipelines"}
-    assert found["two: Run"].reason == "its end is not in the log"
-
-
-@pytest.mark.parametrize("part", range(15))
-def test_log_that_ends_anywhere_is_no_pass(tmp_path: Path, part: int) -> None:
-    text = "\n".join(healthy())
-    found = judged(tmp_path, [text[: len(text) * part // 15]], metrics({"one": 1}))
-    assert {"one: Run", "two: Run", "Pipelines", "two: Training"} <= failed(found)
-
-
-@pytest.mark.parametrize("digits", [9, 20, 5000])
-def test_absurd_numbers_are_no_load(tmp_path: Path, digits: int) -> None:
-    """A log that jobspec did not make may hold any number; without a plan the last step counts."""
-    level = frameworks.find_level(frameworks.get("rlix"), "multi")
-    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
-    absurd = "9" * digits
-    noise = [actor("one", f"[RLIX_HOOK {IDS['one']}] after_training step={absurd} — version={absurd}, x"),
-             f"done!!! successes={absurd} failures=0"]  # fmt: skip
-    seen = replace(evidence(tmp_path, [*noise, *healthy()], Table(), asked), foreign=True)
-    found = {item.name: item for item in judge(seen)}
-    assert found[f"{IDS['two']}: Weight version"].status is P
-    if digits == 9:
-        assert "train step 3, counted from 0" in found[f"{IDS['one']}: Weight version"].reason
-
-
-def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
-    level = frameworks.find_level(frameworks.get("rlix"), "multi")
-    asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
-    found = {item.name: item for item in judge(replace(evidence(tmp_path, [], Table(), asked), foreign=True))}
-    assert failed(found) == {"Pipelines", "GPUs shared between pipelines"}
-    assert found["GPUs shared between pipelines"].reason == "no pipeline was seen"
-
-
-def test_log_that_is_there_twice_is_judged_once(tmp_path: Path) -> None:
-    found = judged(tmp_path, [line for line in healthy() for _ in range(2)])
-    assert not failed(found)
-    assert len(found) == 2 * len(PARTS) + 2
-
-
-def test_resumed_pipeline_begins_at_its_own_step(tmp_path: Path) -> None:
-    lines = [line for line in healthy() if "step=0 " not in line]
-    rows = [row for row in metrics() if row.step and row.step > 1]
-    found = judged(tmp_path, lines, Table((*rows, Row("resume/from_step", 0, 1))))
-    assert "versions 2 to 3" in found["one: Weight version"].reason
-    assert found["one: Weight version"].status is P
+def test_only_the_run_itself_says_that_a_pipeline_broke(tmp_path: Path) -> None:
+    text = "jobspec: pipeline `one` broke before its first train step: says a model"
+    assert failed(judged(tmp_path, [*healthy(), actor("one", text), f"the answer: {text}"])) == set()
 
 
 def test_learning_of_pipelines_is_no_convergence(tmp_path: Path) -> None:
@@ -388,40 +254,3 @@ def test_learning_of_pipelines_is_no_convergence(tmp_path: Path) -> None:
     told = limitations(evidence(tmp_path, [], asked=plan("learning")), framework.levels[2])
     assert "a learning signal over few steps is no convergence" in told
     assert not [text for text in told if "no learning signal was asked for" in text]
-
-
-@pytest.mark.parametrize("foreign", [False, True])
-def test_steps_that_ray_did_not_repeat_are_in_the_worker_s_own_log(tmp_path: Path, foreign: bool) -> None:
-    """The driver ends a moment after the last step: Ray has not yet repeated what the worker printed."""
-    cut = without(healthy(), IDS["one"], "after_training step=2")
-    assert "one: Weight version" in failed(judged(tmp_path, cut))
-    seen = evidence(tmp_path, cut)
-    for name, own in IDS.items():
-        lines = [line.partition("\x1b[0m ")[2] for line in healthy() if own in line and "RLIX_" in line]
-        (tmp_path / f"ray/{name}").mkdir(parents=True)
-        (tmp_path / f"ray/{name}/worker-{name}.out").write_text("\n".join(lines) + "\n")
-    logs = [LogFile(f"ray/{name}/worker-{name}.out", "n1", 1) for name in IDS]
-    attempt = replace(seen.attempts[0], logs=(*logs, *seen.attempts[0].logs))
-    found = {item.name: item for item in judge(replace(seen, attempts=(attempt,), foreign=foreign))}
-    assert not failed(found), {name: item.reason for name, item in found.items()}
-    assert "engines slept 3 times" in found["one: GPU time-sharing"].reason, "no line counts twice"
-
-
-@pytest.mark.parametrize("serial", [False, True])
-@pytest.mark.parametrize("lost", range(STEPS))
-def test_workers_logs_do_not_change_the_order_of_the_driver_s(
-    tmp_path: Path, lost: int, serial: bool
-) -> None:
-    """Files are read one after the other: a line of the second is no later than one of the first."""
-    both = healthy()
-    if serial:
-        own = [[line for line in both if f" {name}]" in line] for name in IDS.values()]
-        both = [f"pair-init barrier armed on {IDS['one']} before run", *own[0], *own[1], *both[-5:]]
-    cut = without(both, IDS["one"], f"after_training step={lost} — version")
-    seen = evidence(tmp_path, cut)
-    (tmp_path / "ray").mkdir()
-    lines = [line.partition("\x1b[0m ")[2] for line in both if IDS["one"] in line and "RLIX_" in line]
-    (tmp_path / "ray/worker-one.out").write_text("\n".join(lines) + "\n")
-    attempt = replace(seen.attempts[0], logs=(LogFile("ray/worker-one.out", "n1", 1), *seen.attempts[0].logs))
-    found = {item.name: item for item in judge(replace(seen, attempts=(attempt,)))}
-    assert failed(found) == ({"GPUs shared between pipelines"} if serial else set())

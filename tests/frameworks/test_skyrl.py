@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_skyrl import make_fake_skyrl
-from framework_kit import context, plan_of
+from framework_kit import context, plan_of, site_text
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
@@ -26,15 +26,6 @@ from jobspec.spec.load import load_spec, parse_spec
 from jobspec.verdict import Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SITE = """\
-version: 1
-name: site
-scheduler: slurm
-slurm: {partition: batch, gpus: gres}
-container: {runtime: pyxis}
-paths: {runs: /shared/runs, hf_home: /shared/hf, scratch: /shared/scratch, node_local: /mnt/local}
-node: {cpus: 192, memory: 2000G, gpus: 8, gpu_memory: 141G}
-"""
 KWARGS = "trainer.policy.megatron_config.transformer_config_kwargs"
 
 
@@ -60,7 +51,7 @@ def resolved(
         else:
             at[parts[-1]] = value
     site = tmp_path / "site.yaml"
-    site.write_text(SITE)
+    site.write_text(site_text(cpus=192, memory="2000G", gpu_memory="141G"))
     env = {"USER": "u", "HOME": "/home/u"}
     loaded = parse_spec(yaml.safe_dump(data, sort_keys=False), env=env)
     return resolve(loaded, load_cluster(None, site, env=env), env=env)

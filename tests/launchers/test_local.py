@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from jobspec import launchers
 from jobspec.finding import JobspecError
+from jobspec.launchers import local
 from jobspec.launchers.base import JobState
 from jobspec.launchers.local import LocalLauncher, alive, process_start
 from jobspec.plan import Plan
@@ -146,6 +148,100 @@ def test_cancel_kills_what_does_not_listen(start) -> None:  # type: ignore[no-un
     await_file(run.root / "up")
     LocalLauncher(grace_s=0.3).cancel([launch])
     assert await_final(launch) is JobState.CANCELLED
+
+
+def test_cancel_kills_an_agent_that_does_not_listen(start) -> None:  # type: ignore[no-untyped-def]
+    """It has a session of its own, which no signal to the job's process group reaches."""
+    run, launch = start(
+        "trap '' TERM\nsetsid bash -c 'echo $$ > up; while :; do sleep 1; done' &\nwhile :; do wait; done"
+    )
+    agent = int(await_file(run.root / "up"))
+    LocalLauncher(grace_s=0.3).cancel([launch])
+    assert await_final(launch) is JobState.CANCELLED
+    deadline = time.monotonic() + 20
+    while process_start(agent):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_interrupted_start_has_started_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the process is there and before its number is recorded: nobody could find it again."""
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    run.job.write_text("echo x >> count")
+    write = local.write_launch
+
+    def interrupted(run: RunPaths, launch: Launch) -> None:
+        if launch.job_id:
+            raise KeyboardInterrupt
+        write(run, launch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "write_launch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            LocalLauncher().submit(run, PLAN, {})
+    assert read_launch(run) is None
+    launch = LocalLauncher().submit(run, PLAN, {})
+    assert await_final(launch) is JobState.COMPLETED
+    assert (run.root / "count").read_text() == "x\n"
+
+
+def test_start_that_is_interrupted_when_the_run_has_begun_cancels_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    run.job.write_text("trap 'echo collected > collected; exit 143' TERM; echo up > up; sleep 30 & wait")
+
+    def interrupted(keeper: subprocess.Popen[bytes]) -> None:
+        assert keeper.stdin is not None
+        keeper.stdin.write(b"begin\n")
+        keeper.stdin.flush()
+        await_file(run.root / "up")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "_begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LocalLauncher().submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None
+    assert LocalLauncher().query([launch])[launch].state is JobState.CANCELLED
+    assert (run.root / "collected").exists()
+
+
+def test_launcher_that_is_killed_while_it_starts_has_started_nothing(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    run.job.write_text("echo x >> count")
+    text = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from jobspec.launchers import local\n"
+        "from jobspec.plan import Plan\n"
+        "from jobspec.runs import RunPaths\n"
+        "def killed(keeper):\n"
+        "    print(keeper.pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "local._begin = killed\n"
+        "plan = Plan('demo', 'command', 'local', 'local', 'srun')\n"
+        "local.LocalLauncher().submit(RunPaths(Path(sys.argv[1])), plan, {})\n"
+    )
+    argv = [sys.executable, "-c", text, str(run.root)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while process_start(int(done.stdout)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not (run.root / "count").exists()
+
+
+def test_run_that_is_interrupted_before_it_is_followed_is_cancelled(start) -> None:  # type: ignore[no-untyped-def]
+    run, launch = start("trap 'echo collected > collected; exit 143' TERM; echo up > up; sleep 30 & wait")
+    await_file(run.root / "up")
+    launchers.cancel_started()
+    assert LocalLauncher().query([launch])[launch].state is JobState.CANCELLED
+    assert (run.root / "collected").exists()
 
 
 def test_points_of_a_sweep_run_in_order_and_are_told_apart(tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_signals_reach_the_step_and_its_end_is_waited_for(
     assert log.read_text().split() == ["ready", "USR1", "TERM", "collected"]
 
 
+def test_signal_that_comes_before_the_step_is_known_is_handed_on(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """bash has started the step, and has not yet noted its number."""
+    early = tmp_path / "early.sh"
+    early.write_text("""trap '[[ $BASH_COMMAND != "step=\\$!" ]] || kill -TERM $$' DEBUG\n""")
+    stage.program("srun", then="for i in {1..600}; do /bin/sleep 0.05; done")
+    job = start(stage, run_dir() / "job.sbatch", BASH_ENV=str(early))
+    assert job.wait(timeout=30) == 143
+
+
 @pytest.mark.parametrize(("restarts", "requeued"), [("", True), ("1", True), ("2", False)])
 def test_the_time_limit_leads_to_another_attempt(
     restarts: str, requeued: bool, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path

@@ -231,6 +231,27 @@ def test_signal_ends_the_point_that_runs_and_starts_no_other(tmp_path: Path) -> 
     assert not (tmp_path / "up1").exists()
 
 
+def test_signal_that_comes_before_the_point_is_known_ends_it(tmp_path: Path) -> None:
+    """bash has started the point, and has not yet noted its number."""
+    made = render_sweep(
+        loaded("{grid: {container.env.A: ['a', 'b']}, mode: one_allocation}"),
+        parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
+        RUN_ID,
+        str(tmp_path),
+    )
+    (tmp_path / "job.sbatch").write_bytes(made.files["job.sbatch"])
+    for point in range(2):
+        (tmp_path / f"points/{point}").mkdir(parents=True)
+        script = f"echo up > {tmp_path}/up{point}; for i in {{1..600}}; do sleep 0.05; done\n"
+        (tmp_path / f"points/{point}/job.sbatch").write_text(script)
+    early = tmp_path / "early.sh"
+    early.write_text("""trap '[[ $BASH_COMMAND != "child=\\$!" ]] || kill -USR1 $$' DEBUG\n""")
+    env = {"PATH": os.environ["PATH"], "BASH_ENV": str(early)}
+    done = subprocess.run(["bash", tmp_path / "job.sbatch"], env=env, timeout=30, check=False)
+    assert done.returncode == 128 + signal.SIGUSR1
+    assert not (tmp_path / "up1").exists()
+
+
 def test_points_that_have_finished_get_no_folder_and_no_task() -> None:
     made = render_sweep(
         loaded("{grid: {container.env.A: ['a', 'b', 'c', 'd', 'e']}}"),

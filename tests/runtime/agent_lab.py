@@ -23,6 +23,15 @@ from typing import Any
 from jobspec.plan import CommandPlan, Plan, RayPlan, to_json
 
 TREE = Path(__file__).resolve().parents[2]
+# What a caller may hand down: bash starts `&` with two signals ignored, and a program may have some blocked.
+_CALLER = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD):
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1})
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+HOSTILE_CALLER = (sys.executable, "-c", _CALLER)
 RAY = RayPlan(port=26379, port_min=21000, port_max=21999, num_cpus=1, join_timeout_s=90.0)
 
 

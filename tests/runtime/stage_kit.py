@@ -18,6 +18,7 @@ from jobspec.runtime.hfcache import FileEntry
 from jobspec.runtime.transfer import Stream, open_local
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+NAME = "model-00002-of-00003.safetensors"  # one of `sharded()`
 
 
 def safetensors(size: int, seed: int = 0) -> bytes:
@@ -156,3 +157,7 @@ print(json.dumps([[f.rule for f in result.findings], dict(result.ready), source.
 def stager(repo: Path, node: Path, kill_at: int, layout: str = "hf") -> subprocess.Popen[bytes]:
     told = [str(Path(__file__).parent), str(repo), str(node), str(kill_at), layout]
     return subprocess.Popen([sys.executable, "-c", STAGER, *told], stdout=subprocess.PIPE)
+
+
+def snapshot(node: Path) -> Path:
+    return node / f"hf-{os.geteuid()}" / "hub" / "models--acme--tiny" / "snapshots" / COMMIT

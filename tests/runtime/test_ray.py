@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_lab import RAY, Run, running, shell
+from agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
 from jobspec.plan import CommandPlan, ImportProof, RepoPlan
-from jobspec.runtime import raycluster
+from jobspec.runtime import raycluster, signals
 
 pytestmark = pytest.mark.ray
 IP = shutil.which("ip") or ""
@@ -28,8 +28,20 @@ def variable(name): return os.environ.get(name, "")
 nodes = [n for n in ray.nodes() if n["Alive"]]
 out = {"nodes": len(nodes), "mode": os.environ["RAY_AUTH_MODE"], "home": os.environ["HOME"]}
 out["task"] = ray.get(variable.remote("JOBSPEC_METRICS_DIR"))
+out["signals"] = {}
+mark = ("JOBSPEC_RUN_DIR=" + os.environ["JOBSPEC_RUN_DIR"]).encode()
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        if mark in open(f"/proc/{pid}/environ", "rb").read().split(b"\\0"):
+            status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+            masks = [int(status[key], 16) for key in ("SigBlk", "SigIgn")]
+            out["signals"][status["Name"].strip() + "-" + pid] = masks
+    except OSError:
+        pass
 open(os.path.join(os.environ["JOBSPEC_ATTEMPT_DIR"], "asked.json"), "w").write(json.dumps(out))
 """
+# Ray itself blocks SIGINT in what it starts.
+TO_END = sum(1 << number - 1 for number in signals.HANDLED - {signal.SIGINT})
 ask = CommandPlan("ask", (sys.executable, "-c", ASK))
 
 
@@ -59,7 +71,7 @@ def test_one_node_with_proof_and_a_trap_in_home(short: Path) -> None:
         trap = run.root / "home" / ".ray"
         trap.mkdir()
         (trap / "auth_token").write_text("a-token-of-long-ago")
-        run.agent()
+        run.agent(prefix=HOSTILE_CALLER)
         code, output = run.finish()
         asked = json.loads((run.attempt / "asked.json").read_text())
         results = run.results()
@@ -69,6 +81,10 @@ def test_one_node_with_proof_and_a_trap_in_home(short: Path) -> None:
     assert code == 0, output
     assert (asked["nodes"], asked["mode"], asked["home"]) == (1, "token", str(run.root / "home"))
     assert asked["task"] == str(run.attempt / "metrics")
+    assert {"gcs_server", "raylet"} <= {name.rpartition("-")[0] for name in asked["signals"]}
+    assert [
+        name for name, (blocked, ignored) in asked["signals"].items() if (blocked | ignored) & TO_END
+    ] == []
     (host,) = [row["name"] for row in results["nodes"]]
     assert results["imports"] == {"proved": {host: str(short / "src" / "proved" / "__init__.py")}}
 

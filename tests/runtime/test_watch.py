@@ -170,3 +170,33 @@ def test_condition_names_the_training_that_it_is_about(tmp_path: Path) -> None:
     tripped = watch.look()
     assert tripped is not None
     assert (tripped.step, tripped.values) == (4, (("max(b/diff)", 2.0),))
+
+
+@pytest.mark.parametrize("row", [{"step": 10**400, "diff": 0.1}, {"step": 1, "diff": 10**400, "x": [1]}])
+def test_number_that_no_float_holds_ends_no_watch(tmp_path: Path, row: dict[str, object]) -> None:
+    watch = Watch(tmp_path, [HIGH])
+    write_lines(tmp_path, row)
+    assert watch.look() is None
+    write_lines(tmp_path, {"step": 2, "diff": 3.0})
+    assert watch.look() is not None
+
+
+def test_folder_that_cannot_be_listed_once_ends_no_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path, {"step": 2, "diff": 3.0})
+    listed, found, failed = Path.rglob, list[Tripped](), list[Path]()
+
+    def once(folder: Path, pattern: str) -> object:
+        if not failed:
+            failed.append(folder)
+            raise OSError(116, "Stale file handle")
+        return listed(folder, pattern)
+
+    monkeypatch.setattr(Path, "rglob", once)
+    watcher = Watcher(Watch(tmp_path, [HIGH]), found.append, poll_s=0.01)
+    end = time.monotonic() + 20
+    while not found and time.monotonic() < end:
+        time.sleep(0.01)
+    watcher.close()
+    assert failed and found

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import ENGINE, MEGATRON, SIZES, value_text
+from jobspec.frameworks.nemo_config import ENGINE, SIZES, value_text
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.nemo_trainer import SEQUENCE_PARALLEL
 
 DIVISOR = "policy.make_sequence_length_divisible_by"
 PACKING = "policy.sequence_packing.enabled"
-SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"
 
 
 def overrides(context: Context, variant: Variant) -> tuple[str, ...]:

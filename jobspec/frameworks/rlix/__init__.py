@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
-from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, PartPlan
+from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, MadePlan, PartPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence import Evidence
@@ -90,6 +90,7 @@ class RlixFramework:
             expect=_expect(context, found),
             collect=tuple(_collected(context)),
             abort_when=tuple(_conditions(found)),
+            made=(MadePlan(commands.ROOT, commands.NOTE),),
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:

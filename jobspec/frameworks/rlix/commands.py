@@ -20,6 +20,8 @@ PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
 CACHE = "/tmp/rlix/shared/hf"
 ROOT, SHARED = "/tmp/rlix", CACHE.rpartition("/")[0]
 END = "JOBSPEC_END"
+NOTE = "rlix/made"  # names of the folders that RLix makes below `ROOT`, one for each pipeline
+RUNNER = "jobspec.runtime.rlix_driver"
 # Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
 # processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
 THREADS: Mapping[str, str] = {
@@ -172,7 +174,11 @@ def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     launcher = context.spec.train.command or ("python3",)
     names = ",".join(pipeline.name for pipeline in pipelines)
     delay = pipelines[0].wrapper[ADMIT]  # the driver's, one for all
+    python = context.spec.container.python or "python3"
     words = [
+        f"{shlex.quote(python)} -m {RUNNER}",
+        f"--pipelines {shlex.quote(names)}",
+        f'--note "$JOBSPEC_ATTEMPT_DIR/{NOTE}" --',
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
         '--config_path "$out/configs"',
         f"--config_name {shlex.quote(names)}",

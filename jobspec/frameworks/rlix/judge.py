@@ -52,6 +52,9 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
     if seen.shutdown is not None:
         reason = f"RLix stopped Ray for all pipelines: {seen.reason}"
         return Deliverable(TOTAL, Status.FAIL, (seen.shutdown.item,), reason)
+    if seen.broke is not None:
+        reason = f"the run was ended: `{seen.broken}` broke before its first train step, on which others wait"
+        return Deliverable(TOTAL, Status.FAIL, (seen.broke.item,), reason)
     if seen.done is None:
         return Deliverable(TOTAL, Status.FAIL, reason="the driver's last line, `done!!!`, is not in its log")
     good, bad = seen.successes, seen.failures
@@ -115,6 +118,12 @@ def judge_end(part: PartPlan, one: PipelineSeen, seen: Seen) -> Deliverable:
     if one.swallowed is not None:
         reason = f"its training loop broke, though it returned: {one.swallowed_text}"
         return Deliverable(name, Status.FAIL, (one.swallowed.item,), reason)
+    if seen.broke is not None and seen.broken == part.name:
+        reason = f"it broke before its first train step: {seen.broken_why}"
+        return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
+    if one.returned is None and seen.broke is not None:
+        reason = f"the run was ended before, since `{seen.broken}` broke"
+        return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
     if one.returned is None:
         begun = "it was never registered" if not one.id else "its end is not in the log"
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun

@@ -1,4 +1,4 @@
-"""RLix's staging buckets and the copies of weights that it keeps in host memory."""
+"""RLix's staging buckets, its copies of weights in host memory, and what a GPU needs at least."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_config import get, number
 from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, PipelineSettings, bucket_bytes
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
+from jobspec.megatron.memory import GIB, estimate
+from jobspec.megatron.shape import TrainShape
 from jobspec.megatron.weights import model_weights
 from jobspec.units import parse_bytes
 
@@ -115,6 +117,34 @@ def check(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[F
                 path=f"{pipeline.path}.train.overrides" if own else env_key,
             )
     yield from _host_memory(context, pipelines)
+
+
+def check_trainer(pipeline: PipelineSettings, shape: TrainShape) -> Iterator[Finding]:
+    """Whether a pipeline's training by itself fits on a GPU of its own.
+
+    A lower bound: what engines and other pipelines leave on the GPU while they sleep is not known. RLix's
+    published runs of 0.5 B weights had two of each on GPUs of 12 to 16 GB, less than the rest that vLLM
+    leaves on larger ones.
+    """
+    arch, sold = architecture(pipeline), pipeline.context.cluster.node.gpu_memory
+    if arch is None or not sold:
+        return
+    found = estimate(shape, arch, parse_bytes(sold))
+    if found.outcome == "fits":
+        return
+    over = found.outcome == "does not fit"
+    need, has = found.worst.bytes / GIB, found.usable / GIB
+    name = pipeline.name
+    largest = sorted(found.worst.parts, key=lambda part: -part.bytes)[:3]
+    parts = ", ".join(f"{part.name} {part.bytes / GIB:.0f} GiB" for part in largest)
+    make = error if over else warning
+    yield make(
+        "memory.gpu",
+        f"pipeline `{name}` needs about {need:.0f} of a GPU's usable {has:.0f} GiB to train: {parts}",
+        "estimated from the sizes; what engines and other pipelines leave there comes on top, not known here",
+        "give it more `train_gpus`, offload its optimizer, or train a smaller model",
+        path=f"{pipeline.path}.train_gpus",
+    )
 
 
 def _host_memory(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:

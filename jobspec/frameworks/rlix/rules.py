@@ -13,7 +13,8 @@ import yaml
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks import nemo_config
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import SIZES, Config, get, number
+from jobspec.frameworks.nemo_config import SIZES, Config, get
+from jobspec.frameworks.nemo_trainer import trainer_shape
 from jobspec.frameworks.rlix import memory, probe, topology
 from jobspec.frameworks.rlix.overrides import check_keys, check_numbers, check_wrapper, given_overrides, texts
 from jobspec.frameworks.rlix.settings import MODEL, PipelineSettings, pipeline_settings
@@ -244,33 +245,26 @@ def check_model(pipeline: PipelineSettings) -> Iterator[Finding]:
 
 def check_megatron(pipeline: PipelineSettings) -> Iterator[Finding]:
     """Megatron's own conditions on the sizes, over the GPUs that this pipeline trains on."""
-    sizes = {name: pipeline.size(name) for name in SIZES}
-    own, shared = pipeline.spec.train.parallel, pipeline.context.spec.train.parallel
-    at = f"{pipeline.path}.train.parallel" if own is not None else "train.parallel"
-    keys = {name: f"{at}.{name}" for name in sizes} if own is not None or shared != type(shared)() else {}
-    shape = TrainShape(
-        1,
-        len(pipeline.train),
-        framework="nemo_rl",
-        tp=sizes["tp"],
-        pp=sizes["pp"],
-        cp=sizes["cp"],
-        ep=sizes["ep"],
-        etp=sizes["etp"],
-        sequence_parallel=get(pipeline.config, "policy.megatron_cfg.sequence_parallel") is True,
-        # Of batches all numbers are known or none: half of them without the file says nothing.
-        micro_batch=_of_recipe(pipeline, "policy.train_micro_batch_size"),
-        packed=get(pipeline.config, "policy.sequence_packing.enabled") is True if pipeline.recipe else None,
-        train_batch=_of_recipe(pipeline, "grpo.num_prompts_per_step"),
-        samples_per_prompt=_of_recipe(pipeline, "grpo.num_generations_per_prompt") or 1,
-        global_batch=_of_recipe(pipeline, "policy.train_global_batch_size"),
-        keys={"nodes": f"{pipeline.path}.train_gpus", "gpus_per_node": f"{pipeline.path}.train_gpus", **keys},
-    )
-    for finding in check_shape(shape, memory.architecture(pipeline)):
+    shape = _shape(pipeline)
+    found = tuple(check_shape(shape, memory.architecture(pipeline)))
+    for finding in found:
         # More nodes are no way out here, more GPUs of this one are.
         fix = NODES.sub("more `train_gpus`", finding.fix)
         yield replace(finding, what=f"pipeline `{pipeline.name}`: {finding.what}", fix=fix)
+    # An estimate of an impossible shape, or of one that is not known, says nothing.
+    if pipeline.recipe is not None and not any(finding.is_error for finding in found):
+        yield from memory.check_trainer(pipeline, shape)
 
 
-def _of_recipe(pipeline: PipelineSettings, key: str) -> int | None:
-    return number(pipeline.config, key) if pipeline.recipe is not None else None
+def _shape(pipeline: PipelineSettings) -> TrainShape:
+    own, shared = pipeline.spec.train.parallel, pipeline.context.spec.train.parallel
+    at = f"{pipeline.path}.train.parallel" if own is not None else "train.parallel"
+    named = own is not None or shared != type(shared)()
+    keys = {name: f"{at}.{name}" for name in SIZES} if named else {}
+    whole = trainer_shape(pipeline.config, 1, len(pipeline.train))
+    if pipeline.recipe is None:
+        # Of batches all numbers are known or none: half of them without the file says nothing.
+        whole = replace(whole, micro_batch=None, train_batch=None, global_batch=None, packed=None)
+        whole = replace(whole, samples_per_prompt=1)
+    gpus = f"{pipeline.path}.train_gpus"
+    return replace(whole, keys={"nodes": gpus, "gpus_per_node": gpus, **keys})

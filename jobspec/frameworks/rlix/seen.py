@@ -30,6 +30,7 @@ HINTS = (
     "done!!!",
     "orchestrator.shutdown",
     "async loop",
+    "broke before",
     "Error",
     "Exception",
 )
@@ -57,6 +58,8 @@ OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
 DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
+# Said by the run itself, which then ends the driver; see `jobspec.runtime.rlix_driver`.
+BROKE = re.compile(r"^jobspec: pipeline `(?P<name>[^`]+)` broke before its first train step: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
 
 
@@ -108,6 +111,9 @@ class Seen:
     failures: int = 0
     shutdown: Line | None = None
     reason: str = ""
+    broke: Line | None = None  # where the run was ended for a pipeline that the driver still waited for
+    broken: str = ""  # its name
+    broken_why: str = ""
 
     def knows(self, name: str) -> bool:
         return any(one.id == name for one in self.pipelines)
@@ -190,6 +196,9 @@ class _Reader:
             self.broken = who if "ray::" in body else ""
         elif who and who == self.broken and RAISED_LAST.match(body):
             self.seen.of(self.actors[who]).swallowed_text = body.strip()
+        elif not who and (found := BROKE.match(body)):
+            self.seen.broke, self.seen.broken = line, found["name"]
+            self.seen.broken_why = found["text"].strip()
         elif not who and (found := DONE.match(body)):
             self.seen.done = line
             self.seen.successes, self.seen.failures = int(found["good"]), int(found["bad"])
