@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan
 from jobspec.runtime import collect, driver, gpus, made, network, node_facts, preflight, raycluster, swarm
 from jobspec.runtime.channel import candidate_ports
@@ -256,24 +256,13 @@ class Node:
         # For commands and `exec`; `ray start` itself must not see it.
         self.env = {**self.env, "RAY_ADDRESS": start.address}
         self._write_pid_file()
-        end = time.monotonic() + float(arguments["deadline_s"])
-        threading.Thread(target=self._watch_ray, args=(ray, end), daemon=True, name="ray-watch").start()
+        threading.Thread(target=self._watch_ray, args=(ray,), daemon=True, name="ray-watch").start()
         return {"findings": []}
 
-    def _watch_ray(self, ray: raycluster.RayNode, start_until: float) -> None:
-        """Tell when Ray ends; a start that was only slow is tried again for as long as nodes may join."""
-        while not self._stopping.is_set():
-            if not ray.wait(0.5):
-                continue
-            if not (time.monotonic() < start_until and ray.was_slow() and ray.start_again()):
-                break
-            finding = warning(
-                "ray.slow-start",
-                "Ray's raylet was not up within the 30 s that `ray start` waits for it: started again",
-                "a loaded node, or Ray is loaded from slow storage",
-                "see what else runs on the node, and where its Python environment lies",
-            )
-            self._emit({"phase": "ray", "finding": finding.to_json()})
+    def _watch_ray(self, ray: raycluster.RayNode) -> None:
+        while not ray.wait(0.5):
+            if self._stopping.is_set():
+                return
         if not self._stopping.is_set():
             last = self.redactor.text(raycluster.tail(ray.log))
             finding = error(

@@ -146,9 +146,7 @@ class Head:
         elif "finding" in message:
             finding = replace(Finding.from_json(message["finding"]), node=name)
             phase = str(message["phase"])
-            if not finding.is_error:
-                self.record.find(phase, finding)
-            elif self._driving:
+            if self._driving:
                 self.stop(Cause(FAILED, 1, self.phase, (finding,)))
             else:
                 self.stop(blocked(phase, finding))

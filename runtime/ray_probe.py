@@ -90,21 +90,11 @@ def _connect(address: str) -> None:
     _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True, **more)
 
 
-def wait_for_nodes(connect: Callable[[], Callable[[], Alive]], names: Sequence[str], gpus: int) -> None:
-    """Return when every name is alive with its GPUs. The parent has the deadline.
-
-    A head that was slow to start is started again (`agent`), and its new GCS does not know this client: a
-    reading that fails is done once more by a new connection.
-    """
+def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
+    """Return when every name is alive with its GPUs. The parent has the deadline."""
     told: Alive = {}
-    read = connect()
     while True:
-        try:
-            alive = read()
-        except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: whatever it raises
-            say({"note": f"asking again: {problem}"})
-            read = connect()
-            alive = read()
+        alive = read()
         if set(alive) != set(told):
             say({"alive": alive})
             told = alive
@@ -146,7 +136,7 @@ def main(argument: str) -> int:
     address, names = asked["address"], asked["names"]
     try:
         _ray()  # takes the time that Ray needs to start
-        wait_for_nodes(lambda: _reader(address, names), names, asked["gpus"])
+        wait_for_nodes(_reader(address, names), names, asked["gpus"])
         say({"ready": True})
         modules = json.loads(sys.stdin.readline() or "[]")
         if modules:

@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -34,8 +33,6 @@ SERVICE_PORT_SPAN = 100  # of the plan's range; jobs that share a node find free
 DEFAULT_TEMP_DIR = Path("/tmp/ray")  # of a Ray that somebody else started
 STOP_GRACE_S = 6.0
 LOG_TAIL_LINES = 15
-# `ray start` waits 30 s for its own raylet, whatever it is asked. Source: ray 2.60, _private/node.py.
-SLOW_START = "node timed out during startup"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -162,12 +159,17 @@ def start_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
     """`env` for `ray start`: patient at the start, quick at the end. Pure.
 
     A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
-    the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
-    use: here the run is over. Source: ray 2.60, _private/ray_constants.py.
+    the plan's join time counts. So it does for a node's own raylet, which `ray start` gives 30 s: too few
+    where Ray is loaded from slow storage. At SIGTERM a node drains for up to 30 s, for replicas that others
+    still use: here the run is over. Source: ray 2.60, _private/ray_constants.py, node.py, ray_config_def.h.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
-    tries = str(max(20, int(seconds / 2) + 1))
-    return {**env, "RAY_NUM_REDIS_GET_RETRIES": tries, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
+    return {
+        **env,
+        "RAY_NUM_REDIS_GET_RETRIES": str(max(20, int(seconds / 2) + 1)),
+        "RAY_raylet_start_wait_time_s": str(max(30, int(seconds))),
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    }
 
 
 class RayNode:
@@ -175,18 +177,11 @@ class RayNode:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path, log: Path) -> None:
         self.log = log
-        self._argv, self._env = tuple(argv), dict(env)
         self._temp_dir = temp_dir
-        self._lock = threading.Lock()
-        self._stopped = False
+        temp_dir.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._start()
-
-    def _start(self) -> None:
-        self._temp_dir.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            self._said_from = output.tell()
-            self._child = Child(self._argv, self._env, stdout=output)
+        with log.open("ab") as output:
+            self._child = Child(argv, env, stdout=output)
 
     def running(self) -> bool:
         return self._child.running()
@@ -198,26 +193,8 @@ class RayNode:
         """True when it has ended within `timeout_s`."""
         return self._child.wait(timeout_s) is not None
 
-    def was_slow(self) -> bool:
-        """Whether it has ended because its raylet was not up in time: a loaded node, or slow storage."""
-        return SLOW_START in tail(self.log, from_byte=self._said_from)
-
-    def start_again(self) -> bool:
-        """Start it anew after its end, with the same ports; False once it was stopped."""
-        with self._lock:
-            if self._stopped:
-                return False
-            self._end()
-            self._start()
-            return True
-
     def stop(self) -> None:
         """End it and everything that it started; then remove its files."""
-        with self._lock:
-            self._stopped = True
-            self._end()
-
-    def _end(self) -> None:
         members = self._child.members()
         self._child.signal_leader(15)
         self._child.wait(STOP_GRACE_S)
@@ -244,11 +221,11 @@ def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Fin
     return spare, (finding,)
 
 
-def tail(log: Path, lines: int = LOG_TAIL_LINES, from_byte: int = 0) -> str:
-    """The last lines of a log from `from_byte` on, without colours; empty when there is none."""
+def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a log, without colours; empty when there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(from_byte, log.stat().st_size - 32768))
+            file.seek(max(0, log.stat().st_size - 32768))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
