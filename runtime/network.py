@@ -1,4 +1,8 @@
-"""This node's IPv4 addresses and TCP ports. Only reads; opens a port for a moment to see if it is free."""
+"""This node's IPv4 addresses and TCP ports.
+
+A port is opened for a moment to see if it is free. Between that and the start of the server another run could
+find it free, too, so runs mark what they take.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ SIOCGIFCONF = 0x8912  # netdevice(7)
 IFREQ_BYTES = 40  # struct ifreq on 64-bit Linux: 16 of name, then a sockaddr in a union of 24
 MAX_INTERFACES = 1024
 PORT_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_taken: Dict[int, socket.socket] = {}  # by port; open for as long as this process lives
 LINK_LOCAL = ipaddress.ip_network("169.254.0.0/16")
 
 
@@ -107,13 +112,37 @@ def port_free(port: int) -> bool:
     return True
 
 
-def free_ports(first: int, last: int, count: int, offset: int = 0) -> List[int]:
-    """Up to `count` free ports of `first..last`, looked for from `offset` on, wrapping around."""
+def take_port(port: int) -> bool:
+    """Whether `port` is free and now this process's, until it ends, among all runs that share the ports.
+
+    The mark is an abstract Unix socket: its name is known in the whole network namespace, as the port is,
+    whatever files and users its processes see, and the kernel frees it (unix(7)).
+    Raises: OSError for another reason than a port in use.
+    """
+    if port in _taken:
+        return True
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        mark.bind(b"\0jobspec-port-%d" % port)
+    except OSError as problem:
+        if problem.errno == errno.EADDRINUSE:
+            mark.close()
+            return False
+        # A sandbox without such sockets: the port counts as ours unmarked.
+    if port_free(port):
+        _taken[port] = mark
+        return True
+    mark.close()
+    return False
+
+
+def take_ports(first: int, last: int, count: int, offset: int = 0) -> List[int]:
+    """Up to `count` ports of `first..last` for this process, looked for from `offset` on, wrapping around."""
     size = last - first + 1
     found: List[int] = []
     for step in range(size):
         port = first + (offset + step) % size
-        if port_free(port):
+        if take_port(port):
             found.append(port)
             if len(found) == count:
                 break

@@ -99,14 +99,14 @@ def gather(
 
 
 def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[int, ...]:
-    """Free ports for Ray's services, its GCS in need, and MASTER_PORT last.
+    """Ports for Ray's services, its GCS in need, and MASTER_PORT last; no other run of the node has them.
 
-    Every run looks from another place on, so that two that start at once on one node seldom meet.
+    Every run looks from another place on: a port may still be in use by the one that ended just now.
     """
     first, last = raycluster.port_ranges(plan.ray)[0] if plan.ray else MASTER_PORTS
     wanted = RAY_SPARE_PORTS if plan.ray else 1
     offset = int(nonce[:8], 16) + who.index * RAY_SPARE_PORTS
-    return tuple(network.free_ports(first, last, wanted, offset))
+    return tuple(network.take_ports(first, last, wanted, offset))
 
 
 def count_gpus(env: Mapping[str, str]) -> int:

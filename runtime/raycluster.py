@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, RayPlan
-from jobspec.runtime.network import port_free
+from jobspec.runtime.network import take_port
 from jobspec.runtime.procs import Child, end_all
 
 TOKEN_AUTH_SINCE = (2, 52)  # the first Ray that knows RAY_AUTH_MODE
@@ -159,17 +159,12 @@ def start_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
     """`env` for `ray start`: patient at the start, quick at the end. Pure.
 
     A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
-    the plan's join time counts. So it does for a node's own raylet, which `ray start` gives 30 s: too few
-    where Ray is loaded from slow storage. At SIGTERM a node drains for up to 30 s, for replicas that others
-    still use: here the run is over. Source: ray 2.60, _private/ray_constants.py, node.py, ray_config_def.h.
+    the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
+    use: here the run is over. Source: ray 2.60, _private/ray_constants.py.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
-    return {
-        **env,
-        "RAY_NUM_REDIS_GET_RETRIES": str(max(20, int(seconds / 2) + 1)),
-        "RAY_raylet_start_wait_time_s": str(max(30, int(seconds))),
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    }
+    tries = str(max(20, int(seconds / 2) + 1))
+    return {**env, "RAY_NUM_REDIS_GET_RETRIES": tries, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 
 
 class RayNode:
@@ -210,7 +205,7 @@ def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Fin
     """
     if local:
         return spare, ()
-    if port_free(wanted):
+    if take_port(wanted):
         return wanted, ()
     finding = warning(
         "ray.port-taken",

@@ -1,5 +1,9 @@
 """Each check against facts of a node as it should not be."""
 
+import json
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,14 +116,30 @@ def test_own_addresses_hold_loopback() -> None:
 
 
 def test_taken_port_is_not_free() -> None:
-    import socket
-
     with socket.socket() as sock:
         sock.bind(("", 0))
         sock.listen()
         port = sock.getsockname()[1]
         assert not network.port_free(port)
-        assert port not in network.free_ports(port, port + 5, 3)
+        assert port not in network.take_ports(port, port + 5, 3)
+
+
+def test_ports_of_runs_that_start_at_once_are_distinct() -> None:
+    """Nothing listens yet. What a run took is free again when it ends, however it ends."""
+    text = "from jobspec.runtime.network import *; print(take_ports(20100, 20129, 10, 5)); input()"
+    argv = [sys.executable, "-uc", text]
+    runs = [
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    try:
+        took = [json.loads(run.stdout.readline()) for run in runs if run.stdout is not None]
+        assert sorted(port for ports in took for port in ports) == list(range(20100, 20130))
+        assert network.take_ports(20100, 20129, 10) == []
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
+    assert len(network.take_ports(20100, 20129, 30)) == 30
 
 
 def test_source_bytes_count_links_once(tmp_path: Path) -> None:

@@ -229,29 +229,6 @@ def test_worker_killed(short: Path, network: list[str], phase: str) -> None:
     assert results["first_phase_failed"] == phase
 
 
-SLOW = """\
-import sys, time, types
-if "ray.scripts.scripts" in sys.orig_argv:
-    from ray._private import node, services
-    now, start = time.monotonic, services.start_ray_process
-    node.time = types.SimpleNamespace(**{**vars(time), "monotonic": lambda: 10 * now()})
-    def late(command, process_type, *args, **kwargs):
-        wait = ["sh", "-c", 'sleep 6; exec "$@"', "sh"] if process_type == "raylet" else []
-        return start([*wait, *command], process_type, *args, **kwargs)
-    services.start_ray_process = late
-"""
-
-
-def test_raylet_that_is_slow_to_start_is_waited_for(short: Path) -> None:
-    """`ray start` gives it 30 s, here 3; it comes after 6."""
-    with running(short, ask, mode="ray", ray=RAY, **repo(short)) as run:
-        (short / "src" / "sitecustomize.py").write_text(SLOW)
-        run.agent(env={"RAY_raylet_start_wait_time_s": "3"})
-        code, output = run.finish()
-        assert code == 0, output
-        assert json.loads((run.attempt / "asked.json").read_text())["nodes"] == 1
-
-
 def test_two_local_runs_at_the_same_moment(short: Path) -> None:
     """Neither takes the other's ports, nor ends the other's Ray."""
     fields = {"mode": "ray", "ray": RAY, "scheduler": "local"}
