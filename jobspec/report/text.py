@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from jobspec.report.model import Report
@@ -64,8 +65,8 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure for people: three significant digits, thousands in full."""
-    if value == int(value) and abs(value) < 1e6:
+    """A figure for people: three significant digits, thousands in full; `nan` and `inf` as they are."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 

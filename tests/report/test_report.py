@@ -253,7 +253,16 @@ def test_no_events_are_no_time_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.8412, "0.841"), (3.0, "3"), (18233.4, "18233"), (1e-5, "1e-05"), (-0.5, "-0.5"), (1e9, "1e+09")],
+    [
+        (0.8412, "0.841"),
+        (3.0, "3"),
+        (18233.4, "18233"),
+        (1e-5, "1e-05"),
+        (-0.5, "-0.5"),
+        (1e9, "1e+09"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+    ],  # a report of such a run was a traceback
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
