@@ -9,7 +9,7 @@ requests, are searched for all anchors by one expression.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -19,6 +19,7 @@ from jobspec.triage.blocks import plain
 from jobspec.triage.signatures import Signature, load_signatures
 
 MAX_WORDS = 200_000  # distinct words remembered, about 20 MB; then the memory starts anew
+FEW_BYTES = 64 * 1024  # of new words, for which making the expression would take longer than it saves
 MIN_ANCHOR = 5  # bytes: shorter words are parts of too many others
 PIECE_BYTES = 128 * 1024  # of text that is taken apart at once: its words stay in the processor's cache
 # Bytes of words from the rarest to the most frequent in logs of trainers; what is not named is rarer still.
@@ -42,7 +43,7 @@ class HintIndex:
                     numbers.append(number)
         self.anchors = {hint: _anchors(hint) for hint in self.hints}
         self.all_anchors = frozenset(chain.from_iterable(self.anchors.values()))
-        self.any_anchor = one_of(self.all_anchors)
+        self.learnt = 0  # bytes of new words
         self.plain_words: set[bytes] = set()
         self.hot_words: dict[bytes, frozenset[bytes]] = {}
 
@@ -81,7 +82,10 @@ class HintIndex:
             self.hot_words.clear()
         fresh = words - self.plain_words - self.hot_words.keys()
         text = b"\n".join(fresh)
-        hot = {text[slice(*line_at(text, found.start()))] for found in self.any_anchor.finditer(text)}
+        self.learnt += len(text)
+        few = self.learnt < FEW_BYTES
+        places = _places(text, self.all_anchors) if few else _places_of(text, one_of(self.all_anchors))
+        hot = {text[slice(*line_at(text, at))] for at in places}
         for word in hot:
             self.hot_words[word] = frozenset(anchor for anchor in self.all_anchors if anchor in word)
         self.plain_words |= fresh - hot
@@ -91,6 +95,19 @@ def _anchors(hint: bytes) -> frozenset[bytes]:
     """Words without which the hint cannot be there: the long ones, else the longest."""
     words = hint.split()
     return frozenset(word for word in words if len(word) >= MIN_ANCHOR) or frozenset({max(words, key=len)})
+
+
+def _places(text: bytes, literals: Iterable[bytes]) -> Iterator[int]:
+    """Where each literal is, once a line."""
+    for literal in literals:
+        at = text.find(literal)
+        while at >= 0:
+            yield at
+            at = text.find(literal, line_at(text, at)[1])
+
+
+def _places_of(text: bytes, expression: re.Pattern[bytes]) -> Iterator[int]:
+    return (found.start() for found in expression.finditer(text))
 
 
 def line_at(text: bytes, at: int) -> tuple[int, int]:
