@@ -56,6 +56,27 @@ def sigmoid(begin: float, noise: float, draw: random.Random, count: int) -> list
     return [0.05 + 0.85 / (1 + math.exp((begin + 0.15 - x) / 0.05)) + draw.gauss(0, noise) for x in places]
 
 
+def stages(noise: float, draw: random.Random, count: int) -> list[float]:
+    """Two sigmoids of half the height, from 10 % and from 60 % of the run on."""
+    low, high = sigmoid(0.1, 0.0, draw, count), sigmoid(0.6, 0.0, draw, count)
+    return [(a + b) / 2 + draw.gauss(0, noise) for a, b in zip(low, high, strict=True)]
+
+
+def staircase(jumps: int, noise: float, draw: random.Random, count: int) -> list[float]:
+    """From 0.05 to 0.9 by equal jumps."""
+    steps = [step * (jumps + 1) // count for step in range(count)]
+    return [0.05 + 0.85 * step / jumps + draw.gauss(0, noise) for step in steps]
+
+
+def jumping(draw: random.Random, count: int) -> list[float]:
+    """A walk that stands still and jumps, up or down, once in 20 steps."""
+    value, values = 0.0, []
+    for _ in range(count):
+        value += draw.gauss(0, 1) * (draw.random() < 0.05)
+        values.append(value + draw.gauss(0, 0.1))
+    return values
+
+
 def line(height: float, draw: random.Random, count: int) -> list[float]:
     return [height * step / count + draw.gauss(0, 1) for step in range(count)]
 
@@ -67,6 +88,7 @@ NOISE: dict[str, Make] = {
     "AR(1), 0.95": partial(memory, 0.95),
     "random walk": partial(memory, 1.0),
     "random walk (steps 0.3) under white noise (1)": noisy_walk,
+    "random jumps (1), one in 20 steps, noise 0.1": jumping,
 }
 RISES: dict[str, Make] = {
     "0.15 to 0.9, saturating, noise 0.02": partial(saturating, 0.02),
@@ -78,6 +100,9 @@ for begin in (30, 50, 70):
     for noise in (0.02, 0.05):
         name = f"sigmoid, 0.05 to 0.9, rising from {begin} % on, noise {noise}"
         RISES[name] = partial(sigmoid, begin / 100, noise)
+RISES["two stages, 0.05 to 0.9, noise 0.08"] = partial(stages, 0.08)
+for jumps in (2, 4, 8):
+    RISES[f"staircase, 0.05 to 0.9 in {jumps} jumps, noise 0.05"] = partial(staircase, jumps, 0.05)
 
 
 def passes(name: str, count: int, times: int) -> int:

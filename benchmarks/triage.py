@@ -1,10 +1,11 @@
 """How fast logs are read: the matcher beside `grep -E` and a plain loop of Python's `re`, all in one run.
 
-    python benchmarks/triage.py [--gigabytes N] [--folder DIR] [--skip NAME]... [--json]
+    python benchmarks/triage.py [--gigabytes N] [--folder DIR] [--before COMMIT] [--skip NAME]... [--json]
 
-Four made logs of N GB in turn: an ordinary one (metric dicts of a trainer, engine statistics, progress bars
-and log lines, colours and Ray's prefixes), one line repeated, one whose every line has a new shape, and one
-of nothing but effects. Each holds one cause near its end. `re` runs all patterns joined by `|` on every line,
+Five made logs of N GB in turn: an ordinary one (metric dicts of a trainer, engine statistics, progress bars
+and log lines, colours and Ray's prefixes), one line repeated, one whose every line has a new shape, one with
+a new id in every line, and one of nothing but effects. Each holds one cause near its end. `before` is the
+matcher of another commit, on the same files. `re` runs all patterns joined by `|` on every line,
 over a fortieth of the log, and is scaled up; `grep` runs the same alternatives, as far as it knows their
 notation. Wall time and the highest resident memory, each in a process of its own.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import resource
@@ -25,6 +27,7 @@ from pathlib import Path
 
 CAUSE = "OSError: [Errno 122] Disk quota exceeded"
 MEMORY = Path("/dev/shm")
+HERE = Path(__file__).resolve().parent
 NAIVE_SHARE = 40  # the plain loop reads this part of the log
 WORDS = ("rank", "loss", "token", "batch", "cache", "shard", "actor", "layer", "queue", "prompt", "reward")
 
@@ -54,6 +57,11 @@ def ever_new(rng: random.Random, number: int) -> str:
     return " ".join(rng.choices(WORDS, k=12))
 
 
+def request_ids(rng: random.Random, number: int) -> str:
+    identity = f"{rng.getrandbits(128):032x}"
+    return f"INFO 08-22 10:00:00 [async_llm.py:261] Added request chatcmpl-{identity}, prompt of 512 tokens"
+
+
 def effects(rng: random.Random, number: int) -> str:
     if number % 2:
         return f"[rank{number % 64}]:[E822 10:00:00.1 x.cpp:616] Watchdog caught collective operation timeout"
@@ -64,6 +72,7 @@ LOGS: dict[str, Callable[[random.Random, int], str]] = {
     "ordinary": ordinary,
     "one line": repeated,
     "new shapes": ever_new,
+    "request ids": request_ids,
     "effects": effects,
 }
 
@@ -86,6 +95,15 @@ def run_triage(path: Path) -> str:
 
     cause = first_cause(scan_files([path]))
     return cause.signature if cause is not None else "nothing"
+
+
+def run_before(path: Path) -> str:
+    """As `run_triage`, from the checkout that PYTHONPATH names."""
+    import jobspec
+
+    if str(Path(os.environ["PYTHONPATH"]).resolve()) not in str(Path(jobspec.__file__).resolve()):
+        raise RuntimeError(f"jobspec comes from {jobspec.__file__}")
+    return run_triage(path)
 
 
 def run_metrics(path: Path) -> str:
@@ -128,6 +146,7 @@ def _lines(data: bytes) -> Iterator[str]:
 
 
 TOOLS: dict[str, Callable[[Path], str]] = {
+    "before": run_before,
     "triage": run_triage,
     "metrics": run_metrics,
     "grep -E": run_grep,
@@ -135,10 +154,11 @@ TOOLS: dict[str, Callable[[Path], str]] = {
 }
 
 
-def measure(tool: str, path: Path) -> dict[str, object]:
+def measure(tool: str, path: Path, before: Path) -> dict[str, object]:
     """Run one tool in a process of its own."""
     command = [sys.executable, __file__, "--one", tool, "--log", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = os.environ | ({"PYTHONPATH": str(before)} if tool == "before" else {})
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     row: dict[str, object] = json.loads(done.stdout)
     return row
 
@@ -147,9 +167,26 @@ def measure_here(tool: str, path: Path) -> dict[str, object]:
     start = time.perf_counter()
     found = TOOLS[tool](path)
     seconds = (time.perf_counter() - start) * (NAIVE_SHARE if tool == "python re" else 1)
-    who = resource.RUSAGE_CHILDREN if tool == "grep -E" else resource.RUSAGE_SELF
-    memory = resource.getrusage(who).ru_maxrss / 1024
-    return {"tool": tool, "seconds": round(seconds, 2), "memory_mib": round(memory), "found": found}
+    memory = _grep_kib() if tool == "grep -E" else _own_kib()
+    return {"tool": tool, "seconds": round(seconds, 2), "memory_mib": round(memory / 1024), "found": found}
+
+
+def _grep_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+def _own_kib() -> int:
+    """The highest resident memory of this program; `getrusage` counts its parent's before as well."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+def checkout(commit: str, folder: Path) -> None:
+    """Put the package as it was at `commit` into `folder`."""
+    packed = subprocess.run(
+        ["git", "archive", commit, "jobspec"], cwd=HERE.parent, stdout=subprocess.PIPE, check=True
+    )
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
 
 
 def main() -> None:
@@ -158,6 +195,7 @@ def main() -> None:
     arguments.add_argument(
         "--folder", type=Path, default=MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir())
     )
+    arguments.add_argument("--before", metavar="COMMIT", help="measure the matcher of this commit as well")
     arguments.add_argument("--skip", action="append", default=[], help="a tool, or LOG:TOOL, to leave out")
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument("--one", help=argparse.SUPPRESS)
@@ -166,17 +204,20 @@ def main() -> None:
     if wanted.one:
         print(json.dumps(measure_here(wanted.one, wanted.log)))
         return
+    skip = wanted.skip if wanted.before else [*wanted.skip, "before"]
     rows = []
     if not wanted.json:
         print(f"{'log':<12}{'tool':<12}{'s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)", flush=True)
-    with tempfile.TemporaryDirectory(dir=wanted.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=wanted.folder) as folder, tempfile.TemporaryDirectory() as old:
+        if wanted.before:
+            checkout(wanted.before, Path(old))
         for name, line in LOGS.items():
             path = Path(folder, "run.log")
             make_log(path, line, int(wanted.gigabytes * 1e9))
             for tool in TOOLS:
-                if tool in wanted.skip or f"{name}:{tool}" in wanted.skip:
+                if tool in skip or f"{name}:{tool}" in skip:
                     continue
-                rows.append({"log": name, **measure(tool, path)})
+                rows.append({"log": name, **measure(tool, path, Path(old))})
                 if not wanted.json:
                     print(
                         "{log:<12}{tool:<12}{seconds:>9}{memory_mib:>7}  {found}".format(**rows[-1]),

@@ -55,6 +55,7 @@ __all__ = [
     "judge",
 ]
 
+EXCEPTION = "effect.exception"  # a traceback of no known cause: of effects the one worth a look
 MAX_SURVIVED = 3  # lines told of that look like failures and were none; a fourth says nothing new
 FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
 LIKELY_KEYS = {  # in the order of display
@@ -203,7 +204,7 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
     elif state:
         reason = f"the job is {state}: {evidence.scheduler.reason or 'nothing has run yet'}"
     else:
-        reason = "no attempt left any evidence"
+        reason = _no_evidence(evidence)
     cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     return Verdict(
         Result.BLOCKED if started else Result.NOTHING_RAN,
@@ -214,13 +215,22 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
     )
 
 
+def _no_evidence(evidence: Evidence) -> str:
+    """The last attempt decides, even where it left nothing: an earlier one was not enough to end the run."""
+    left = [attempt.number for attempt in evidence.attempts if attempt.events or attempt.results]
+    if not left or evidence.last is None:
+        return "no attempt left any evidence"
+    return f"attempt {evidence.last.number} left no evidence; the last one that did is attempt {left[-1]}"
+
+
 def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
     """What reading and the runtime found, a line of a passed run that looks bad, and secrets in logs."""
     found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     found.extend(_suspicious(match, ", and the run went on", "it did not stop the run") for match in survived)
-    odd = next((m for m in lines if not m.generic and not m.survived and m.verdict != NOTE), None)
+    told = [match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE]
+    odd = next((match for match in told if not match.generic or match.signature == EXCEPTION), None)
     if result is Result.PASS and odd is not None:
         found.append(_suspicious(odd, "", "the run passed all the same"))
     for one in troubles(evidence.metrics, evidence.plan.expect.metric_keys):

@@ -10,17 +10,16 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from jobspec.evidence import Attempt, CommandResult, Event, Evidence
+from jobspec.evidence import GOOD, Attempt, CommandResult, Event, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.require import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan
 from jobspec.verdict import VOID, Deliverable, EvidenceItem, Status
 
-GOOD = frozenset({"ok", "cached"})
 PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = "Import proof", "Ray cluster", "Run", "Required metrics", "Artifacts"
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
-NO_RESULTS = "`results.json` is missing or torn: nothing proves how the run ended"
+NO_RESULTS = "`results.json` is missing, torn or of another attempt: nothing proves how the run ended"
 NOT_FINISHED = "the run did not end well"
 
 
@@ -56,6 +55,10 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
         return Deliverable(RUN, Status.SKIPPED, (EvidenceItem(results.file),), reason)
     if results.outcome != "ok" or results.exit_code != 0:
         reason = f"the run ended as `{results.outcome}` with exit code {results.exit_code}"
+        return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
+    bad = _bad_outcome(attempt, "driver")
+    if bad:
+        reason = f"`results.json` says that the driver ended well, an event that it ended as `{bad}`"
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
     found = tuple(item for command in commands for item in _command_evidence(attempt, command))
     return Deliverable(
@@ -102,7 +105,9 @@ def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) 
             ARTIFACTS, Status.BLOCKED, (listed,), f"`{lost[0]}` is in the manifest but not as collected"
         )
     if not _ended_well(attempt, "collect"):
-        return Deliverable(ARTIFACTS, Status.BLOCKED, (listed,), "collection did not end well")
+        bad = _bad_outcome(attempt, "collect")
+        reason = f"collection ended as `{bad}`" if bad else "nothing says how collection ended"
+        return Deliverable(ARTIFACTS, Status.BLOCKED, (listed,), reason)
     found = tuple(EvidenceItem(path) for paths in evidence.expected_files.values() for path in paths[:3])
     return Deliverable(ARTIFACTS, Status.PASS, (listed, *found), f"{_files(evidence)} collected")
 
@@ -134,16 +139,18 @@ def _phase(name: str, phase: str, attempt: Attempt, requested: bool) -> Delivera
     items = (event_evidence(event),) if event else ()
     if _ended_well(attempt, phase):
         return Deliverable(name, Status.PASS, items, _took(event))
-    outcome = attempt.outcome(phase)
-    if outcome == "skipped" or not attempt.started(phase):
+    if not attempt.started(phase) and attempt.results is not None and attempt.results.outcome in GOOD:
+        reason = f"no event shows phase `{phase}`: `events.jsonl` is missing or torn"
+        return Deliverable(name, Status.BLOCKED, items, reason)
+    if attempt.outcome(phase) == "skipped" or not attempt.started(phase):
         return Deliverable(name, Status.SKIPPED, items, "an earlier phase stopped the run")
     trouble = next((e for e in attempt.events if e.phase == phase and e.finding and e.finding.is_error), None)
     if trouble is not None and trouble.finding is not None:
         where = f"{trouble.finding.node or trouble.node}: ".removeprefix(": ")
         return Deliverable(name, Status.BLOCKED, (event_evidence(trouble),), where + trouble.finding.what)
-    return Deliverable(
-        name, Status.BLOCKED, items, f"ended as `{outcome}`" if outcome else "started but never ended"
-    )
+    bad = _bad_outcome(attempt, phase)
+    reason = f"phase `{phase}` " + (f"ended as `{bad}`" if bad else "began, and nothing says how it ended")
+    return Deliverable(name, Status.BLOCKED, items, reason)
 
 
 def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
@@ -176,12 +183,12 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
 
 def _ended_well(attempt: Attempt, phase: str) -> bool:
     """True when something says that `phase` ended well and nothing says otherwise."""
-    event = attempt.ended(phase)
-    said = [event.outcome] if event else []
-    said += [
-        item.outcome for item in (attempt.results.phases if attempt.results else ()) if item.phase == phase
-    ]
-    return bool(said) and all(outcome in GOOD for outcome in said)
+    return bool(attempt.outcome(phase)) and not _bad_outcome(attempt, phase)
+
+
+def _bad_outcome(attempt: Attempt, phase: str) -> str:
+    """The first word that says that `phase` did not end well; empty when nothing says so."""
+    return next((word or "unknown" for word in attempt.outcomes(phase) if word not in GOOD), "")
 
 
 def _finite_checks(evidence: Evidence) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.evidence_model import (
+    GOOD,
     Artifact,
     Attempt,
     Checkpoint,
@@ -37,6 +38,7 @@ from jobspec.triage import LogSource, scan_files
 from jobspec.triage.facts import with_recorded_facts
 
 __all__ = [
+    "GOOD",
     "Artifact",
     "Attempt",
     "Checkpoint",
@@ -129,7 +131,8 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
     folder = paths.attempt(number)
     logs = _read_logs(paths, folder, number)
     events = tuple(_read_events(folder / "events.jsonl", paths.root, problems))
-    results = _read_results(folder / "results.json", paths.root, problems)
+    results = _read_results(folder / "results.json", paths.root, number, problems)
+    problems.extend(_missing_logs(results, logs))
     nodes = {node.name: node.facts for node in results.nodes} if results is not None else {}
     scanned = scan_files(
         LogSource(paths.root / log.path, log.path, log.node, _clock_ahead(nodes.get(log.node, {})))
@@ -197,12 +200,25 @@ def _event(data: Mapping[str, Any], file: str, line: int) -> Event:
     )
 
 
-def _read_results(path: Path, root: Path, problems: list[Finding]) -> Results | None:
+def _missing_logs(results: Results | None, logs: Iterable[LogFile]) -> Iterator[Finding]:
+    """Logs that a command is said to have written and that are not there."""
+    have = {log.path for log in logs}
+    for command in results.commands if results is not None else ():
+        if command.log and command.log not in have:
+            what = f"the log of `{command.name}`, `{command.log}`, is missing"
+            fix = "what it would show of causes, steps and imports counts as not shown"
+            yield warning("evidence.log", what, fix=fix, file=results.file if results else "")
+
+
+def _read_results(path: Path, root: Path, number: int, problems: list[Finding]) -> Results | None:
     text = _text(path, "evidence.results", problems)
     if text is None:
         return None
     try:
-        return _results(_mapping(json.loads(text)), path, root)
+        data = _mapping(json.loads(text))
+        if data.get("attempt", number) != number:
+            raise ValueError(f"it is of attempt {data['attempt']}, and lies in the folder of {number}")
+        return _results(data, path, root)
     except (ValueError, TypeError, KeyError, RecursionError) as why:
         problems.append(_unreadable("evidence.results", path, f"{type(why).__name__}: {why}"))
         return None

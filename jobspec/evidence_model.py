@@ -14,6 +14,8 @@ from jobspec.plan import Plan
 from jobspec.testlog import TestLog
 from jobspec.triage import Match
 
+GOOD = frozenset({"ok", "cached"})  # outcomes of a phase that ended well
+
 
 @dataclass(frozen=True)
 class Event:
@@ -108,9 +110,15 @@ class Attempt:
     matches: tuple[Match, ...] = ()
 
     def ended(self, phase: str) -> Event | None:
-        """The run-level `end` event of `phase`, or None: it did not start, or did not end."""
-        ends = (e for e in self.events if e.phase == phase and e.event == "end" and not e.node)
-        return next(ends, None)
+        """The run-level `end` event of `phase`, of several a bad one; None where none says that it ended."""
+        ends = [e for e in self.events if e.phase == phase and e.event == "end" and not e.node]
+        return next((e for e in ends if e.outcome not in GOOD), ends[0] if ends else None)
+
+    def outcomes(self, phase: str) -> tuple[str, ...]:
+        """Every word about how `phase` ended: of the run, of its nodes, and of `results.json`."""
+        said = [e.outcome for e in self.events if e.phase == phase and e.event == "end"]
+        phases = self.results.phases if self.results else ()
+        return (*said, *(item.outcome for item in phases if item.phase == phase))
 
     def outcome(self, phase: str) -> str:
         """`ok`, `failed`, `blocked`, `skipped`, `cached`; empty when nothing says how `phase` ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,8 +46,11 @@ def judge_run(root: Path) -> tuple[Evidence, Verdict]:
 
 def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
     from jobspec.report import render_report
+    from jobspec.report.text import fit
 
     text = render_report(verdict, evidence, fmt)
+    if fmt in ("text", "summary") and sys.stdout.isatty():
+        text = fit(text, shutil.get_terminal_size().columns)
     print(text, end="" if text.endswith("\n") else "\n")
 
 

@@ -72,11 +72,14 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str])
     rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
     if not rows:
         return Deliverable(TRAINING, Status.FAIL, reason=f"no train step logged `{metric}`")
-    first = min([1 + int(row.value) for row in evidence.metrics.series("resume/from_step")] or [1])
-    first = min(first, min(row.step or 0 for row in rows))
-    missing = sorted(set(range(first, planned + 1)) - {row.step or 0 for row in rows})
+    resumed = evidence.metrics.values("resume/from_step", finite=True)
+    first = 1 + int(min(resumed, default=0))
+    logged = {row.step or 0 for row in rows}
+    first = min(first, max(0, min(logged)))
+    missing = sorted(set(range(first, planned + 1)) - logged)
     ends = (row_item(rows[0]), row_item(rows[-1]))
-    done = f"{len(rows)} of {planned - first + 1} planned train steps ran"
+    asked = planned - first + 1
+    done = f"{asked - len(missing)} of {asked} planned train steps ran"
     if missing:
         return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
     bad = first_not_finite(evidence, finite)

@@ -8,6 +8,8 @@ overfitted: Schwarz's criterion charges each curve for its parameters.
 Source: G. Schwarz, Annals of Statistics 6 (1978) 461, for the criterion. G. H. Golub and V. Pereyra, SIAM J.
 Numerical Analysis 10 (1973) 413, for the sigmoid: its level and height are solved for, only its middle and
 width are searched. C. de Boor, A Practical Guide to Splines (1978), for splines as sums of bumps.
+L. Vostrikova, Soviet Mathematics Doklady 24 (1981) 55, for jumps found one after the other; Y.-C. Yao,
+Statistics and Probability Letters 6 (1988) 181, for their number by Schwarz's criterion.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import mul
 
 ROUNDING = 1e-12  # what is below this share of the values is the arithmetic's own
 INEXACT = 1e-6  # of the squares around the mean: what less than that is left is the fit's own, and no noise
 DEGREES = (1, 2, 3)
 INTERVALS = (3, 4, 6, 8, 12, 16, 24, 32)  # between the knots of cubic splines
-SPLINE_SHARE = 3  # points for each parameter of a spline, at least
+SPLINE_SHARE = 3  # points for each parameter of a spline, or of a staircase, at least
+MIN_JUMPS, MAX_JUMPS = 4, 12  # four jumps all go up or all go down by chance once in eight
+MIN_STEP = 3  # points of a step of a staircase: with fewer each outlier would be one
 # Places run from -1 to 1. A middle outside them leaves a half of the sigmoid: a rise that only saturates, or
 # only takes off. The narrowest rise takes about three points: a narrower one would be fitted to an outlier.
 REACH = 2.0
@@ -61,15 +66,19 @@ def best(candidates: Iterable[Curve]) -> Curve:
 
 def curves(values: Sequence[float]) -> list[Curve]:
     """The best of each kind for `values`: polynomials, a sigmoid, splines."""
-    tiny = ROUNDING * max(map(abs, values))
-    spread = math.fsum(x * x for x in residuals(values, 0))
-    negligible = max(tiny * tiny * len(values), INEXACT * spread, sys.float_info.min)
+    negligible = _negligible(values)
     found = [Curve(residuals(values, degree), degree + 1, negligible) for degree in DEGREES]
     found.append(Curve(sigmoid_residuals(values), SIMPLE, negligible))
     for intervals in INTERVALS:
         if (intervals + 3) * SPLINE_SHARE <= len(values):
             found.append(Curve(spline_residuals(values, intervals), intervals + 3, negligible))
     return found
+
+
+def _negligible(values: Sequence[float]) -> float:
+    tiny = ROUNDING * max(map(abs, values))
+    spread = math.fsum(x * x for x in residuals(values, 0))
+    return max(tiny * tiny * len(values), INEXACT * spread, sys.float_info.min)
 
 
 # -- polynomials -------------------------------------------------------------------------------------
@@ -194,3 +203,42 @@ def _solve(band: list[list[float]], right: list[float]) -> list[float]:
         known = sum(map(mul, band[i][1:], right[i + 1 :]))
         right[i] = (right[i] - known) / band[i][0]
     return right
+
+
+# -- staircases --------------------------------------------------------------------------------------
+
+
+def staircase(values: Sequence[float]) -> Curve | None:
+    """The best levels with jumps between them, if all jumps go one way and are too many to do so by chance.
+
+    Jumps are found one after the other, the most telling first. Each takes two parameters, its place and its
+    height. None for too few points, too few jumps, and where one goes the other way.
+    """
+    level, negligible = residuals(values, 0), _negligible(values)
+    sums = list(accumulate(level, initial=0.0))
+    parts = {(0, len(level)): _best_jump(sums, 0, len(level))}
+    found = []
+    for jumps in range(1, min(MAX_JUMPS, (len(level) // SPLINE_SHARE - 1) // 2) + 1):
+        start, end = max(parts, key=lambda part: parts[part][0])
+        gain, at = parts.pop((start, end))
+        if not gain:
+            break
+        parts |= {part: _best_jump(sums, *part) for part in ((start, at), (at, end))}
+        means = [((sums[b] - sums[a]) / (b - a), a, b) for a, b in sorted(parts)]
+        rest = [value - mean for mean, a, b in means for value in level[a:b]]
+        found.append((Curve(rest, 2 * jumps + 1, negligible), [mean for mean, _, _ in means]))
+    curve, steps = min(found, key=lambda item: item[0].cost, default=(None, []))
+    one_way = steps in (sorted(steps), sorted(steps, reverse=True))
+    return curve if one_way and len(steps) > MIN_JUMPS else None
+
+
+def _best_jump(sums: Sequence[float], start: int, end: int) -> tuple[float, int]:
+    """By how much a jump between `start` and `end` lowers the sum of squares, and where; 0 for too few."""
+    total, size = sums[end] - sums[start], end - start
+    best, place = 0.0, start
+    for at in range(start + MIN_STEP, end - MIN_STEP + 1):
+        left = sums[at] - sums[start]
+        gain = left**2 / (at - start) + (total - left) ** 2 / (end - at) - total**2 / size
+        if gain > best:
+            best, place = gain, at
+    return best, place

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jobspec.finding import Finding, warning
 from jobspec.metrics.table import Row, Table, concat, grouped, prefer
@@ -139,7 +139,9 @@ def _is_number(value: object) -> bool:
 
 
 def _is_step(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53
+    """A whole number; `3.5` under such a name is an epoch or a time, and no step."""
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and abs(cast(float, value)) < 2**53
 
 
 def _unreadable(source: str, line: int, why: str) -> Finding:

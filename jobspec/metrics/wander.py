@@ -13,6 +13,11 @@ of points and grows with the parameters of the curve. Noise that forgets slowly 
 start, a quick rise and a calm end thus differ from a walk by a wide margin: the curve takes the large steps
 away. A slow walk under much noise has large steps as well. So the change must also stand out of noise with a
 memory, and that around a simple curve: a spline would follow the walk.
+
+Smooth curves follow a staircase only with knots along all of it, and pay for each. So where they do not
+explain the series, levels with jumps may. But jumps also go up and down by chance, and two that go up say
+little: only many that all go one way count. The noise is never measured around a staircase, whose jumps lie
+where the values ask for them.
 Source: J. D. Sargan and A. Bhargava, Econometrica 51 (1983) 153, for the ratio of steps to residuals as a
 test for a random walk; Harvey, Leybourne and Taylor, J. Econometrics 141 (2007) 1302, for a trend under both
 kinds of noise and its statistic from increments; Newey and West, Econometrica 55 (1987) 703.
@@ -24,7 +29,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from jobspec.metrics.curve import ROUNDING, SIMPLE, Curve, best, residuals
+from jobspec.metrics.curve import ROUNDING, SIMPLE, Curve, best, residuals, staircase
 
 LAG_SHARE = 10  # of the increments' own dependence: a tenth of the points, and one
 # Chosen by simulation for all together: docs/verdict.md has the table of benchmarks/learning_signal.py.
@@ -38,12 +43,18 @@ MIN_STEADY = 6.0
 
 def wanders(values: Sequence[float], curves: Sequence[Curve], drift: float, window: int) -> bool:
     """Whether a random walk explains the change; `drift` is `drift_ratio` in the asked direction."""
-    if drift >= MIN_DRIFT:
+    if drift >= MIN_DRIFT or _explained(values, curves, window):
         return False
+    stairs = staircase(values)
+    return stairs is None or not _explained(values, [*curves, stairs], window)
+
+
+def _explained(values: Sequence[float], curves: Sequence[Curve], window: int) -> bool:
+    """Whether the best of the curves explains the values, and the change, better than a walk does."""
     curve = best(curves)
     needed = max(MIN_RATIO, WALK_RATIO * curve.parameters / len(values))
     simple = best(c for c in curves if c.parameters <= SIMPLE)
-    return step_ratio(values, curve) < needed or abs(steady_ratio(values, simple, window)) < MIN_STEADY
+    return step_ratio(values, curve) >= needed and abs(steady_ratio(values, simple, window)) >= MIN_STEADY
 
 
 def step_ratio(values: Sequence[float], curve: Curve) -> float:

@@ -184,11 +184,12 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Centred moving mean; at the ends over what is there."""
-    half = max(1, len(points) // SMOOTH_SHARE // 2 + 1)
+    """Centred moving mean, over ever fewer points at the ends: one-sided it would level off every rise."""
+    most = max(1, len(points) // SMOOTH_SHARE // 2 + 1)
     smooth = []
     for at, (x, _) in enumerate(points):
-        part = [y for _, y in points[max(0, at - half) : at + half + 1]]
+        half = min(most, at, len(points) - 1 - at)
+        part = [y for _, y in points[at - half : at + half + 1]]
         smooth.append((x, math.fsum(part) / len(part)))
     return smooth
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from jobspec.report.model import Report
 from jobspec.verdict import AttemptVerdict, Cause, Deliverable, EvidenceItem, Figure
 
+COLUMN = re.compile(r"^ *- |^ *\w+: +|  +")  # where a column begins: after a bullet, a key, two spaces
 MAX_LINE = 200  # characters of a log line shown; the report names its file and line
 
 
@@ -42,10 +46,9 @@ def guide_form(report: Report, before: str = "", after: str = "\n") -> str:
 
 def where(report: Report) -> str:
     """Framework, cluster, size and duration in one line."""
-    count = report.gpus_per_node
     each = " each" if report.nodes_planned > 1 else ""
-    gpus = f", {count} GPU{'' if count == 1 else 's'}{each}" if count else ", no GPU"
-    nodes = f"{report.nodes_planned} node{'' if report.nodes_planned == 1 else 's'}{gpus}"
+    gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ", no GPU"
+    nodes = counted(report.nodes_planned, "node") + gpus
     parts = [
         report.framework,
         f"on {report.cluster}" if report.cluster else "",
@@ -53,6 +56,30 @@ def where(report: Report) -> str:
         duration(report.seconds) if report.seconds else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def fit(text: str, columns: int) -> str:
+    """`text` for a screen of `columns`: long lines go on under the column that they began in.
+
+    Words stay whole: a path or a number that a terminal cuts in two can be neither read nor copied.
+    """
+    return "\n".join(part for line in text.split("\n") for part in _fit_line(line, columns))
+
+
+def _fit_line(line: str, columns: int) -> list[str]:
+    if len(line) <= columns:
+        return [line]
+    starts = [found.end() for found in COLUMN.finditer(line)]
+    hang = max((start for start in starts if start <= columns * 2 // 3), default=0)
+    wrapped = textwrap.wrap(
+        line[hang:], columns - hang, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return [line[:hang] + wrapped[0], *(" " * hang + part for part in wrapped[1:])] if wrapped else [line]
+
+
+def counted(number: int, word: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -64,8 +91,8 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure for people: three significant digits, thousands in full."""
-    if value == int(value) and abs(value) < 1e6:
+    """A figure for people: three significant digits, thousands in full; `nan` and `inf` as they are."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
@@ -112,7 +139,7 @@ def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:
 def _figures(figures: tuple[Figure, ...]) -> Iterator[str]:
     width = max((len(figure.name) for figure in figures), default=0)
     for figure in figures:
-        yield f"{figure.name:<{width}}  {figure_text(figure)}  over {figure.steps} steps"
+        yield f"{figure.name:<{width}}  {figure_text(figure)}  over {counted(figure.steps, 'step')}"
 
 
 def _cause(cause: Cause | None) -> Iterator[str]:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from jobspec.metrics.text import bare
+from jobspec.triage.blocks import PART_BYTES
 
 MAX_TRIES = 100  # lines of a block that hold a literal and turn out to be something else
 
@@ -114,5 +115,5 @@ def _line(block: bytes, at: int) -> tuple[int, int]:
 def _shows(line: bytes, kind: Kind) -> bool:
     if kind.pattern is None:
         return True
-    literal, text = kind.literal.decode(), line[:20_000].decode("utf-8", "replace")
-    return any(kind.pattern.search(bare(part)) for part in text.split("\r") if literal in part)
+    parts = (part[:PART_BYTES] for part in line.split(b"\r") if kind.literal in part)
+    return any(kind.pattern.search(bare(part.decode("utf-8", "replace"))) for part in parts)

@@ -1,8 +1,8 @@
 """The matcher: one pass over any number of logs of any size.
 
 A gigabyte of log is mostly the same few lines with other numbers in them. So each block of lines is reduced
-to its distinct shapes, the lines without their digits, and only a shape that was never seen is searched for
-the signatures' hints. A pattern is tried only on lines whose shape holds one of its hints.
+to its distinct shapes, the lines without their digits, and these are searched for the signatures' hints
+(`jobspec.triage.index`). A pattern is tried only on lines whose shape holds one of its hints.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import gzip
 import re
 import time
-import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,8 +22,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from jobspec.metrics.text import bare, clean
 from jobspec.triage import landmarks
-from jobspec.triage.index import DIGITS, ShapeIndex
-from jobspec.triage.landmarks import Landmark
+from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks, distinct, plain, take
+from jobspec.triage.index import HintIndex
+from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.settle import Course, first_cause, rank, settle
 from jobspec.triage.signatures import Signature
@@ -33,10 +33,8 @@ from jobspec.triage.traceback import Traceback, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
-BLOCK_BYTES = 4 * 1024**2
+HEAD_BYTES = 1024**2  # of a log, in which a date is looked for
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
-TIME_LOOK_BACK = 2000  # lines before a match in which its time is looked for
-TIME_LOOK_AHEAD = 50  # and after it, where a log starts with the failure
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # values of a metric, the last of a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
@@ -74,14 +72,14 @@ def scan_files(sources: Iterable[LogSource | tuple[Path, str, str] | Path]) -> l
     A source is a path or a `LogSource`; gzip is read as well. One that cannot be opened is left out: what it
     would have shown is not known.
     """
-    index, found, courses = ShapeIndex(), list[Match](), dict[str, Course]()
+    index, found, courses = HintIndex(), list[Match](), dict[str, Course]()
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
             log.latest = source.path.stat().st_mtime
             log.read(_unpacked(stream))
-        found.extend(log.matches())
+        found.extend(log.matches(order=len(found)))
         courses[log.name] = log.course
     return settle(found, courses)
 
@@ -95,7 +93,7 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
 
 def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
-    log = _Log(name, "", ShapeIndex())
+    log = _Log(name, "", HintIndex())
     log.read(_unpacked(stream))
     return settle(log.matches(), {name: log.course})
 
@@ -112,7 +110,7 @@ class _Log:
 
     name: str
     node: str
-    index: ShapeIndex
+    index: HintIndex
     ahead_s: float = 0.0
     latest: float = field(default_factory=time.time)
     course: Course = field(default_factory=Course)
@@ -123,58 +121,52 @@ class _Log:
     number: int = 1
 
     def read(self, stream: BinaryIO) -> None:
-        for number, block in enumerate(_blocks(stream)):
-            if number == 0:
-                self._date(block)
+        head = take(stream, HEAD_BYTES)
+        self._date(head)
+        for block in blocks(stream, head):
             self._block(block)
 
-    def matches(self) -> list[Match]:
+    def matches(self, order: int = 0) -> list[Match]:
+        """In the order of their lines, counted from `order`."""
         found = [*self.first.values(), *self.since.values(), *self.last.values()]
         for values in self.trends.values():
             bad = [value for value in values if value is not None]
             found += bad[:1] if 2 * len(bad) > len(values) else []
-        return sorted(found, key=lambda match: match.line)
+        found.sort(key=lambda match: match.line)
+        return [replace(match, order=place) for place, match in enumerate(found, order)]
 
-    def _date(self, block: bytes) -> None:
+    def _date(self, head: bytes) -> None:
         """A log that was copied is younger than its lines: its own first date says their year."""
-        found = ISO_TIME.search(block[:1_000_000].decode("utf-8", "replace"))
+        found = ISO_TIME.search(head.decode("utf-8", "replace"))
         own = find_time(found[0]) if found is not None else None
         if own is not None:
             self.latest = min(self.latest, own + 300 * 86400)
 
-    def _block(self, block: bytes) -> None:
-        lines = block.split(b"\n")
-        shapes = block.translate(None, DIGITS).split(b"\n")
-        distinct = set(shapes)
-        self.index.learn(distinct)
-        # What no shape holds no line holds: most searches end here, in a fraction of the block.
-        kinds = b"\n".join(distinct)
-        step = self._landmarks(block, lines, kinds)
-        if not distinct.isdisjoint(self.index.hot.keys()):
-            self._lines(lines, shapes, step)
-        elif step >= 0:
-            self.since.clear()
-        self._trends(block, lines, kinds)
-        self.number += len(lines) - 1
+    def _block(self, block: Block) -> None:
+        shapes = plain(block.text)
+        kinds = distinct(shapes)
+        # What no shape holds no line holds: most blocks end here.
+        hints = self.index.hints_in(kinds)
+        if hints:
+            view = block.view()
+            step = self._landmarks(view, hints)
+            self._lines(view, shapes, self.index.hot(kinds, hints), step)
+            self._trends(view, hints)
+        self.number += block.ends
 
-    def _lines(self, lines: Sequence[bytes], shapes: Sequence[bytes], step: int) -> None:
+    def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
         """Matches of a block; `step` is the offset of its last training step, -1 without one."""
-        hot = self.index.hot
-        places: dict[bytes, list[int]] = {}
-        for offset, shape in enumerate(shapes):
-            if shape in hot:
-                places.setdefault(shape, []).append(offset)
         found: dict[int, tuple[Signature, str]] = {}
-        for shape, offsets in places.items():
+        for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
             for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
-                self._try(lines, part, hot[shape], found)
+                self._try(view.lines, part, hot[shape], found)
         stepped = step < 0
         for offset in sorted(found):
             if not stepped and offset > step:
                 self.since.clear()
                 stepped = True
-            self._keep(*found[offset], lines, offset)
+            self._keep(*found[offset], view, offset)
         if not stepped:
             self.since.clear()
 
@@ -185,69 +177,74 @@ class _Log:
         signatures: Sequence[Signature],
         found: dict[int, tuple[Signature, str]],
     ) -> None:
-        """The first match among lines of one shape. Only digits tell them apart, so few are tried."""
+        """The first match among lines of one shape, and of each signature that goes by numbers.
+
+        Only digits tell such lines apart, so few are tried.
+        """
+        missing = {signature.id for signature in signatures if signature.numbered}
+        seen: set[str] = set()
         for offset in offsets[:MAX_TRIES]:
             hit = found.get(offset) or _match_line(lines, offset, signatures)
-            if hit is not None:
+            if hit is not None and hit[0].id not in seen:
                 found[offset] = hit
+                seen.add(hit[0].id)
+            if seen and missing <= seen:
                 break
 
-    def _keep(self, signature: Signature, text: str, lines: Sequence[bytes], offset: int) -> None:
+    def _keep(self, signature: Signature, text: str, view: View, offset: int) -> None:
         for kept in (self.first, self.since):
             if signature.id not in kept:
-                kept[signature.id] = self._match(signature, text, lines, offset)
+                kept[signature.id] = self._match(signature, text, view, offset)
                 return
-        self.last[signature.id] = self._match(signature, text, lines, offset)
+        self.last[signature.id] = self._match(signature, text, view, offset)
 
-    def _trends(self, block: bytes, lines: Sequence[bytes], kinds: bytes) -> None:
+    def _trends(self, view: View, hints: Set[bytes]) -> None:
         """The last values of the metrics that signatures judge."""
         for signature in self.index.trends:
             values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
-            hints = [hint for hint in signature.hints if self.index.holds(kinds, hint.encode())]
-            for offset in _last_lines(block, hints, TREND, len(lines) - 1):
-                hit = _match_line(lines, offset, (signature,))
-                values.append(self._match(signature, hit[1], lines, offset) if hit is not None else None)
+            literals = [hint.encode() for hint in signature.hints]
+            present = [literal for literal in literals if plain(literal) in hints]
+            for offset in _last_lines(view, present, TREND):
+                hit = _match_line(view.lines, offset, (signature,))
+                values.append(self._match(signature, hit[1], view, offset) if hit is not None else None)
 
-    def _landmarks(self, block: bytes, lines: Sequence[bytes], kinds: bytes) -> int:
+    def _landmarks(self, view: View, hints: Set[bytes]) -> int:
         """Note how far the run has come by the end of this block; the offset of the last step's line."""
         course = self.course
         if not course.managed:
-            managed = any(self.index.holds(kinds, kind.literal) for kind in landmarks.MANAGED)
-            course = replace(course, managed=managed)
+            course = replace(course, managed=bool(_present(landmarks.MANAGED, hints)))
         marks: dict[str, Any] = {}
         for name, wanted in _FIRST_MARKS:
-            present = tuple(kind for kind in wanted if self.index.holds(kinds, kind.literal))
+            present = _present(wanted, hints)
             if present and getattr(course, name) is None:
-                marks[name] = self._landmark(block, lines, landmarks.find_first(block, present))
+                marks[name] = self._landmark(view, landmarks.find_first(view.text, present))
         course = replace(course, **marks)
-        steps = tuple(kind for kind in landmarks.STEP if self.index.holds(kinds, kind.literal))
-        step = self._landmark(block, lines, landmarks.find_last(block, steps))
+        steps = _present(landmarks.STEP, hints)
+        step = self._landmark(view, landmarks.find_last(view.text, steps))
         if step is not None:
-            course = replace(
-                course, first_step=course.first_step or self._first_step(block, lines), last_step=step
-            )
+            first = course.first_step or self._landmark(view, landmarks.find_first(view.text, steps))
+            course = replace(course, first_step=first, last_step=step)
         self.course = course
-        return -1 if step is None else step.line - self.number
+        return -1 if step is None else step.line - self.number + view.start
 
-    def _first_step(self, block: bytes, lines: Sequence[bytes]) -> Landmark | None:
-        return self._landmark(block, lines, landmarks.find_first(block, landmarks.STEP))
-
-    def _landmark(self, block: bytes, lines: Sequence[bytes], at: int) -> Landmark | None:
+    def _landmark(self, view: View, at: int) -> Landmark | None:
         if at < 0:
             return None
-        offset = len(lines) - 1 - block.count(b"\n", at)
-        return Landmark(self.number + offset, self._time(lines, offset))
+        offset = view.offset(at)
+        return Landmark(self._number(view, offset), self._time(view.lines, offset))
 
-    def _match(self, signature: Signature, text: str, lines: Sequence[bytes], offset: int) -> Match:
-        self.index.matches += 1
+    def _number(self, view: View, offset: int) -> int:
+        return self.number + offset - view.start
+
+    def _match(self, signature: Signature, text: str, view: View, offset: int) -> Match:
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
-        around = lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
+        around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
             signature=signature.id,
             kind=signature.kind,
             verdict=signature.verdict,
             file=self.name,
-            line=self.number + offset,
+            line=self._number(view, offset),
             text=show(text),
             title=signature.title,
             why=signature.why,
@@ -257,15 +254,14 @@ class _Log:
             wrapper=signature.wrapper,
             boundary=signature.boundary,
             node=self.node,
-            time=self._time(lines, offset),
-            order=self.index.matches,
+            time=self._time(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
         )
 
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
         """The time on the line, or on the nearest line before it that has one, else after it."""
-        before = range(offset, max(-1, offset - TIME_LOOK_BACK), -1)
-        after = range(offset + 1, min(len(lines), offset + TIME_LOOK_AHEAD))
+        before = range(offset, max(-1, offset - LINES_BEFORE), -1)
+        after = range(offset + 1, min(len(lines), offset + LINES_AFTER))
         for at in (*before, *after):
             found = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"), self.latest)
             if found is not None:
@@ -273,44 +269,29 @@ class _Log:
         return None
 
 
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Blocks that end at a line's end, the last one apart; each has its newline, so lines count on."""
-    whole, rest = b"", b""
-    while data := _read(stream):
-        cut = data.rfind(b"\n") + 1
-        if cut == 0:
-            # A progress bar that never ends its line: only its latest state is kept.
-            rest = (rest + data)[-BLOCK_BYTES:]
-            continue
-        if whole:
-            yield whole
-        whole, rest = rest + data[:cut], data[cut:]
-    if whole or rest:
-        yield whole + rest
+def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, list[int]]:
+    """The offsets of the lines of each hot shape, counted from `start`."""
+    places: dict[bytes, list[int]] = {}
+    for offset, shape in enumerate(shapes.split(b"\n") if hot else (), start):
+        if shape in hot:
+            places.setdefault(shape, []).append(offset)
+    return places
 
 
-def _read(stream: BinaryIO) -> bytes:
-    """The next bytes, none where a torn archive or a failing disk gives no more: what came before counts."""
-    # `read` of a packed file would lose what it had unpacked before the damage.
-    take = getattr(stream, "read1", stream.read)
-    pieces, missing = list[bytes](), BLOCK_BYTES
-    with suppress(OSError, EOFError, zlib.error):
-        while missing > 0 and (piece := take(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-    return b"".join(pieces)
+def _present(kinds: Iterable[Kind], hints: Set[bytes]) -> tuple[Kind, ...]:
+    return tuple(kind for kind in kinds if plain(kind.literal) in hints)
 
 
-def _last_lines(block: bytes, literals: Sequence[str], count: int, last: int) -> list[int]:
-    """Offsets of the last `count` lines with one of the literals, in their order; `last` is the block's."""
-    ends: set[int] = set()
+def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
+    """Offsets of the block's last `count` lines with one of the literals, in their order."""
+    starts: set[int] = set()
     for literal in literals:
-        at, found = block.rfind(literal.encode()), 0
+        at, found = view.text.rfind(literal), 0
         while at >= 0 and found < count:
-            start, found = block.rfind(b"\n", 0, at) + 1, found + 1
-            ends.add(start)
-            at = block.rfind(literal.encode(), 0, start)
-    return [last - block.count(b"\n", start) for start in sorted(ends)[-count:]]
+            start, found = view.text.rfind(b"\n", 0, at) + 1, found + 1
+            starts.add(start)
+            at = view.text.rfind(literal, 0, start)
+    return [view.offset(start) for start in sorted(starts)[-count:]]
 
 
 def _match_line(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+_COUNTS = re.compile(r"\{\d*,?\d*\}")  # how often something comes, in a pattern
 BLOCKED, FAIL, NOTE = "Blocked", "Fail", "Note"
 
 
@@ -31,6 +32,11 @@ class Signature:
     trend: bool = False
     boundary: str = ""
     frames: re.Pattern[str] | None = None
+
+    @cached_property
+    def numbered(self) -> bool:
+        """Whether the pattern asks for digits: then lines that differ in them alone may differ in this."""
+        return re.search(r"\d|\\d", _COUNTS.sub("", self.pattern.pattern)) is not None
 
 
 @lru_cache(maxsize=1)

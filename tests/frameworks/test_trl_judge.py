@@ -45,6 +45,23 @@ def test_missing_steps_fail(steps: range) -> None:
     assert item.status is Status.FAIL
 
 
+def test_steps_that_were_not_planned_do_not_count() -> None:
+    item = judged("learning", metrics(range(1001, 1025)), train={"steps": STEPS})["Training"]
+    assert item.reason.startswith("0 of 24 planned train steps ran; step 1 is the first missing one")
+
+
+def test_resume_step_that_is_no_number_is_no_traceback() -> None:
+    rows = metrics(range(1, 3), resume__from_step={1: math.nan})
+    assert judged("smoke", rows)["Training"].status is Status.PASS
+
+
+@pytest.mark.parametrize("size", [0.0, math.nan])
+def test_checkpoint_without_a_size_fails(size: float) -> None:
+    found = judged("checkpoint", metrics(range(1, 5), checkpoint__bytes={4: size}))["Checkpoint"]
+    assert found.status is Status.FAIL
+    assert "of step 4 was logged as" in found.reason
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_loss_that_is_not_finite_fails(bad: float) -> None:
     rows = metrics(range(1, 3))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics.curve import best, curves, residuals, sigmoid_residuals, spline_residuals
+from jobspec.metrics.curve import best, curves, residuals, sigmoid_residuals, spline_residuals, staircase
 
 
 def spread(values: list[float]) -> float:
@@ -60,3 +60,35 @@ def test_criterion_knows_line_sigmoid_and_waves() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e-300, 1e100])
 def test_constants_are_followed_exactly(value: float) -> None:
     assert best(curves([value] * 20)).squares == 0
+
+
+# -- staircases ----------------------------------------------------------------------------------------
+
+
+def levels(*heights: float, width: int = 20) -> list[float]:
+    return [height for height in heights for _ in range(width)]
+
+
+@pytest.mark.parametrize("heights", [(0, 1, 2, 3, 4), (9, 5, 4, 3, 1, 0), (0.1, 0.2, 0.9, 1.5, 1.6, 7)])
+def test_staircase_leaves_nothing_of_its_own_shape(heights: tuple[float, ...]) -> None:
+    values = levels(*heights)
+    found = staircase(values)
+    assert found is not None
+    assert spread(list(found.rest)) < 1e-9
+    assert found.parameters == 2 * (len(heights) - 1) + 1
+
+
+@pytest.mark.parametrize(
+    "heights",
+    [(0, 1), (0, 1, 2, 3), (0, 1, 2, 1, 2, 3, 4), (5, 5, 5)],
+    ids=["one jump", "three jumps", "a jump back", "none"],
+)
+def test_jumps_that_chance_explains_are_no_staircase(heights: tuple[float, ...]) -> None:
+    draw = random.Random(3)
+    assert staircase([value + draw.gauss(0, 0.05) for value in levels(*heights)]) is None
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=80))
+def test_any_values_have_a_staircase_or_none(values: list[float]) -> None:
+    found = staircase(values)
+    assert found is None or len(found.rest) == len(values)

@@ -21,6 +21,15 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("step", "read"), [("3", 3), ("3.0", 3), ("3.5", None), ("1e400", None), ("NaN", None)]
+)
+def test_step_is_a_whole_number(step: str, read: int | None, tmp_path: Path) -> None:
+    """`3.5` under such a name is an epoch: it was taken for step 3."""
+    path = write(tmp_path / "m.jsonl", f'{{"step": {step}, "loss": 0.5}}\n')
+    assert [row.step for row in read_jsonl(path)] == [read]
+
+
 def test_our_lines_become_rows_with_place(tmp_path: Path) -> None:
     path = write(
         tmp_path / "metrics.jsonl", '{"step": 3, "time": 9.5, "loss": 0.25, "note": "x", "ok": true}\n'

@@ -19,8 +19,9 @@ from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learn
 from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
 from jobspec.report import FORMATS, build_report, render_report, write_reports
+from jobspec.report.model import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
-from jobspec.report.text import duration, number
+from jobspec.report.text import counted, duration, fit, number
 from jobspec.verdict import Cause, EvidenceItem
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
@@ -253,10 +254,54 @@ def test_no_events_are_no_time_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.8412, "0.841"), (3.0, "3"), (18233.4, "18233"), (1e-5, "1e-05"), (-0.5, "-0.5"), (1e9, "1e+09")],
+    [
+        (0.8412, "0.841"),
+        (3.0, "3"),
+        (18233.4, "18233"),
+        (1e-5, "1e-05"),
+        (-0.5, "-0.5"),
+        (1e9, "1e+09"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+    ],  # a report of such a run was a traceback
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])
+def test_one_step_is_no_steps(value: int, text: str) -> None:
+    assert counted(value, "step") == text
+
+
+def test_trend_of_a_line_is_the_line() -> None:
+    """A mean over one side at the ends would show every rise as levelling off."""
+    points = tuple((float(step), 3.0 * step) for step in range(60))
+    picture = draw_curve(Curve("reward", "reward", points))
+    assert picture.trend == picture.line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("  Pass           Run   it rose beyond its noise, and far",
+         ["  Pass           Run   it rose beyond its", " " * 23 + "noise, and far"]),
+        ("  - one node took part: nothing is proved by it",
+         ["  - one node took part: nothing is proved", "    by it"]),
+        ("    why:  a disk or a quota is full, and none is free",
+         ["    why:  a disk or a quota is full, and", "          none is free"]),
+        ("- Command: python3 -m x.main --config-name=ppo_megatron_trainer.yaml",
+         ["- Command: python3 -m x.main", "  --config-name=ppo_megatron_trainer.yaml"]),
+        ("short", ["short"]),
+    ],
+)  # fmt: skip
+def test_long_lines_go_on_under_their_column(line: str, shown: list[str]) -> None:
+    assert fit(line, 42).split("\n") == shown
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=300), st.integers(20, 120))
+def test_no_word_is_lost_or_cut_by_a_narrow_screen(text: str, columns: int) -> None:
+    assert fit(text, columns).split() == text.split()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (185, "3 min 5 s"), (7620, "2 h 7 min")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from re import _parser as parser  # what the hints have to agree with; no public module shows it
 from typing import Any
 
 import pytest
@@ -107,3 +108,59 @@ def test_entry_is_complete(signature: Any) -> None:
     # A hint is searched without its digits: too short a rest would be in every line.
     assert all(len(re.sub(r"\d", "", hint)) >= 3 for hint in signature.hints)
     assert not signature.source or signature.source.startswith("https://")
+
+
+# -- hints ---------------------------------------------------------------------------------------------
+
+GAP = "\0"  # stands for whatever no literal of the pattern says
+
+
+def texts(tree: Any) -> list[str]:
+    """What a parsed pattern can match: its literals, with gaps between them, one text for each way."""
+    found = [""]
+    for operation, argument in tree:
+        found = [start + end for start in found for end in ways(str(operation), argument)]
+        assert len(found) < 20_000, "the pattern has too many ways: write it in fewer"
+    return found
+
+
+def ways(operation: str, argument: Any) -> list[str]:
+    if operation == "LITERAL":
+        return [chr(argument)]
+    if operation == "IN" and len(argument) <= 4 and all(str(kind) == "LITERAL" for kind, _ in argument):
+        return [chr(code) for _, code in argument]
+    if operation == "BRANCH":
+        return [text for branch in argument[1] for text in texts(branch)]
+    if operation == "SUBPATTERN":
+        return texts(argument[3])
+    if operation.endswith("_REPEAT"):
+        least, most, inner = argument
+        repeated = texts(inner) if most == 1 else [text + GAP for text in texts(inner)] if least else [GAP]
+        return repeated if least else ["", *repeated]
+    return [""] if operation == "AT" or operation.startswith("ASSERT") else [GAP]
+
+
+@pytest.mark.parametrize("signature", load_signatures(), ids=lambda signature: signature.id)
+def test_whatever_a_pattern_matches_holds_a_hint(signature: Any) -> None:
+    """Lines without a hint are never looked at. `"loss": inf` was lost, and `RayActorError`."""
+    tree = parser.parse(signature.pattern.pattern)
+    assert not tree.state.flags & re.IGNORECASE, "hints are searched as they are"
+    assert [text for text in texts(tree) if not any(hint in text for hint in signature.hints)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "signature"),
+    [
+        ("{'loss': inf, 'step': 3}", "provider.nan"),
+        ("slurmstepd: error: Some of the step tasks have been OOM Killed; killed by the cgroup", None),
+        ("srun: error: Some of your processes may have been killed by the cgroup out-of-memory handler.",
+         "slurm.oom-kill"),
+        ("OSError: [Errno 107] Transport endpoint is not connected: '/scratch/x'", "disk.stale"),
+        ("ray.exceptions.RayActorError: The actor died because its node is gone", "effect.actor-died"),
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+         "model.checkpoint-file"),
+        ("srun: error: n1: task 0: Exited with exit code 137", "effect.killed"),
+    ],
+)  # fmt: skip
+def test_line_that_lacked_a_hint_is_found(line: str, signature: str | None) -> None:
+    assert [match.signature for match in scan_lines([line])] == ([signature] if signature else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jobspec.frameworks.nemo_rl.conditions import Outcome, evaluate
 from jobspec.frameworks.nemo_rl.levels import FINITE
@@ -88,6 +88,14 @@ def _missing(run: VariantRun) -> Iterator[Part]:
     absent = [name for name in run.variant.metrics if run.table(name) is None]
     if absent and not run.foreign:
         yield unseen(run, f"`{absent[0]}` was not written")
+    if run.printed and not run.printed.keys() & run.logged.keys():
+        told = f"the metrics are of steps {_span(run.logged)}, the log shows {_span(run.printed)}"
+        yield unseen(run, f"{told}: they are of another run", list(run.logged.values())[:1])
     last = max(run.logged)
     if last < run.planned:
         yield unseen(run, f"the metrics end at step {last} of {run.planned}", [run.logged[last]])
+
+
+def _span(steps: Iterable[int]) -> str:
+    found = sorted(steps)
+    return f"{found[0]} to {found[-1]}"

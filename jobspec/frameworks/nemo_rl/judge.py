@@ -124,7 +124,8 @@ def judge_run(run: VariantRun) -> Part:
             return part
     items = [*_items(run, "trainer"), *_items(run, "built")]
     ends = [run.steps[step] for step in sorted({min(run.steps), max(run.steps)})]
-    return passed(run, f"{len(run.steps)} steps up to {max(run.steps)} on Megatron", [*items, *ends])
+    steps = "1 step" if len(run.steps) == 1 else f"{len(run.steps)} steps"
+    return passed(run, f"{steps} up to {max(run.steps)} on Megatron", [*items, *ends])
 
 
 def _items(run: VariantRun, name: str) -> tuple[EvidenceItem, ...]:

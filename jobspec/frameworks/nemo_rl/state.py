@@ -87,7 +87,8 @@ def complete_checkpoints(run: VariantRun) -> dict[int, EvidenceItem]:
 
 
 def _is_complete(checkpoint: Checkpoint) -> bool:
-    return INFO in checkpoint.files and any(file.startswith(WEIGHTS) for file in checkpoint.files)
+    weights = any(file.startswith(WEIGHTS) for file in checkpoint.files)
+    return INFO in checkpoint.files and weights and checkpoint.bytes > 0
 
 
 # -- resume ------------------------------------------------------------------------------------------

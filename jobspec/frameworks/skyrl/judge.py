@@ -90,7 +90,9 @@ def judge_sync(evidence: Evidence) -> Deliverable:
 def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     """`Pass` when SkyRL's commit marker, which it writes last, names the last planned step."""
     marked = lines.get("marker") or [
-        (item.step, EvidenceItem(item.path)) for item in evidence.checkpoints if evidence.foreign
+        (item.step, EvidenceItem(item.path))
+        for item in evidence.checkpoints
+        if evidence.foreign and item.bytes
     ]
     last = evidence.plan.expect.steps
     if not marked:

@@ -41,6 +41,9 @@ def judge_checkpoint(evidence: Evidence) -> Deliverable:
     if rows[-1].step != last:
         reason = f"the newest complete checkpoint is of step {rows[-1].step}, not of the last step {last}"
         return Deliverable(CHECKPOINT, Status.FAIL, found, reason)
+    if not rows[-1].value > 0:
+        reason = f"the size of the checkpoint of step {last} was logged as {rows[-1].value:g} bytes"
+        return Deliverable(CHECKPOINT, Status.FAIL, found, reason)
     reason = f"{len(rows)} complete checkpoints, the last of step {last} with {rows[-1].value:.0f} bytes"
     return Deliverable(CHECKPOINT, Status.PASS, found, reason)
 

@@ -215,4 +215,6 @@ def judge_capture(seen: Seen) -> Deliverable:
         row_item(rows[-1]),
     )
     names = ", ".join(log.path for log in own[:2])
-    return Deliverable(CAPTURE, Status.PASS, items, f"{names}; metrics of {len(rows)} steps")
+    return Deliverable(
+        CAPTURE, Status.PASS, items, f"{names}; metrics of {len(rows)} step{'' if len(rows) == 1 else 's'}"
+    )

@@ -110,6 +110,8 @@ def _saved(seen: Seen) -> Judged:
 
 def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
     """What a checkpoint lacks, or nothing. Before release 0.9.0 there are no manifests."""
+    if not saved.bytes:
+        return f"every file of the checkpoint of step {saved.step} is empty"
     if "data.pt" not in saved.files:
         return f"the checkpoint of step {saved.step} has no `data.pt`"
     empty = [role for role in roles if not any(name.startswith(f"{role}/") for name in saved.files)]
