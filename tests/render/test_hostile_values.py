@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
@@ -78,7 +78,7 @@ def the_step(calls: Sequence[Call]) -> Call:
     return next(call for call in calls if b"node" in call.argv)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(container=CONTAINER, folder_name=FILE_NAME)
 def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -126,7 +126,7 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
     assert b"s3cret" not in b"".join([*step.argv, *files.values()])
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(folder_name=FILE_NAME, python=FILE_NAME, env=ENV)
 def test_a_local_run_passes_every_value_on(folder_name: str, python: str, env: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -152,7 +152,7 @@ def test_a_local_run_passes_every_value_on(folder_name: str, python: str, env: d
     assert len(call.env[b"JOBSPEC_TOKEN"]) == 64
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(commands=st.lists(COMMAND, max_size=3), env=ENV)
 def test_driver_sh_runs_the_commands_of_the_plan(commands: list[CommandPlan], env: dict[str, str]) -> None:
     plan = Plan("x", "command", "here", "local", "ray", env=env, commands=tuple(commands))
@@ -172,7 +172,7 @@ def test_driver_sh_runs_the_commands_of_the_plan(commands: list[CommandPlan], en
         assert {k: call.env[k.encode()] for k in expected} == {k: v.encode() for k, v in expected.items()}
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(args=st.lists(VALUE, min_size=1, max_size=3), env=ENV, prefix=st.sampled_from(["", "${", "$${"]))
 def test_values_travel_from_the_spec_to_plan_and_script(
     args: list[str], env: dict[str, str], prefix: str

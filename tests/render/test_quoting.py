@@ -20,7 +20,7 @@ ONE_LINE = st.text(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(TEXT, max_size=4))
 def test_words_reach_bash_unchanged(values: list[str]) -> None:
     script = f"printf '%s\\0' {words(values)}" if values else "true"
@@ -72,7 +72,7 @@ PartitionName=main Nodes=n1 Default=YES
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs `sbatch` (Debian: slurm-client)")
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(comment_=ONE_LINE.filter(lambda text: text.strip() == text))
 def test_sbatch_reads_a_directive_back(comment_: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The real sbatch prints the options it found before it looks for a controller; there is none here."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from render_kit import RUN_ID, Stage, resolve_text
 from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
@@ -58,7 +58,7 @@ def stage_of(folder: Path) -> tuple[Stage, Path]:
     return stage, root
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(folder_name=FILE_NAME, python=FILE_NAME, env=ENV, argument=VALUE)
 def test_every_value_reaches_the_agents_as_it_is(
     folder_name: str, python: str, env: dict[str, str], argument: str

@@ -183,7 +183,7 @@ HOSTILE = st.text(st.characters(exclude_categories=("Cs",)), max_size=30) | st.s
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(text=HOSTILE, more=HOSTILE)
 def test_hostile_text_breaks_no_form(text: str, more: str) -> None:
     cause = Cause(
