@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
-from jobspec.cli import output, parser
+from jobspec.cli import output, parser, pipeline
 from jobspec.finding import Finding
 
 
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters
+    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters, place_findings
 
     entries = list_clusters(os.environ)
     if args.json:
@@ -48,20 +47,14 @@ def _list(args: argparse.Namespace) -> int:
     default = os.environ.get("JOBSPEC_CLUSTER") or DEFAULT_CLUSTER
     rows = [(e.name, e.origin, str(e.path), "default" if e.name == default else "") for e in entries]
     output.print_table(("CLUSTER", "FROM", "FILE", ""), rows)
+    output.print_findings(place_findings(os.environ))
     return 0
-
-
-def _load(args: argparse.Namespace) -> Any:
-    from jobspec.cluster import load_cluster
-
-    name = args.name or os.environ.get("JOBSPEC_CLUSTER")
-    return load_cluster(name, Path(args.cluster_file) if args.cluster_file else None, os.environ)
 
 
 def _show(args: argparse.Namespace) -> int:
     import yaml
 
-    loaded = _load(args)
+    loaded = pipeline.profile(args.name, args.cluster_file)
     data = _plain(loaded.profile)
     if args.json:
         output.print_json({"path": str(loaded.path), "origin": loaded.origin, "profile": data})
@@ -116,7 +109,7 @@ def _reduced(seen: dict[str, Any]) -> str:
 def _check(args: argparse.Namespace) -> int:
     from jobspec.launchers.probe import check_cluster
 
-    loaded = _load(args)
+    loaded = pipeline.profile(args.name, args.cluster_file)
     result = check_cluster(loaded.profile, args.nodes, args.timeout)
     findings: tuple[Finding, ...] = (*loaded.findings, *result.findings)
     failed = any(finding.is_error for finding in findings)

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
@@ -43,36 +44,60 @@ class Rendered:
 def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and the site profile it is meant for.
 
-    Raises: JobspecError with every finding of the file that is wrong.
+    Raises: JobspecError with every finding of the files that are wrong.
     """
     from jobspec.spec.load import load_spec
 
-    loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
-    return loaded, cluster(args, loaded.spec.cluster)
+    try:
+        loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
+    except JobspecError as problem:
+        raise JobspecError(*problem.findings, *_profile_findings(args)) from problem
+    return loaded, cluster(args, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
-def cluster(args: argparse.Namespace, of_spec: str | None = None) -> LoadedCluster:
-    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`."""
-    name = args.cluster or os.environ.get("JOBSPEC_CLUSTER") or of_spec
-    file = Path(args.cluster_file) if args.cluster_file else None
-    loaded = _load_cluster(args, name, file)
+def _profile_findings(args: argparse.Namespace) -> tuple[Finding, ...]:
+    """What is wrong with the profile that is named beside a spec which cannot be read itself."""
+    if not (args.cluster or args.cluster_file or os.environ.get("JOBSPEC_CLUSTER")):
+        return ()
+    try:
+        return cluster(args).findings
+    except JobspecError as problem:
+        return tuple(problem.findings)
+
+
+def cluster(
+    args: argparse.Namespace, of_spec: str | None = None, place: Mapping[str, Any] = MappingProxyType({})
+) -> LoadedCluster:
+    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`.
+
+    `place` is where the spec names its own. Raises: as `profile`.
+    """
+    if args.cluster:
+        place = {"file": f"--cluster {args.cluster}"}
+    loaded = profile(args.cluster, args.cluster_file, of_spec, place)
     runs = os.environ.get("JOBSPEC_RUNS")
     return _with_runs(loaded, runs) if runs else loaded
 
 
-def _load_cluster(args: argparse.Namespace, name: str | None, file: Path | None) -> LoadedCluster:
-    """A name that is none is said to come from JOBSPEC_CLUSTER where nobody has typed it."""
+def profile(
+    name: str | None, file: str | None, of_spec: str | None = None, place: Mapping[str, Any] | None = None
+) -> LoadedCluster:
+    """The site profile called `name`, else that of JOBSPEC_CLUSTER, else `of_spec`, as its file has it.
+
+    Raises: JobspecError with all that is wrong with it; where there is none, at what named it.
+    """
     from jobspec.cluster import load_cluster
 
+    named = os.environ.get("JOBSPEC_CLUSTER")
     try:
-        return load_cluster(name, file, os.environ)
+        return load_cluster(name or named or of_spec, Path(file) if file else None, os.environ)
     except JobspecError as problem:
-        if args.cluster or not os.environ.get("JOBSPEC_CLUSTER"):
-            raise
-        found = problem.findings
-        raise JobspecError(
-            *(item if item.file else item.at("$JOBSPEC_CLUSTER") for item in found)
-        ) from problem
+        where = {"file": "$JOBSPEC_CLUSTER"} if named and not name else place or {}
+        raise JobspecError(*(_placed(item, where) for item in problem.findings)) from problem
+
+
+def _placed(finding: Finding, where: Mapping[str, Any]) -> Finding:
+    return finding if finding.file or not where else replace(finding, **where)
 
 
 def _with_runs(loaded: LoadedCluster, runs: str) -> LoadedCluster:
