@@ -103,7 +103,8 @@ def resolve(
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
-    placed = allow_rules((_placed(finding, loaded, level) for finding in _causes(findings, allow)), allow)
+    told = [_placed(finding, loaded, level) for finding in _causes(findings, allow)]
+    placed = allow_rules(told, allow, usable=found.plan is not None)
     return Resolved(
         found.plan,
         placed,

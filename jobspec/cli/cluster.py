@@ -24,8 +24,16 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "--partition", metavar="NAME", help="partition to describe (default: the default one)"
     )
     check = actions.add_parser("check", help="prove a profile with a small job", allow_abbrev=False)
-    check.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
-    check.add_argument("--timeout", type=int, default=300, metavar="S", help="seconds to wait (default 300)")
+    check.add_argument(
+        "--nodes", type=parser.whole_number(1), default=1, metavar="N", help="nodes of the job (default 1)"
+    )
+    check.add_argument(
+        "--timeout",
+        type=parser.whole_number(1),
+        default=300,
+        metavar="S",
+        help="seconds to wait (default 300)",
+    )
     for action in (show, check):
         action.add_argument("name", metavar="NAME", nargs="?", help="profile; else JOBSPEC_CLUSTER or local")
         action.add_argument("--cluster-file", metavar="FILE", help="profile from a file")

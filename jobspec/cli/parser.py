@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import NoReturn
 
@@ -35,6 +36,21 @@ class Parser(argparse.ArgumentParser):
             found.rest = words[cut + 1 :]
         return found, unknown
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """A word out of a known set, or the nearest one of it; argparse lists the set alone."""
+        if action.choices is None or value in action.choices:
+            return
+        from jobspec.spec.text import did_you_mean, one_of
+
+        name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+        known = [str(choice) for choice in action.choices]
+        raise fail(
+            "usage.arguments",
+            f"argument {name}: invalid choice: '{value}'",
+            why=f"choices: {', '.join(known)}",
+            fix=did_you_mean(str(value), known) or f"use {one_of(known)}",
+        )
+
     def error(self, message: str) -> NoReturn:
         why = self._suggestion(message)
         raise fail("usage.arguments", message, why=why, fix=f"`{self.prog} --help` lists the arguments")
@@ -49,6 +65,17 @@ class Parser(argparse.ArgumentParser):
             if close:
                 pairs.append(f"`{close[0]}` instead of `{word}`")
         return "did you mean " + ", ".join(pairs) + "?" if pairs else " ".join(self.format_usage().split())
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """The type of an option that counts something: a whole number from `least` on."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"a whole number from {least} on is wanted, not `{text}`")
+        return int(text)
+
+    return read
 
 
 def build_parser(name: str, module: ModuleType) -> Parser:
@@ -101,7 +128,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         metavar="RULE",
         action="append",
         default=[],
-        help="turn an error of this rule into a warning",
+        help="turn errors of this rule, or of a whole family such as `repo`, into warnings",
     )
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobspec.finding import Finding, JobspecError, fail
+from jobspec.finding import Finding, JobspecError, fail, is_allowed
 from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
 
 if TYPE_CHECKING:
@@ -44,15 +44,36 @@ class Rendered:
 def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and the site profile it is meant for.
 
-    Raises: JobspecError with every finding of the files that are wrong.
+    Raises: JobspecError with every finding of the files that are wrong, and for an unknown name in `--allow`.
     """
     from jobspec.spec.load import load_spec
 
+    if args.allow:
+        _check_rules(args.allow)
     try:
         loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
     except JobspecError as problem:
-        raise JobspecError(*problem.findings, *_profile_findings(args)) from problem
+        found = (*_not_allowed(problem.findings, args.allow), *_profile_findings(args))
+        raise JobspecError(*found) from problem
     return loaded, cluster(args, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
+
+
+def _check_rules(allowed: Sequence[str]) -> None:
+    from jobspec.ruleids import check_allowed
+
+    if unknown := check_allowed(allowed):
+        raise JobspecError(*unknown)
+
+
+def _not_allowed(findings: Iterable[Finding], allowed: Sequence[str]) -> tuple[Finding, ...]:
+    """The findings; an error that stays one although `--allow` names it says so."""
+    note = "--allow cannot help: nothing can be planned in spite of it"
+    return tuple(
+        replace(item, why=f"{item.why} ({note})" if item.why else note)
+        if item.is_error and is_allowed(item, allowed)
+        else item
+        for item in findings
+    )
 
 
 def _profile_findings(args: argparse.Namespace) -> tuple[Finding, ...]:
@@ -116,7 +137,8 @@ def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = Fal
     from jobspec.resolve import resolve as resolve_spec
 
     loaded, profile = load(args, path)
-    return resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
+    resolved = resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
+    return replace(resolved, findings=_not_allowed(resolved.findings, args.allow))
 
 
 def must_resolve(args: argparse.Namespace) -> Resolved:

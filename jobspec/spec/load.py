@@ -277,7 +277,7 @@ def _finish(start: LoadedSpec, allowed: tuple[str, ...]) -> LoadedSpec:
     data = expander.run()
     findings = [*start.findings, *expander.findings]
     spec, more = _check(data, start.place, findings)
-    found = in_order(allow([*findings, *more], allowed))
+    found = in_order(allow([*findings, *more], allowed, usable=spec is not None))
     if spec is None or any(finding.is_error for finding in found):
         raise JobspecError(*found)
     return replace(start, spec=spec, data=data, findings=found, env_paths=expander.env_paths)
