@@ -31,6 +31,8 @@ SUFFIXES = (".yaml", ".yml")
 # Linux gives outgoing connections ports from here on, and one of them may be the port that Ray wants.
 # Source: kernel ip-sysctl documentation, `ip_local_port_range`, default `32768 60999`.
 EPHEMERAL_FROM = 32768
+# The one variable of jobspec's own that a site sets: how much each user may keep staged on a node.
+STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 
@@ -357,7 +359,16 @@ def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
 
 
 def _env(profile: ClusterProfile) -> Iterator[Finding]:
-    for name in profile.env:
+    for name, value in profile.env.items():
+        if name.startswith("JOBSPEC_") and name != STAGE_BOUND:
+            what = f"jobspec reads no `{name}` of a site profile"
+            fix = did_you_mean(name, [STAGE_BOUND]) or f"remove it; `{STAGE_BOUND}` is the only one"
+            yield error("cluster.variable", what, fix=fix, path=format_path(("env", name)))
+        elif name == STAGE_BOUND and not re.fullmatch(r"\d{1,9}(\.\d+)?", value.strip()):
+            what = f"`{STAGE_BOUND}` is `{value}`, not a number of GiB"
+            yield error(
+                "cluster.variable", what, fix='write it like `"500"`', path=format_path(("env", name))
+            )
         if SECRET_NAME.search(name):
             what = f"`{name}` is a secret, and its value stands in the profile"
             why = "a secret reaches the job by name only"

@@ -20,7 +20,9 @@ def _names(text: str) -> tuple[str, ...]:
 RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
-        "cluster": _names("env name network path place ports reference runtime sbatch secret unknown unused"),
+        "cluster": _names(
+            "env name network path place ports reference runtime sbatch secret unknown unused variable"
+        ),
         "command": _names("missing shell tasks unused-key"),
         "container": _names(
             "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "

@@ -345,8 +345,11 @@ def _scan(folder: Path) -> Iterator[RunPaths]:
     except PermissionError as problem:
         raise fail("run.folder-unreadable", f"`{folder}` cannot be listed", why=str(problem)) from problem
     for name in names:
-        with os.scandir(name) as entries:
-            yield from (RunPaths(Path(entry.path)) for entry in entries if RUN_ID.match(entry.name))
+        try:
+            found = [entry.path for entry in os.scandir(name) if RUN_ID.match(entry.name)]
+        except (PermissionError, FileNotFoundError):  # another user's, or gone meanwhile
+            continue
+        yield from (RunPaths(Path(path)) for path in found)
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

@@ -301,6 +301,31 @@ def test_every_error_of_a_profile_at_once() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("JOBSPEC_STAGE_MAX_GB", "500", "did you mean `JOBSPEC_STAGE_MAX_GIB`?"),
+        ("JOBSPEC_TOKEN_FILE", "x", "remove it"),
+        ("JOBSPEC_STAGE_MAX_GIB", "500G", 'write it like `"500"`'),
+        ("JOBSPEC_STAGE_MAX_GIB", "-1", 'write it like `"500"`'),
+        ("JOBSPEC_STAGE_MAX_GIB", "", 'write it like `"500"`'),
+    ],
+)
+def test_variables_of_jobspec_itself(name: str, value: str, told: str) -> None:
+    """Nobody reads the first two, and the third would stop a job that has its nodes already."""
+    with pytest.raises(JobspecError) as caught:
+        parse(f"paths: {{runs: /r}}\nenv: {{{name}: '{value}'}}")
+    (found,) = caught.value.findings
+    assert (found.rule, found.path) == ("cluster.variable", f"env.{name}")
+    assert told in found.fix
+
+
+@pytest.mark.parametrize("value", ["500", "0", "0.5"])
+def test_a_bound_on_staging_is_a_number(value: str) -> None:
+    given = f"paths: {{runs: /r}}\nenv: {{JOBSPEC_STAGE_MAX_GIB: '{value}'}}"
+    assert parse(given).env == {"JOBSPEC_STAGE_MAX_GIB": value}
+
+
 def test_a_folder_that_cannot_be_read_has_no_profiles(tmp_path: Path, env: dict[str, str]) -> None:
     folder = tmp_path / "closed"
     write(folder, "hidden")

@@ -284,7 +284,12 @@ def _with_array(run: RunPaths, plan: Plan) -> Plan:
 
 
 def store(args: argparse.Namespace) -> RunStore:
-    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to."""
+    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to.
+
+    Raises: JobspecError for a folder of `--runs` that is none. That of JOBSPEC_RUNS comes with the first run.
+    """
+    if args.runs and not os.path.isdir(os.path.expanduser(args.runs)):  # noqa: PTH111, PTH112 - never raises
+        raise fail("usage.arguments", f"there is no folder `{args.runs}`", fix="check `--runs`")
     chosen = args.runs or os.environ.get("JOBSPEC_RUNS")
     if chosen:
         return RunStore(Path(chosen).expanduser())
