@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobspec.finding import fail
 
@@ -50,6 +50,18 @@ class Parser(argparse.ArgumentParser):
             why=f"choices: {', '.join(known)}",
             fix=did_you_mean(str(value), known) or f"use {one_of(known)}",
         )
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuses an empty text, which is a shell variable that is not set, as in `cancel "$RUN"`."""
+        if "" in arg_strings:
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            raise fail(
+                "usage.arguments",
+                f"argument {name}: the value is empty",
+                why="it may be a shell variable that is not set",
+                fix=f"give a value{', or leave the option out' if action.option_strings else ''}",
+            )
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         why = self._suggestion(message)
@@ -120,7 +132,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="override a value, e.g. train.steps=10",
+        help="override a value, e.g. train.steps=10; ~KEY takes one out",
     )
     parser.add_argument("--level", metavar="LEVEL", help="coverage level, by name or the framework's number")
     parser.add_argument(

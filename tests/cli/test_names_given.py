@@ -63,6 +63,32 @@ def test_a_number_out_of_range_is_told(project: Project, argv: list[str]) -> Non
     assert done.err.startswith("error[usage.arguments]\n  what: argument ")
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["cancel", ""],
+        ["report", ""],
+        ["validate", ""],
+        ["explain", "hello.yaml", ""],
+        ["validate", "hello.yaml", "--cluster", ""],
+        ["validate", "hello.yaml", "--cluster-file="],
+        ["validate", "hello.yaml", "--level", ""],
+        ["render", "hello.yaml", "--out", ""],
+        ["status", "--runs", ""],
+        ["judge", "", "--framework", "trl"],
+        ["cluster", "show", ""],
+        ["exec", "", "--", "true"],
+        ["triage", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_argument_is_no_default(project: Project, argv: list[str]) -> None:
+    """It is a shell variable that is not set; as a prefix it would fit every run."""
+    done = project.cli(*argv)
+    assert done.code == 2, done.text
+    assert ": the value is empty\n" in done.err
+
+
 def test_known_metrics_and_logs_are_suggested(project: Project) -> None:
     assert project.cli("run", "hello.yaml").code == 0
     for argv in (["logs", "--name", "comand"], ["logs", "-f", "--name", "comand"]):
