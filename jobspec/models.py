@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, warning
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
-from jobspec.sources import stage_plan_of_model
+from jobspec.sources import files_of, stage_plan_of_model
 
 if TYPE_CHECKING:
     from jobspec.plan import StagePlan
@@ -46,10 +46,7 @@ def read_architecture(
 
 def _config_file(plan: StagePlan) -> Path | None:
     """The model's config.json as it lies on shared storage, None when it is not there."""
-    root = Path(plan.source)
-    file = (
-        root / "config.json" if plan.layout == "plain" else root / "snapshots" / plan.revision / "config.json"
-    )
+    file = files_of(plan) / "config.json"
     return file if file.is_file() else None
 
 

@@ -103,6 +103,8 @@ def resolve(
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
+    else:
+        findings += lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
     told = [_placed(finding, loaded, level) for finding in _causes(findings, allow)]
     placed = allow_rules(told, allow, usable=found.plan is not None)
     return Resolved(
@@ -135,9 +137,8 @@ def _plan(work: Work, wanted_level: str | None, fetch: bool) -> _Found:
     work.findings += findings
     if framework is None or level is None:
         return _Found(None, level, repos, gpus)
-    context = Context(
-        work.spec, work.profile, level, gpus, {repo.plan.name: repo.plan.path for repo in repos}
-    )
+    paths = {repo.plan.name: repo.plan.path for repo in repos}
+    context = Context(work.spec, work.profile, level, gpus, paths, work.base, find_hf_home(work))
     problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
     work.findings += problems
     if any(problem.is_error for problem in allow_rules(problems, work.allow)):
@@ -226,13 +227,25 @@ def _gpus_per_node(work: Work) -> int:
 
 
 def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once, without what only follows: a checkout that is not there holds no framework."""
-    missing = any(item.rule == "repo.missing" for item in allow_rules(findings, allow) if item.is_error)
-    return [
+    """Each finding once, without what only follows from another one.
+
+    A checkout that is not here holds no framework, and the sizes of a model that is not here are not known.
+    """
+    told = dict.fromkeys(findings)
+    absent = any(item.rule == "repo.not-fetched" for item in told) or any(
+        item.rule == "repo.missing" and item.is_error for item in allow_rules(told, allow)
+    )
+    model = next((item for item in told if (item.rule, item.path) == ("stage.missing", "model")), None)
+    follow = [
         item
-        for item in dict.fromkeys(findings)
-        if not (missing and item.path == "repos" and item.rule.endswith(".checkout"))
+        for item in told
+        if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
+        or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
     ]
+    if model is not None and any(item.rule == "megatron.model-unknown" for item in follow):
+        unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
+        return [unchecked if item is model else item for item in told if item not in follow]
+    return [item for item in told if item not in follow]
 
 
 def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:

@@ -55,7 +55,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "checkout left-out missing no-git not-fetched not-git pythonpath ref-mismatch ref-unknown timeout"
+            "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
+            "ref-mismatch ref-unknown timeout"
         ),
         "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
         "resources": _names("cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time"),

@@ -242,7 +242,7 @@ def _by_path(name: str, kind: str, path: str, revision: str | None, base: Path) 
     return StagePlan(name, kind, str(source), "plain", "", revision or "")
 
 
-def missing_sources(plan: Plan) -> tuple[Finding, ...]:
+def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding, ...]:
     """A warning for each source that is not there; none where its file system is not mounted here either.
 
     `validate` may run on a laptop, so a missing root folder says nothing about the cluster.
@@ -255,10 +255,21 @@ def missing_sources(plan: Plan) -> tuple[Finding, ...]:
             fix="`jobspec stage` puts it there" if item.repo_id else "check the path",
             path="model" if item.kind == "model" else "data",
         )
-        for item in plan.stage
-        if not Path(item.source).exists()
-        and (plan.scheduler == "local" or Path(*Path(item.source).parts[:2]).is_dir())
+        for item in stage
+        if is_missing(item, scheduler)
     )
+
+
+def is_missing(item: StagePlan, scheduler: str) -> bool:
+    """Whether a source is not there; never of one whose file system is not mounted here either."""
+    seen_here = scheduler == "local" or os.path.isdir(Path(*Path(item.source).parts[:2]))  # noqa: PTH112 - never raises
+    return seen_here and not os.path.exists(item.source)  # noqa: PTH110 - never raises
+
+
+def files_of(item: StagePlan) -> Path:
+    """The folder that has a source's files: a cache keeps them below its revision."""
+    root = Path(item.source)
+    return root if item.layout == "plain" else root / "snapshots" / item.revision
 
 
 def missing_script(plan: Plan) -> tuple[Finding, ...]:
@@ -273,6 +284,23 @@ def missing_script(plan: Plan) -> tuple[Finding, ...]:
             why="mode `upstream` runs the checkout's own batch script",
             fix="use a checkout that has it, or `launch: {mode: ray}`",
             path="launch.mode",
+        ),
+    )
+
+
+def missing_helpers(plan: Plan) -> tuple[Finding, ...]:
+    """An error when a checkout is here and lacks the folder that the dataset helpers are built from."""
+    source = plan.helpers.source if plan.helpers is not None else ""
+    repo = next((repo for repo in plan.repos if source and is_below(source, repo.path)), None)
+    if repo is None or not os.path.isdir(repo.path) or os.path.isdir(source):  # noqa: PTH112 - never raises
+        return ()
+    return (
+        error(
+            "repo.helpers",
+            f"`{source}` is no folder",
+            why=f"the dataset helpers are built from it, in the checkout `{repo.name}`",
+            fix="correct `mcore_helpers.subdir`, or run `git submodule update --init` in the checkout",
+            path="mcore_helpers",
         ),
     )
 

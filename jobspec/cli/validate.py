@@ -44,7 +44,8 @@ def _findings(args: argparse.Namespace, path: str) -> tuple[Finding, ...]:
     """Everything known against one spec, each point of its sweep included."""
     try:
         resolved = pipeline.resolve(args, path)
-        if resolved.spec.sweep is None or any(item.is_error for item in resolved.findings):
+        unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
+        if resolved.spec.sweep is None or unknown:
             return tuple(resolved.findings)
         return tuple(dict.fromkeys((*resolved.findings, *pipeline.check_sweep(resolved, args))))
     except JobspecError as problem:
