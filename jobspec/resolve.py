@@ -61,6 +61,17 @@ class Resolved:
     def hooks(self) -> tuple[str, ...]:
         return self.cluster.profile.hooks.setup
 
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings, with an error among them where there is no plan.
+
+        Nothing is wrong, as far as is seen, where the checkout that says what to run is named by URL alone.
+        """
+        if self.plan is not None or any(finding.is_error for finding in self.findings):
+            return self.findings
+        what, fix = "nothing can be planned before the checkouts are here", "`jobspec render` clones them"
+        return (*self.findings, error("repo.not-here", what, fix=fix, path="repos"))
+
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
         """Dotted path -> where its value came from, what resolution chose included."""

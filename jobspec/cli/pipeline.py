@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from jobspec.finding import Finding, JobspecError, error, fail, is_allowed
+from jobspec.finding import Finding, JobspecError, fail, is_allowed
 from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
 
 if TYPE_CHECKING:
@@ -163,13 +163,9 @@ def must_be_ready(args: argparse.Namespace) -> Resolved:
 
 def plan_of(resolved: Resolved) -> Plan:
     """The plan of a spec without errors. Raises: JobspecError when there is none."""
-    if resolved.plan is not None:
-        return resolved.plan
-    if any(item.is_error for item in resolved.findings):
-        raise JobspecError(*resolved.findings)
-    # Nothing is wrong, as far as can be seen: the checkout that says what to run is only named by its URL.
-    what, fix = "nothing can be planned before the checkouts are here", "`jobspec render` clones them"
-    raise JobspecError(*resolved.findings, error("repo.not-here", what, fix=fix, path="repos"))
+    if resolved.plan is None:
+        raise JobspecError(*resolved.problems)
+    return resolved.plan
 
 
 def stop_on_errors(findings: Iterable[Finding]) -> None:

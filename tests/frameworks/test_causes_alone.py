@@ -164,3 +164,15 @@ def test_a_checkout_that_the_spec_does_not_name_is_no_consequence(
         f"repos=[{{name: bridge, path: {home}/nosuch, prove: {{import: megatron.bridge}}}}]"
     )
     assert {("repo.missing", "error"), ("verl.checkout", "error")} <= told
+
+
+def test_nothing_is_planned_before_a_clone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an error there would be a plan, and a sweep would have points."""
+    monkeypatch.setenv("HOME", str(home))
+    path = home / "url.yaml"
+    path.write_text(starter("nemo_rl", "mine"))
+    away = "repos=[{name: nemo_rl, url: 'https://example.org/x.git', ref: abc}]"
+    found = Case(path, home).resolved(away, "resources.time=1:00:00", "container.image=x/y:1")
+    assert found.plan is None
+    assert not any(finding.is_error for finding in found.findings)
+    assert [finding.rule for finding in found.problems if finding.is_error] == ["repo.not-here"]
