@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import sys
 from collections.abc import Callable
 
-from jobspec.finding import JobspecError
+from jobspec.cli.streams import drop_output
+from jobspec.finding import JobspecError, fail
 
 USAGE = 2
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
 
 
 def guarded(function: Callable[[], int], as_json: bool = False) -> int:
@@ -21,24 +23,53 @@ def guarded(function: Callable[[], int], as_json: bool = False) -> int:
     Findings go to stderr as text, or to stdout as JSON, so that a script parses one stream.
     """
     try:
-        code = function()
+        return _told(function, as_json)
+    except BrokenPipeError:
+        drop_output()
+        return PIPE_CLOSED
+    except OSError:  # even standard error is full
+        drop_output()
+        return USAGE
+
+
+def _told(function: Callable[[], int], as_json: bool) -> int:
+    try:
+        code = _run(function)
         sys.stdout.flush()
         return code
     except JobspecError as problem:
         _show(problem, as_json)
+        sys.stdout.flush()
         return USAGE
-    except SystemExit as leaving:  # argparse after --help
-        return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, which would complain about the same closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        raise
+    except OSError as problem:
+        return _not_written(problem)
     except Exception as bug:  # noqa: BLE001  nothing may reach the terminal as a traceback
         print(_bug_text(bug), file=sys.stderr)
         return BUG
+
+
+def _run(function: Callable[[], int]) -> int:
+    try:
+        return function()
+    except SystemExit as leaving:  # argparse after --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _not_written(problem: OSError) -> int:
+    """A full disk, or one that fails, wherever it is met: no bug, and nothing that a spec can help."""
+    if problem.errno not in DISK:
+        print(_bug_text(problem), file=sys.stderr)
+        return BUG
+    what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
+    fix = "make room where it goes: standard output, the folder of runs, or TMPDIR"
+    drop_output()
+    _show(fail("disk.write", what, (problem.strerror or str(problem)).lower(), fix), as_json=False)
+    return USAGE
 
 
 def _show(problem: JobspecError, as_json: bool) -> None:

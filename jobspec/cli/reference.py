@@ -22,7 +22,7 @@ runs are looked for in `./runs` and in every folder that this user has submitted
 | --- | --- |
 | 0 | done; for `run`, `report` and `judge`: Pass |
 | 1 | Fail; for `triage`, `stage`, `doctor` and `reproduce --check`: something was found, missing or changed |
-| 2 | bad spec or usage: the findings say what, why and what to do |
+| 2 | bad spec or usage, or nowhere to write: the findings say what, why and what to do |
 | 3 | Blocked: a cause outside what is tested |
 | 4 | nothing ran |
 | 70 | a bug in jobspec; the message names a file with the traceback |
