@@ -80,7 +80,7 @@ def find_cluster(
     entries = list_clusters(env)
     names = [entry.name for entry in entries]
     if file is not None:
-        if str(file) in names and not file.exists():
+        if str(file) in names and not os.path.exists(file):  # noqa: PTH110 - never raises
             what, fix = f"there is no file `{file}`, and there is a profile of that name", f"--cluster {file}"
             raise fail("cluster.unknown", what, fix=f"write `{fix}`", file=f"--cluster-file {file}")
         return ClusterEntry(file.stem, file, "--cluster-file")
@@ -93,7 +93,7 @@ def find_cluster(
 
 def _unknown(wanted: str, names: list[str]) -> JobspecError:
     fix = (
-        (f"write `--cluster-file {wanted}`" if Path(wanted).is_file() else "")
+        (f"write `--cluster-file {wanted}`" if os.path.isfile(wanted) else "")  # noqa: PTH113 - never raises
         or did_you_mean(wanted, names)
         or "write a profile (see docs/sites.md), or name its file by `--cluster-file`"
     )

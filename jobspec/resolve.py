@@ -23,9 +23,7 @@ from jobspec.lookups import Lookups
 from jobspec.plan import (
     Plan,
 )
-from jobspec.sources import (
-    RepoSource,
-)
+from jobspec.sources import RepoSource, unreadable
 from jobspec.spec.paths import Origin
 from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes
@@ -150,18 +148,29 @@ def _plan(work: Work, wanted_level: str | None, fetch: bool) -> _Found:
         return _Found(None, level, repos, gpus)
     paths = {repo.plan.name: repo.plan.path for repo in repos}
     context = Context(work.spec, work.profile, level, gpus, paths, work.base, find_hf_home(work))
-    problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
-    work.findings += problems
-    if any(problem.is_error for problem in allow_rules(problems, work.allow)):
-        return _Found(None, level, repos, gpus)
-    try:
-        chosen = framework.plan(context)
-    except JobspecError as problem:  # an allowed error that nothing can be planned around
-        work.findings += problem.findings
+    chosen = _ask(work, framework, context)
+    if chosen is None:
         return _Found(None, level, repos, gpus)
     training = _training(work, chosen)
     plan = assemble(work, chosen, level, gpus, repos)
     return _Found(plan, level, repos, gpus, training)
+
+
+def _ask(work: Work, framework: Framework, context: Context) -> FrameworkPlan | None:
+    """The adapter's answer; None where its findings, or what it may not read, leave none."""
+    try:
+        problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
+        work.findings += problems
+        if any(problem.is_error for problem in allow_rules(problems, work.allow)):
+            return None
+        return framework.plan(context)
+    except JobspecError as problem:  # an allowed error that nothing can be planned around
+        work.findings += problem.findings
+    except OSError as problem:  # adapters look into checkouts, and into files that these name
+        if not any(item.rule in ("repo.missing", "repo.unreadable") for item in work.findings):
+            why = (problem.strerror or str(problem)).lower()
+            work.findings.append(unreadable(str(problem.filename), why))
+    return None
 
 
 def _training(work: Work, chosen: FrameworkPlan) -> Training | None:
@@ -244,7 +253,8 @@ def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
     """
     told = dict.fromkeys(findings)
     absent = any(item.rule == "repo.not-fetched" for item in told) or any(
-        item.rule == "repo.missing" and item.is_error for item in allow_rules(told, allow)
+        item.rule in ("repo.missing", "repo.unreadable") and item.is_error
+        for item in allow_rules(told, allow)
     )
     model = next((item for item in told if (item.rule, item.path) == ("stage.missing", "model")), None)
     follow = [

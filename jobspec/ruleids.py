@@ -56,7 +56,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
             "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
-            "ref-mismatch ref-unknown timeout"
+            "ref-mismatch ref-unknown timeout unreadable"
         ),
         "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
         "resources": _names("cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time"),

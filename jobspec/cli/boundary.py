@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable
 
 from jobspec.cli.streams import drop_output
-from jobspec.finding import JobspecError, fail
+from jobspec.finding import Finding, JobspecError, error
 
 USAGE = 2
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
+ACCESS = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ESTALE)
 
 
 def guarded(function: Callable[[], int], as_json: bool = False) -> int:
@@ -46,9 +48,10 @@ def _told(function: Callable[[], int], as_json: bool) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
-    except OSError as problem:
-        return _not_written(problem)
     except Exception as bug:  # noqa: BLE001  nothing may reach the terminal as a traceback
+        found = _of_the_system(bug) if isinstance(bug, OSError) else None
+        if found is not None:
+            return _refused(found, as_json)
         print(_bug_text(bug), file=sys.stderr)
         return BUG
 
@@ -60,16 +63,29 @@ def _run(function: Callable[[], int]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
 
 
-def _not_written(problem: OSError) -> int:
-    """A full disk, or one that fails, wherever it is met: no bug, and nothing that a spec can help."""
-    if problem.errno not in DISK:
-        print(_bug_text(problem), file=sys.stderr)
-        return BUG
-    what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
-    fix = "make room where it goes: standard output, the folder of runs, or TMPDIR"
-    drop_output()
-    _show(fail("disk.write", what, (problem.strerror or str(problem)).lower(), fix), as_json=False)
+def _refused(found: Finding, as_json: bool) -> int:
+    if found.rule == "disk.write":
+        drop_output()  # as JSON it would go where nothing can be written
+        as_json = False
+    _show(JobspecError(found), as_json)
+    sys.stdout.flush()
     return USAGE
+
+
+def _of_the_system(problem: OSError) -> Finding | None:
+    """What a disk or a folder refuses, wherever it is met: no bug, and nothing that a spec can help.
+
+    A file that is not there is looked for first by all who need it, so that stays a bug.
+    """
+    why = (problem.strerror or str(problem)).lower()
+    if problem.errno in DISK:
+        what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
+        fix = "make room where it goes: standard output, the folder of runs, or TMPDIR"
+        return error("disk.write", what, why, fix)
+    if problem.errno in ACCESS and problem.filename:
+        fix = "check the path, and the permissions of it and of the folders above it"
+        return error("file.access", f"`{os.fsdecode(problem.filename)}` cannot be used", why, fix)
+    return None
 
 
 def _show(problem: JobspecError, as_json: bool) -> None:
