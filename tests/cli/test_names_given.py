@@ -138,3 +138,16 @@ def test_a_rendered_folder_is_not_changed_silently(project: Project, monkeypatch
     assert "rendered for `local`, not for `slurm-generic`" in other.err
     monkeypatch.setenv("JOBSPEC_CLUSTER", "slurm-generic")
     assert project.cli("submit", "out").code == 0
+
+
+def test_what_is_allowed_is_allowed_at_every_point_of_a_sweep(project: Project) -> None:
+    mounts = "container: {mounts: [{source: /tmp, target: /x}, {source: /var, target: /x}]}\n"
+    project.write("sweep.yaml", HELLO + mounts + "sweep: {grid: {name: [a, b]}}\n")
+    assert "error[spec.mount]" in project.cli("validate", "sweep.yaml").err
+    allowed = project.cli("validate", "sweep.yaml", "--allow", "spec.mount")
+    assert allowed.code == 0, allowed.err
+    assert project.cli("render", "sweep.yaml", "--allow", "spec.mount", "--out", "out").code == 0
+    filled = project.cli(
+        "validate", "sweep.yaml", "--allow", "spec.mount", "--set", "checkpoint.dir=${cluster:runs}/x"
+    )
+    assert filled.code == 0, filled.err
