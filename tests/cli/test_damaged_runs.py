@@ -18,7 +18,7 @@ from jobspec.report import render_report
 from jobspec.runs import RunPaths, read_launch
 
 FILES = ("plan.json", "attempts/1/results.json", "artifacts/manifest.json", "attempts/1/events.jsonl")
-ODD = (None, 3, "x", [1], {"a": {}})
+ODD = (None, 3, [1], {"a": {}})
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -44,7 +44,7 @@ def look(run: RunPaths) -> None:
     """What `report`, `status` and `logs -f` read of a run."""
     try:
         evidence, verdict = verdicts.judge_run(run.root)
-        for fmt in ("text", "md", "json"):
+        for fmt in ("text", "json"):
             render_report(verdict, evidence, fmt)
         observe.observe([run])
     except JobspecError:
@@ -58,7 +58,7 @@ def test_odd_value_anywhere(project: Project, name: str) -> None:
     file = run.root / name
     text = file.read_text()
     documents = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else [json.loads(text)]
-    for index, document in enumerate(documents[:6]):
+    for index, document in enumerate(documents[:3]):
         for path in places(document):
             for odd in ODD:
                 lines = [json.dumps(item) for item in documents]

@@ -14,6 +14,7 @@ from framework_kit import make_fake_nemo_rl
 from jobspec.cli.starters import starter
 from jobspec.cluster import load_cluster
 from jobspec.finding import JobspecError
+from jobspec.plan import from_json, to_json
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
 
@@ -72,6 +73,13 @@ def case(
     own = rlix_home if "framework: rlix" in path.read_text() else home
     monkeypatch.setenv("HOME", str(own))
     return Case(path, own)
+
+
+def test_plan_is_read_back_as_it_was_written(case: Case) -> None:
+    """Reading checks the type of every value, so each adapter's plan must keep to them."""
+    plan = case.resolved().plan
+    if plan is not None:
+        assert from_json(to_json(plan)) == plan
 
 
 def test_missing_checkout(case: Case) -> None:
