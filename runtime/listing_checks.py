@@ -54,7 +54,7 @@ def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str])
 
 
 def _check_required(listing: Listing, names: Sequence[str], pattern: str) -> Iterator[Finding]:
-    """A required text that no file's name matches: `FILE:KEY` wants a value in a JSON file, all others a file."""
+    """A required text that is no file's name: `FILE:KEY` wants a value in a JSON file, all others a file."""
     name, colon, key = pattern.rpartition(":")
     entry = next((entry for entry in listing.files if colon and entry.name == name), None)
     if entry is None:
