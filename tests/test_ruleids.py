@@ -22,7 +22,8 @@ MAKERS = {
 }  # fmt: skip
 # Findings about runs, logs and command lines: no spec has them, so nothing is there to allow.
 OTHERS = {
-    "check", "compare", "detect", "disk", "file", "init", "judge", "run", "triage", "usage", "verdict",
+    "check", "compare", "detect", "disk", "evidence", "file", "init", "judge", "run",
+    "triage", "usage", "verdict",
 }  # fmt: skip
 # Rules that no literal beside a maker names: those of constants, and those that a key or a kind completes.
 COMPOSED = {
