@@ -24,6 +24,7 @@ from jobspec.plan import (
     RayPlan,
     SlurmPlan,
 )
+from jobspec.sources import is_folder
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
@@ -153,9 +154,10 @@ def _image(work: Work, image: str) -> str:
         (".sqsh", ".sqfs", ".squashfs", ".sif")
     )
     cached = Path(work.profile.container.image_cache or "/nonexistent") / image
-    if is_path and not image.startswith(("/", ".", "~")) and cached.is_file():
+    is_name = is_path and not image.startswith(("/", ".", "~"))
+    if is_name and os.path.isfile(cached):  # noqa: PTH113 - never raises
         return str(cached)
-    return _folder(work, image) if is_path or (image and (work.base / image).is_dir()) else image
+    return _folder(work, image) if is_path or (image and is_folder(work.base / image)) else image
 
 
 def _helpers(work: Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:

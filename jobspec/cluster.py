@@ -31,6 +31,8 @@ SUFFIXES = (".yaml", ".yml")
 # Linux gives outgoing connections ports from here on, and one of them may be the port that Ray wants.
 # Source: kernel ip-sysctl documentation, `ip_local_port_range`, default `32768 60999`.
 EPHEMERAL_FROM = 32768
+# The one variable of jobspec's own that a site sets: how much each user may keep staged on a node.
+STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 
@@ -59,22 +61,44 @@ def load_cluster(
 ) -> LoadedCluster:
     """The profile called `name`, `local` without a name; `file` (`--cluster-file`) wins over all others.
 
+    A profile that is found by its name comes with a warning for each part of JOBSPEC_CLUSTERS that has none.
     Raises: JobspecError naming the known profiles when there is none of that name, or with all that is wrong.
     """
-    if file is not None:
-        return parse_cluster(read_text(file, "cluster"), file, "--cluster-file", env)
-    wanted = name or DEFAULT_CLUSTER
+    places = [] if file is not None else place_findings(env)
+    try:
+        entry = find_cluster(name, file, env)
+        loaded = parse_cluster(read_text(entry.path, "cluster"), entry.path, entry.origin, env)
+    except JobspecError as problem:
+        raise JobspecError(*places, *problem.findings) from problem
+    return replace(loaded, findings=(*places, *loaded.findings))
+
+
+def find_cluster(
+    name: str | None, file: Path | None = None, env: Mapping[str, str] = os.environ
+) -> ClusterEntry:
+    """Where the profile lies that `load_cluster` reads. Raises: JobspecError when there is none."""
     entries = list_clusters(env)
+    names = [entry.name for entry in entries]
+    if file is not None:
+        if str(file) in names and not os.path.exists(file):  # noqa: PTH110 - never raises
+            what, fix = f"there is no file `{file}`, and there is a profile of that name", f"--cluster {file}"
+            raise fail("cluster.unknown", what, fix=f"write `{fix}`", file=f"--cluster-file {file}")
+        return ClusterEntry(file.stem, file, "--cluster-file")
+    wanted = name or DEFAULT_CLUSTER
     for entry in entries:
         if entry.name == wanted:
-            return parse_cluster(read_text(entry.path, "cluster"), entry.path, entry.origin, env)
-    names = [entry.name for entry in entries]
+            return entry
+    raise _unknown(wanted, names)
+
+
+def _unknown(wanted: str, names: list[str]) -> JobspecError:
     fix = (
-        did_you_mean(wanted, names)
+        (f"write `--cluster-file {wanted}`" if os.path.isfile(wanted) else "")  # noqa: PTH113 - never raises
+        or did_you_mean(wanted, names)
         or "write a profile (see docs/sites.md), or name its file by `--cluster-file`"
     )
     why = f"known profiles: {', '.join(names)}"
-    raise fail("cluster.unknown", f"there is no site profile `{wanted}`", why, fix)
+    return fail("cluster.unknown", f"there is no site profile `{wanted}`", why, fix)
 
 
 def list_clusters(env: Mapping[str, str] = os.environ) -> list[ClusterEntry]:
@@ -99,11 +123,45 @@ def _places(env: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 def _profiles(place: Path) -> list[Path]:
     try:
-        if place.is_dir():
-            return [path for path in sorted(place.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
-        return [place] if place.suffix in SUFFIXES and place.exists() else []
+        return _profiles_at(place)
     except OSError:
         return []  # a folder that cannot be read has no profiles for this user
+
+
+def _profiles_at(place: Path) -> list[Path]:
+    if place.is_dir():
+        return [path for path in sorted(place.iterdir()) if path.suffix in SUFFIXES and path.is_file()]
+    return [place] if place.suffix in SUFFIXES and place.exists() else []
+
+
+def place_findings(env: Mapping[str, str] = os.environ) -> list[Finding]:
+    """A warning for each part of JOBSPEC_CLUSTERS that has no profile: whoever set it expects some there.
+
+    No error, as with PATH: one shell profile may serve several hosts.
+    """
+    return [
+        warning(
+            "cluster.place",
+            f"`{place}` {problem}",
+            "a profile that is looked for there may be found elsewhere, or not at all",
+            "correct JOBSPEC_CLUSTERS: folders and `.yaml` files, separated by `:`",
+            file="$JOBSPEC_CLUSTERS",
+        )
+        for origin, place in _places(env)
+        if origin == "$JOBSPEC_CLUSTERS" and (problem := _why_none(place))
+    ]
+
+
+def _why_none(place: Path) -> str:
+    """Why a place has no profile; empty for one that has."""
+    try:
+        if _profiles_at(place):
+            return ""
+        if not place.exists():
+            return "does not exist"
+    except OSError as problem:
+        return f"cannot be read: {(problem.strerror or str(problem)).lower()}"
+    return f"has no {one_of(f'*{suffix}' for suffix in SUFFIXES)}" if place.is_dir() else "is no `.yaml` file"
 
 
 def parse_cluster(
@@ -301,7 +359,16 @@ def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
 
 
 def _env(profile: ClusterProfile) -> Iterator[Finding]:
-    for name in profile.env:
+    for name, value in profile.env.items():
+        if name.startswith("JOBSPEC_") and name != STAGE_BOUND:
+            what = f"jobspec reads no `{name}` of a site profile"
+            fix = did_you_mean(name, [STAGE_BOUND]) or f"remove it; `{STAGE_BOUND}` is the only one"
+            yield error("cluster.variable", what, fix=fix, path=format_path(("env", name)))
+        elif name == STAGE_BOUND and not re.fullmatch(r"\d{1,9}(\.\d+)?", value.strip()):
+            what = f"`{STAGE_BOUND}` is `{value}`, not a number of GiB"
+            yield error(
+                "cluster.variable", what, fix='write it like `"500"`', path=format_path(("env", name))
+            )
         if SECRET_NAME.search(name):
             what = f"`{name}` is a secret, and its value stands in the profile"
             why = "a secret reaches the job by name only"

@@ -67,7 +67,7 @@ def read_side(run: RunPaths) -> Side:
 def _read_lock(path: Path) -> dict[str, str]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as problem:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as problem:
         raise fail(
             "compare.no-lock",
             "the run has no readable lock",

@@ -178,7 +178,7 @@ def _read_events(path: Path, root: Path, problems: list[Finding]) -> Iterator[Ev
         if not line.strip():
             continue
         try:
-            yield _event(json.loads(line), _relative(path, root), number)
+            yield _event(_mapping(json.loads(line)), _relative(path, root), number)
         except (ValueError, TypeError, KeyError, RecursionError):
             problems.append(_unreadable("evidence.events", path, "the line is not a whole event", number))
 
@@ -239,9 +239,9 @@ def _results(data: Mapping[str, Any], path: Path, root: Path) -> Results:
             )
             for item in data.get("phases") or ()
         ),
-        commands=tuple(_command(item, path.parent, root) for item in data.get("commands") or ()),
-        nodes=tuple(_node(item) for item in data.get("nodes") or ()),
-        imports={str(key): _mapping(value) for key, value in (data.get("imports") or {}).items()},
+        commands=tuple(_command(_mapping(item), path.parent, root) for item in data.get("commands") or ()),
+        nodes=tuple(_node(_mapping(item)) for item in data.get("nodes") or ()),
+        imports={str(key): _mapping(value) for key, value in _mapping(data.get("imports") or {}).items()},
         collect=_mapping(data.get("collect") or {}),
         file=_relative(path, root),
     )

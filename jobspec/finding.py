@@ -71,15 +71,26 @@ def warning(rule: str, what: str, why: str = "", fix: str = "", **where: Any) ->
     return Finding(rule, WARNING, what, why, fix, **where)
 
 
-def allow(findings: Iterable[Finding], rules: Iterable[str]) -> Tuple[Finding, ...]:
-    """Errors whose rule, or whose rule's first part, is in `rules` become warnings."""
-    allowed = set(rules)
-    return tuple(
+def allow(findings: Iterable[Finding], rules: Iterable[str], usable: bool = True) -> Tuple[Finding, ...]:
+    """Errors whose rule, or whose rule's first part, is in `rules` become warnings.
+
+    `usable` is false where the errors left nothing to go on with, a spec that cannot be read: an error must
+    then remain, or the user would be told that all is well.
+    """
+    known, wanted = tuple(findings), tuple(rules)
+    softened = tuple(
         replace(f, severity=WARNING, why=f"{f.why} (allowed by --allow)".strip())
-        if f.is_error and (f.rule in allowed or f.rule.split(".")[0] in allowed)
+        if f.is_error and is_allowed(f, wanted)
         else f
-        for f in findings
+        for f in known
     )
+    return softened if usable or any(f.is_error for f in softened) else known
+
+
+def is_allowed(finding: Finding, rules: Iterable[str]) -> bool:
+    """Whether `rules` name the finding's rule, or the family that it belongs to."""
+    named = set(rules)
+    return finding.rule in named or finding.rule.split(".")[0] in named
 
 
 class JobspecError(Exception):

@@ -14,6 +14,7 @@ import msgspec
 from jobspec.sources import (
     RepoSource,
     hidden_from_bundle,
+    missing_helpers,
     missing_script,
     missing_sources,
     read_repos,
@@ -62,9 +63,20 @@ class Lookups:
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """What the files named in a plan look like from here."""
         script = (plan.upstream.root, plan.upstream.script) if plan.upstream is not None else ()
-        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts, script)
-        look = (missing_sources, missing_script, hidden_from_bundle)
-        return self._once(key, lambda: tuple(finding for rule in look for finding in rule(plan)))
+        key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts, script, plan.helpers)
+        look = (missing_script, missing_helpers, hidden_from_bundle)
+        return self._once(
+            key,
+            lambda: (
+                *missing_sources(plan.stage, plan.scheduler),
+                *(finding for rule in look for finding in rule(plan)),
+            ),
+        )
+
+    def inputs(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> list[Finding]:
+        """What is wrong with a spec's model and data alone, where errors have left no plan."""
+        stage, findings = self.stage(spec, base, hf_home)
+        return [*findings, *missing_sources(stage, scheduler)]
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._kept:

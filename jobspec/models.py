@@ -6,13 +6,14 @@ Looks at a few files of a Hugging Face cache or a folder, changes nothing.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, warning
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
-from jobspec.sources import stage_plan_of_model
+from jobspec.sources import files_of, stage_plan_of_model
 
 if TYPE_CHECKING:
     from jobspec.plan import StagePlan
@@ -46,11 +47,8 @@ def read_architecture(
 
 def _config_file(plan: StagePlan) -> Path | None:
     """The model's config.json as it lies on shared storage, None when it is not there."""
-    root = Path(plan.source)
-    file = (
-        root / "config.json" if plan.layout == "plain" else root / "snapshots" / plan.revision / "config.json"
-    )
-    return file if file.is_file() else None
+    file = files_of(plan) / "config.json"
+    return file if os.path.isfile(file) else None  # noqa: PTH113 - never raises
 
 
 def _read(file: Path, name: str) -> tuple[Architecture | None, list[Finding]]:

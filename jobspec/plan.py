@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import abc
 from dataclasses import dataclass, field
 from typing import (
     Any,
@@ -299,6 +300,8 @@ def to_json(plan: Plan) -> str:
 def from_json(text: str) -> Plan:
     """Inverse of `to_json`. Raises: ValueError on another version or an unknown key."""
     data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("the plan is no mapping")
     if data.get("version") != PLAN_VERSION:
         raise ValueError(f"plan version {data.get('version')!r} found, version {PLAN_VERSION} wanted")
     return build(Plan, data)
@@ -307,13 +310,16 @@ def from_json(text: str) -> Plan:
 def build(cls: Type[T], data: Mapping[str, Any]) -> T:
     """A frozen dataclass from plain JSON data, nested ones included.
 
-    Raises: ValueError naming keys that the class does not have.
+    Raises: ValueError naming keys that it does not have or that are missing, or a value of another type.
     """
     hints = _hints(cls)
     unknown = sorted(set(data) - set(hints))
     if unknown:
         raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}")
-    return cls(**{key: _convert(hints[key], value) for key, value in data.items()})
+    try:
+        return cls(**{key: _convert(hints[key], value) for key, value in data.items()})
+    except TypeError as problem:
+        raise ValueError(f"{cls.__name__}: {problem}") from problem
 
 
 _HINTS: Dict[type, Dict[str, Any]] = {}
@@ -326,13 +332,30 @@ def _hints(cls: type) -> Dict[str, Any]:
 
 
 def _convert(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return build(hint, value)
+    """Raises: ValueError where the value is not of the hinted type: nobody behind asks again."""
     origin, args = get_origin(hint), get_args(hint)
-    if origin is Union and len(args) == 2 and type(None) in args:
-        return _convert(next(arg for arg in args if arg is not type(None)), value)
+    if origin is Union:
+        if value is None and type(None) in args:
+            return None
+        kinds = [arg for arg in args if arg is not type(None)]
+        return _convert(kinds[0], value) if len(kinds) == 1 else value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return build(hint, _of(dict, value))
     if origin is tuple:
-        return tuple(_convert(args[0], item) for item in value)
+        return tuple(_convert(args[0], item) for item in _of(list, value))
+    if origin is abc.Mapping:
+        return {key: _convert(args[1], item) for key, item in _of(dict, value).items()}
+    if hint in _PLAIN and (
+        not isinstance(value, _PLAIN[hint]) or (isinstance(value, bool) and hint is not bool)
+    ):
+        raise ValueError(f"{value!r} stands where {hint.__name__} is wanted")
+    return value
+
+
+_PLAIN: Dict[Any, Any] = {str: str, int: int, bool: bool, float: (int, float)}
+
+
+def _of(cls: type, value: Any) -> Any:
+    if not isinstance(value, cls):
+        raise ValueError(f"{value!r} stands where {cls.__name__} is wanted")
     return value

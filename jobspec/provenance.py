@@ -124,8 +124,10 @@ def hub_commit(cache: str | Path, revision: str) -> str:
         return name
     if ".." in Path(name).parts or name.startswith("/"):
         return ""
-    ref = Path(cache) / "refs" / name
-    return ref.read_text().strip() if ref.is_file() else ""
+    try:
+        return (Path(cache) / "refs" / name).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:

@@ -23,9 +23,7 @@ from jobspec.lookups import Lookups
 from jobspec.plan import (
     Plan,
 )
-from jobspec.sources import (
-    RepoSource,
-)
+from jobspec.sources import RepoSource, unreadable
 from jobspec.spec.paths import Origin
 from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes
@@ -60,6 +58,17 @@ class Resolved:
     @property
     def hooks(self) -> tuple[str, ...]:
         return self.cluster.profile.hooks.setup
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings, with an error among them where there is no plan.
+
+        Nothing is wrong, as far as is seen, where the checkout that says what to run is named by URL alone.
+        """
+        if self.plan is not None or any(finding.is_error for finding in self.findings):
+            return self.findings
+        what, fix = "nothing can be planned before the checkouts are here", "`jobspec render` clones them"
+        return (*self.findings, error("repo.not-here", what, fix=fix, path="repos"))
 
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
@@ -103,7 +112,10 @@ def resolve(
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
-    placed = allow_rules((_placed(finding, loaded, level) for finding in _causes(findings, allow)), allow)
+    else:
+        findings += lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
+    told = [_placed(finding, loaded, level) for finding in _causes(findings, allow)]
+    placed = allow_rules(told, allow, usable=found.plan is not None)
     return Resolved(
         found.plan,
         placed,
@@ -134,21 +146,31 @@ def _plan(work: Work, wanted_level: str | None, fetch: bool) -> _Found:
     work.findings += findings
     if framework is None or level is None:
         return _Found(None, level, repos, gpus)
-    context = Context(
-        work.spec, work.profile, level, gpus, {repo.plan.name: repo.plan.path for repo in repos}
-    )
-    problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
-    work.findings += problems
-    if any(problem.is_error for problem in allow_rules(problems, work.allow)):
-        return _Found(None, level, repos, gpus)
-    try:
-        chosen = framework.plan(context)
-    except JobspecError as problem:  # an allowed error that nothing can be planned around
-        work.findings += problem.findings
+    paths = {repo.plan.name: repo.plan.path for repo in repos}
+    context = Context(work.spec, work.profile, level, gpus, paths, work.base, find_hf_home(work))
+    chosen = _ask(work, framework, context)
+    if chosen is None:
         return _Found(None, level, repos, gpus)
     training = _training(work, chosen)
     plan = assemble(work, chosen, level, gpus, repos)
     return _Found(plan, level, repos, gpus, training)
+
+
+def _ask(work: Work, framework: Framework, context: Context) -> FrameworkPlan | None:
+    """The adapter's answer; None where its findings, or what it may not read, leave none."""
+    try:
+        problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
+        work.findings += problems
+        if any(problem.is_error for problem in allow_rules(problems, work.allow)):
+            return None
+        return framework.plan(context)
+    except JobspecError as problem:  # an allowed error that nothing can be planned around
+        work.findings += problem.findings
+    except OSError as problem:  # adapters look into checkouts, and into files that these name
+        if not any(item.rule in ("repo.missing", "repo.unreadable") for item in work.findings):
+            why = (problem.strerror or str(problem)).lower()
+            work.findings.append(unreadable(str(problem.filename), why))
+    return None
 
 
 def _training(work: Work, chosen: FrameworkPlan) -> Training | None:
@@ -225,13 +247,26 @@ def _gpus_per_node(work: Work) -> int:
 
 
 def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once, without what only follows: a checkout that is not there holds no framework."""
-    missing = any(item.rule == "repo.missing" for item in allow_rules(findings, allow) if item.is_error)
-    return [
+    """Each finding once, without what only follows from another one.
+
+    A checkout that is not here holds no framework, and the sizes of a model that is not here are not known.
+    """
+    told = dict.fromkeys(findings)
+    absent = any(item.rule == "repo.not-fetched" for item in told) or any(
+        item.rule in ("repo.missing", "repo.unreadable") and item.is_error
+        for item in allow_rules(told, allow)
+    )
+    model = next((item for item in told if (item.rule, item.path) == ("stage.missing", "model")), None)
+    follow = [
         item
-        for item in dict.fromkeys(findings)
-        if not (missing and item.path == "repos" and item.rule.endswith(".checkout"))
+        for item in told
+        if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
+        or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
     ]
+    if model is not None and any(item.rule == "megatron.model-unknown" for item in follow):
+        unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
+        return [unchecked if item is model else item for item in told if item not in follow]
+    return [item for item in told if item not in follow]
 
 
 def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:

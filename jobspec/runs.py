@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import fail
+from jobspec.plan import build
 
 RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
 SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: what a framework's own batch script wrote
@@ -203,10 +204,9 @@ def read_launch(run: RunPaths) -> Launch | None:
         )
     known = {item.name for item in fields(Launch)}
     try:
-        return Launch(
-            **{**{key: value for key, value in data.items() if key in known}, "root": str(run.root)}
-        )
-    except TypeError as problem:
+        given = {key: value for key, value in data.items() if key in known}
+        return build(Launch, {**given, "root": str(run.root)})
+    except ValueError as problem:
         raise _damaged(run.state, str(problem)) from problem
 
 
@@ -339,14 +339,24 @@ _FIND_FIX = "`jobspec status` lists the runs; name another folder by `--runs DIR
 def _scan(folder: Path) -> Iterator[RunPaths]:
     """Runs at `<folder>/<name>/<run-id>`: two levels of scandir, no file is opened."""
     try:
-        names = [entry.path for entry in os.scandir(folder) if entry.is_dir()]
+        names = [entry.path for entry in os.scandir(folder) if _is_dir(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return
     except PermissionError as problem:
         raise fail("run.folder-unreadable", f"`{folder}` cannot be listed", why=str(problem)) from problem
     for name in names:
-        with os.scandir(name) as entries:
-            yield from (RunPaths(Path(entry.path)) for entry in entries if RUN_ID.match(entry.name))
+        try:
+            found = [entry.path for entry in os.scandir(name) if RUN_ID.match(entry.name)]
+        except (PermissionError, FileNotFoundError):  # another user's, or gone meanwhile
+            continue
+        yield from (RunPaths(Path(path)) for path in found)
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, or into a folder that may not be entered
+        return False
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

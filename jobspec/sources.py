@@ -55,7 +55,7 @@ def read_repos(
         folder = _repo_folder(repo, base, runs or str(base))
         if repo.url and fetch:
             checkout(repo.url, repo.ref or "", folder)
-        state = git_state(folder) if folder.is_dir() else GitState(str(folder))
+        state = git_state(folder) if _is_readable(folder) else GitState(str(folder))
         findings += _repo_findings(repo, folder, state, where)
         sources.append(_repo_source(repo, folder, state))
     return tuple(sources), findings
@@ -86,11 +86,14 @@ def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
 
 
 def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
-    if not folder.is_dir():
+    if not is_folder(folder):
         yield _missing_checkout(repo, folder, where)
         return
+    if not _is_readable(folder):
+        yield unreadable(str(folder), "permission denied", f"{where}.path")
+        return
     for part in repo.pythonpath:
-        if not (folder / part).is_dir():
+        if not is_folder(folder / part):
             yield error(
                 "repo.pythonpath",
                 f"`{folder / part}` is no folder",
@@ -126,7 +129,38 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
             fix="`jobspec submit` clones it",
             path=f"{where}.url",
         )
-    return error("repo.missing", f"`{folder}` does not exist", fix="check the path", path=f"{where}.path")
+    what = f"`{folder}` {why_not_there(folder)}"
+    return error("repo.missing", what, fix="check the path", path=f"{where}.path")
+
+
+def is_folder(path: str | Path) -> bool:
+    """As `Path.is_dir`, which raises where a folder above may not be entered."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def _is_readable(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def unreadable(path: str, why: str, where: str = "repos") -> Finding:
+    """The error about a checkout, or about something in it, that this user may not read."""
+    fix = "check its permissions, and those of the folders above it"
+    return error("repo.unreadable", f"`{path}` cannot be read", why, fix, path=where)
+
+
+def why_not_there(path: str | Path) -> str:
+    """Why a path that is looked for leads nowhere: an end of a sentence about it."""
+    try:
+        os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, ValueError):
+        return "does not exist"
+    except OSError as problem:
+        return f"cannot be reached: {(problem.strerror or str(problem)).lower()}"
+    return "is no folder"
 
 
 def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
@@ -183,7 +217,7 @@ def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> S
 
 def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]) -> StagePlan | None:
     plan: StagePlan | None
-    if data.source.startswith((".", "/", "~")) or (base / data.source).exists():
+    if data.source.startswith((".", "/", "~")) or os.path.exists(base / data.source):  # noqa: PTH110 - never raises
         plan = _by_path(data.name, "dataset", data.source, data.revision, base)
     elif HUB_ID.fullmatch(data.source):
         plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
@@ -242,7 +276,7 @@ def _by_path(name: str, kind: str, path: str, revision: str | None, base: Path) 
     return StagePlan(name, kind, str(source), "plain", "", revision or "")
 
 
-def missing_sources(plan: Plan) -> tuple[Finding, ...]:
+def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding, ...]:
     """A warning for each source that is not there; none where its file system is not mounted here either.
 
     `validate` may run on a laptop, so a missing root folder says nothing about the cluster.
@@ -250,21 +284,32 @@ def missing_sources(plan: Plan) -> tuple[Finding, ...]:
     return tuple(
         warning(
             "stage.missing",
-            f"`{item.source}` does not exist",
+            f"`{item.source}` {why_not_there(item.source)}",
             why=f"the {item.kind} `{item.repo_id or item.name}` is read from there",
             fix="`jobspec stage` puts it there" if item.repo_id else "check the path",
             path="model" if item.kind == "model" else "data",
         )
-        for item in plan.stage
-        if not Path(item.source).exists()
-        and (plan.scheduler == "local" or Path(*Path(item.source).parts[:2]).is_dir())
+        for item in stage
+        if is_missing(item, scheduler)
     )
+
+
+def is_missing(item: StagePlan, scheduler: str) -> bool:
+    """Whether a source is not there; never of one whose file system is not mounted here either."""
+    seen_here = scheduler == "local" or is_folder(Path(*Path(item.source).parts[:2]))
+    return seen_here and not os.path.exists(item.source)  # noqa: PTH110 - never raises
+
+
+def files_of(item: StagePlan) -> Path:
+    """The folder that has a source's files: a cache keeps them below its revision."""
+    root = Path(item.source)
+    return root if item.layout == "plain" else root / "snapshots" / item.revision
 
 
 def missing_script(plan: Plan) -> tuple[Finding, ...]:
     """An error when the checkout is here and lacks the batch script that mode `upstream` runs."""
     script = plan.upstream
-    if script is None or not Path(script.root).is_dir() or Path(script.root, script.script).is_file():
+    if script is None or not _is_readable(Path(script.root)) or Path(script.root, script.script).is_file():
         return ()
     return (
         error(
@@ -277,6 +322,23 @@ def missing_script(plan: Plan) -> tuple[Finding, ...]:
     )
 
 
+def missing_helpers(plan: Plan) -> tuple[Finding, ...]:
+    """An error when a checkout is here and lacks the folder that the dataset helpers are built from."""
+    source = plan.helpers.source if plan.helpers is not None else ""
+    repo = next((repo for repo in plan.repos if source and is_below(source, repo.path)), None)
+    if repo is None or not is_folder(repo.path) or is_folder(source):
+        return ()
+    return (
+        error(
+            "repo.helpers",
+            f"`{source}` is no folder",
+            why=f"the dataset helpers are built from it, in the checkout `{repo.name}`",
+            fix="correct `mcore_helpers.subdir`, or run `git submodule update --init` in the checkout",
+            path="mcore_helpers",
+        ),
+    )
+
+
 def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
     """An error for each folder that the run needs and an OCI bundle's own config.json does not mount.
 
@@ -285,7 +347,7 @@ def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
     """
     container = plan.container
     config = Path(container.image) / "config.json"
-    if container.runtime != "oci" or not config.is_file():
+    if container.runtime != "oci" or not os.path.isfile(config):  # noqa: PTH113 - never raises
         return ()
     try:
         mounts = json.loads(config.read_text()).get("mounts", [])

@@ -176,8 +176,8 @@ def check_points(
     for point in expanded:
         found = resolve(point.loaded, cluster, level=level, allow=allow, lookups=lookups)
         if found.plan is None or any(finding.is_error for finding in found.findings):
-            findings += _left_out(found.findings, point.sets, sweep)
-            pruned += _pruned(found.findings, point.sets)
+            findings += _left_out(found.problems, point.sets, sweep)
+            pruned += _pruned(found.problems, point.sets)
             continue
         points.append(replace(point, index=len(points)))
         resolved.append(found)

@@ -137,18 +137,23 @@ class JobStatus:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> JobStatus:
-        """Inverse of `to_json`; a state that this version does not know is UNKNOWN."""
+        """Inverse of `to_json`; an unknown state is UNKNOWN, and what is damaged is left out."""
         word = str(data.get("state", ""))
         known = {state.value: state for state in JobState}
+        tasks = data.get("tasks")
         return JobStatus(
             state=known.get(word, JobState.UNKNOWN),
             reason=str(data.get("reason") or ""),
-            exit_code=data.get("exit_code"),
+            exit_code=code if isinstance(code := data.get("exit_code"), int) else None,
             nodes=str(data.get("nodes") or ""),
-            restarts=int(data.get("restarts") or 0),
+            restarts=data["restarts"] if isinstance(data.get("restarts"), int) else 0,
             start=str(data.get("start") or ""),
             raw=str(data.get("raw") or word),
-            tasks={int(index): JobStatus.from_json(task) for index, task in data.get("tasks", {}).items()},
+            tasks={
+                int(index): JobStatus.from_json(task)
+                for index, task in (tasks.items() if isinstance(tasks, dict) else ())
+                if str(index).isdecimal() and isinstance(task, dict)
+            },
         )
 
 

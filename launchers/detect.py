@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jobspec.finding import fail
 from jobspec.launchers.client import Client, run_retrying
 from jobspec.launchers.slurm import refusal_fix
+from jobspec.spec.text import did_you_mean
 
 SINFO_FORMAT = "%R|%l|%D|%c|%m|%G|%a"
 
@@ -61,7 +62,7 @@ def detect(client: Client, partition: str = "") -> Detected:
             "detect.no-partition",
             f"there is no partition `{partition}`",
             why=f"there are: {names}",
-            fix="name one",
+            fix=did_you_mean(partition, [item.name for item in partitions]) or "name one of them",
         )
     config = _ask(client, ["scontrol", "show", "config"])
     return Detected(

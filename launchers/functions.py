@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import fail
+from jobspec.launchers.slurm import refusal_fix
 
 if TYPE_CHECKING:
     from jobspec.spec.cluster_model import ClusterProfile
@@ -33,6 +38,26 @@ def new_executor(
         given = {key: value for key, value in named.items() if value}
         executor.update_parameters(nodes=nodes, tasks_per_node=1, **given)
     return executor
+
+
+def submit(executor: Any, rule: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The job that runs `function` on each node.
+
+    submitit prints what sbatch complains of and raises it as well: it is told once, by the finding.
+    Raises: JobspecError by `rule` when the job is refused, or its folder cannot be written.
+    """
+    import submitit
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            job = executor.submit(function, *arguments)
+    except (submitit.core.utils.FailedJobError, OSError) as problem:
+        text = str(problem) or said.getvalue().strip()
+        fix = refusal_fix(text, "check `slurm` and `paths.runs` in the site profile")
+        raise fail(rule, "the job was refused", text, fix) from problem
+    sys.stderr.write(said.getvalue())
+    return job
 
 
 def await_end(job: Any, timeout_s: float, poll_s: float) -> str:

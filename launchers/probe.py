@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, error, fail, warning
-from jobspec.launchers.functions import await_end, last_words, new_executor
+from jobspec.launchers.functions import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
     from jobspec.spec.cluster_model import ClusterProfile
@@ -117,10 +117,16 @@ def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> Prob
         )
     runs = Path(os.path.expandvars(profile.paths.runs)).expanduser().absolute()
     folder = runs / ".check" / uuid.uuid4().hex[:12]
-    folder.mkdir(parents=True)
+    canary = folder / "canary"
     try:
-        canary = folder / "canary"
+        folder.mkdir(parents=True)
         canary.write_text("seen from the login node\n", encoding="ascii")
+    except OSError as problem:
+        why = f"{problem.strerror or problem}: {problem.filename}"
+        fix = "choose a folder that you may write"
+        what = f"`paths.runs` ({profile.paths.runs}) cannot be written from here"
+        raise fail("check.runs", what, why, fix, path="paths.runs") from problem
+    try:
         arguments = (str(canary), profile.paths.node_local, profile.paths.hf_home or "", dict(profile.env))
         facts = _run(profile, folder, nodes, timeout_s, arguments)
     finally:
@@ -140,15 +146,7 @@ def _run(
         executor.update_parameters(slurm_additional_parameters=asked)
     import submitit
 
-    try:
-        job = executor.submit(probe_node, *arguments)
-    except (submitit.core.utils.FailedJobError, OSError) as problem:
-        raise fail(
-            "check.refused",
-            "the check's job was refused",
-            why=str(problem),
-            fix="check `slurm` in the profile",
-        ) from problem
+    job = submit(executor, "check.refused", probe_node, *arguments)
     if state := await_end(job, timeout_s, POLL_S):
         raise fail(
             "check.timeout",

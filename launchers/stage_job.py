@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec import staging
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.functions import await_end, last_words, new_executor
+from jobspec.launchers.functions import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
     from jobspec.spec.cluster_model import ClusterProfile
@@ -28,7 +28,7 @@ def bring_there(profile: ClusterProfile, item: staging.Item, mirror: Path | None
     executor = new_executor(profile, folder, name, timeout_s, missing=missing)
     import submitit
 
-    job = executor.submit(_bring, item, mirror)
+    job = submit(executor, "stage.refused", _bring, item, mirror)
     if state := await_end(job, timeout_s, POLL_S):
         what = f"job {job.job_id} did not bring `{item.name}` within {timeout_s:.0f} s"
         raise fail("stage.timeout", what, f"its state is {state}", f"see `{folder}`; the next call goes on")

@@ -50,9 +50,28 @@ def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str])
         yield error("stage.dangling", what, f"`{path}` -> `{_target(path)}`", fix, file=listing.root)
     for pattern in require:
         if not any(matches_any(name, [pattern]) for name in names):
-            why = f"`{listing.root}` holds {_some(names)}"
-            fix = "complete the source, or correct require"
-            yield error("stage.require", f"no file matches `{pattern}`", why, fix, file=listing.root)
+            yield from _check_required(listing, names, pattern)
+
+
+def _check_required(listing: Listing, names: Sequence[str], pattern: str) -> Iterator[Finding]:
+    """A required text that is no file's name: `FILE:KEY` wants a value in a JSON file, all others a file."""
+    name, colon, key = pattern.rpartition(":")
+    entry = next((entry for entry in listing.files if colon and entry.name == name), None)
+    if entry is None:
+        why = f"`{listing.root}` holds {_some(names)}"
+        fix = "complete the source, or correct require"
+        yield error("stage.require", f"no file matches `{name or pattern}`", why, fix, file=listing.root)
+        return
+    try:
+        with open(entry.path, encoding="utf-8") as stream:
+            data = json.load(stream)
+    except ValueError as problem:
+        what = f"`{name}` is no JSON file, so it has no `{key}`"
+        yield error("stage.require", what, str(problem), "correct require", file=entry.path)
+        return
+    if not (isinstance(data, dict) and data.get(key)):
+        fix = "use a model that has it, or correct require"
+        yield error("stage.require", f"`{name}` has no `{key}`", "", fix, file=entry.path)
 
 
 def _check_incomplete(listing: Listing, kind: str, names: Iterable[str], faulty: bool) -> Iterator[Finding]:

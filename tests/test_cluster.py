@@ -114,6 +114,41 @@ def test_missing_cluster_file(tmp_path: Path, env: dict[str, str]) -> None:
     assert caught.value.findings[0].rule == "spec.file"
 
 
+def test_places_without_a_profile_are_told(tmp_path: Path, env: dict[str, str]) -> None:
+    """A folder that is not there hides its profiles: another of the same name is used, or none is known."""
+    (tmp_path / "empty").mkdir()
+    good, wrong = write(tmp_path / "good", "site"), write(tmp_path, "site", "x", suffix=".json")
+    parts = [tmp_path / "nosuch", tmp_path / "empty", wrong, good.parent, good]
+    env["JOBSPEC_CLUSTERS"] = ":".join(map(str, parts))
+    found = load_cluster("site", env=env).findings
+    assert {(item.rule, item.severity, item.file) for item in found} == {
+        ("cluster.place", "warning", "$JOBSPEC_CLUSTERS")
+    }
+    assert [item.what for item in found] == [
+        f"`{tmp_path}/nosuch` does not exist",
+        f"`{tmp_path}/empty` has no `*.yaml` or `*.yml`",
+        f"`{wrong}` is no `.yaml` file",
+    ]
+    with pytest.raises(JobspecError) as caught:
+        load_cluster("other", env=env)
+    assert [item.rule for item in caught.value.findings] == [*["cluster.place"] * 3, "cluster.unknown"]
+    assert load_cluster(None, good, env=env).findings == ()
+
+
+def test_a_file_and_a_name_in_each_others_place(
+    tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "mine")
+    for name, file, fix in (
+        ("mine.yaml", None, "--cluster-file mine.yaml"),
+        (None, Path("local"), "--cluster local"),
+    ):
+        with pytest.raises(JobspecError) as caught:
+            load_cluster(name, file, env=env)
+        assert caught.value.findings[0].fix == f"write `{fix}`"
+
+
 def test_name_and_file_name_should_agree(tmp_path: Path, env: dict[str, str]) -> None:
     write(tmp_path / "etc", "site", SITE.format(name="other", folder="x"))
     loaded = load_cluster("site", env=env)
@@ -264,6 +299,31 @@ def test_every_error_of_a_profile_at_once() -> None:
     assert {found.rule for found in caught.value.findings} == {
         "cluster.reference", "spec.type", "spec.unknown-key", "spec.choice"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("JOBSPEC_STAGE_MAX_GB", "500", "did you mean `JOBSPEC_STAGE_MAX_GIB`?"),
+        ("JOBSPEC_TOKEN_FILE", "x", "remove it"),
+        ("JOBSPEC_STAGE_MAX_GIB", "500G", 'write it like `"500"`'),
+        ("JOBSPEC_STAGE_MAX_GIB", "-1", 'write it like `"500"`'),
+        ("JOBSPEC_STAGE_MAX_GIB", "", 'write it like `"500"`'),
+    ],
+)
+def test_variables_of_jobspec_itself(name: str, value: str, told: str) -> None:
+    """Nobody reads the first two, and the third would stop a job that has its nodes already."""
+    with pytest.raises(JobspecError) as caught:
+        parse(f"paths: {{runs: /r}}\nenv: {{{name}: '{value}'}}")
+    (found,) = caught.value.findings
+    assert (found.rule, found.path) == ("cluster.variable", f"env.{name}")
+    assert told in found.fix
+
+
+@pytest.mark.parametrize("value", ["500", "0", "0.5"])
+def test_a_bound_on_staging_is_a_number(value: str) -> None:
+    given = f"paths: {{runs: /r}}\nenv: {{JOBSPEC_STAGE_MAX_GIB: '{value}'}}"
+    assert parse(given).env == {"JOBSPEC_STAGE_MAX_GIB": value}
 
 
 def test_a_folder_that_cannot_be_read_has_no_profiles(tmp_path: Path, env: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from jobspec.checks import containers, environment, launch, network, resources, staging, upstream
-from jobspec.finding import ERROR, Finding, warning
+from jobspec.finding import ERROR, Finding, is_allowed, warning
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
@@ -53,5 +53,8 @@ def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding
 
 def at_submit(findings: Iterable[Finding], allowed: Iterable[str] = ()) -> tuple[Finding, ...]:
     """The findings as they count when a run is about to be submitted: `WRONG_AT_SUBMIT` are errors."""
-    strict = WRONG_AT_SUBMIT - set(allowed)
-    return tuple(replace(f, severity=ERROR) if f.rule in strict else f for f in findings)
+    names = tuple(allowed)
+    return tuple(
+        replace(f, severity=ERROR) if f.rule in WRONG_AT_SUBMIT and not is_allowed(f, names) else f
+        for f in findings
+    )

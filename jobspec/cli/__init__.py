@@ -62,15 +62,18 @@ One YAML file in; a verified, reproducible RL post-training run out; and an hone
 _TAIL = """
 RUN is a run id, a unique prefix of one, a directory, or `last`.
 `jobspec COMMAND --help` lists a command's options; every listing has --json.
-Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_RUNS (folder of runs), NO_COLOR.
+Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_CLUSTERS (their folders), JOBSPEC_RUNS (folder of runs),
+NO_COLOR; docs/cli.md has all.
 Exit codes: 0 done or Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran, 70 a bug in jobspec.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code. Never raises, never shows a traceback."""
+    from jobspec.cli import streams
     from jobspec.cli.boundary import guarded
 
+    streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _dispatch(words), as_json="--json" in words)
 
@@ -98,10 +101,21 @@ def _dispatch(words: list[str]) -> int:
 
     from jobspec.cli.parser import build_parser
 
+    _warn_of_variables()
     module = import_module(f"jobspec.cli.{modules[name]}")
     parser = build_parser(name, module)
     code: int = module.run(parser.read(rest))
     return code
+
+
+def _warn_of_variables() -> None:
+    import os
+
+    if any(name.startswith("JOBSPEC") for name in os.environ):
+        from jobspec.cli.output import print_findings
+        from jobspec.cli.variables import mistyped
+
+        print_findings(mistyped(os.environ))
 
 
 def _unknown(name: str, known: list[str]) -> Exception:

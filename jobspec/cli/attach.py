@@ -10,7 +10,7 @@ from jobspec.cli import inside, parser
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_run(into)
     into.add_argument("--node", metavar="NODE", default="", help="host name (default: the head node)")
-    into.add_argument("--point", metavar="N", type=int, help="point of a sweep")
+    into.add_argument("--point", metavar="N", type=parser.whole_number(0), help="point of a sweep")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from collections.abc import Callable
 
-from jobspec.finding import JobspecError
+from jobspec.cli.streams import drop_output
+from jobspec.finding import Finding, JobspecError, error
 
 USAGE = 2
 BUG = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG)
+ACCESS = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ESTALE)
 
 
 def guarded(function: Callable[[], int], as_json: bool = False) -> int:
@@ -21,24 +25,67 @@ def guarded(function: Callable[[], int], as_json: bool = False) -> int:
     Findings go to stderr as text, or to stdout as JSON, so that a script parses one stream.
     """
     try:
-        code = function()
+        return _told(function, as_json)
+    except BrokenPipeError:
+        drop_output()
+        return PIPE_CLOSED
+    except OSError:  # even standard error is full
+        drop_output()
+        return USAGE
+
+
+def _told(function: Callable[[], int], as_json: bool) -> int:
+    try:
+        code = _run(function)
         sys.stdout.flush()
         return code
     except JobspecError as problem:
         _show(problem, as_json)
+        sys.stdout.flush()
         return USAGE
-    except SystemExit as leaving:  # argparse after --help
-        return leaving.code if isinstance(leaving.code, int) else 0
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, which would complain about the same closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        raise
     except Exception as bug:  # noqa: BLE001  nothing may reach the terminal as a traceback
+        found = _of_the_system(bug) if isinstance(bug, OSError) else None
+        if found is not None:
+            return _refused(found, as_json)
         print(_bug_text(bug), file=sys.stderr)
         return BUG
+
+
+def _run(function: Callable[[], int]) -> int:
+    try:
+        return function()
+    except SystemExit as leaving:  # argparse after --help
+        return leaving.code if isinstance(leaving.code, int) else 0
+
+
+def _refused(found: Finding, as_json: bool) -> int:
+    if found.rule == "disk.write":
+        drop_output()  # as JSON it would go where nothing can be written
+        as_json = False
+    _show(JobspecError(found), as_json)
+    sys.stdout.flush()
+    return USAGE
+
+
+def _of_the_system(problem: OSError) -> Finding | None:
+    """What a disk or a folder refuses, wherever it is met: no bug, and nothing that a spec can help.
+
+    A file that is not there is looked for first by all who need it, so that stays a bug.
+    """
+    why = (problem.strerror or str(problem)).lower()
+    if problem.errno in DISK:
+        what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
+        fix = "make room where it goes: standard output, the folder of runs, or TMPDIR"
+        return error("disk.write", what, why, fix)
+    if problem.errno in ACCESS and problem.filename:
+        fix = "check the path, and the permissions of it and of the folders above it"
+        return error("file.access", f"`{os.fsdecode(problem.filename)}` cannot be used", why, fix)
+    return None
 
 
 def _show(problem: JobspecError, as_json: bool) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
-from jobspec.cli import output, parser
+from jobspec.cli import output, parser, pipeline
 from jobspec.finding import Finding
 
 
@@ -25,8 +24,16 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "--partition", metavar="NAME", help="partition to describe (default: the default one)"
     )
     check = actions.add_parser("check", help="prove a profile with a small job", allow_abbrev=False)
-    check.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes of the job (default 1)")
-    check.add_argument("--timeout", type=int, default=300, metavar="S", help="seconds to wait (default 300)")
+    check.add_argument(
+        "--nodes", type=parser.whole_number(1), default=1, metavar="N", help="nodes of the job (default 1)"
+    )
+    check.add_argument(
+        "--timeout",
+        type=parser.whole_number(1),
+        default=300,
+        metavar="S",
+        help="seconds to wait (default 300)",
+    )
     for action in (show, check):
         action.add_argument("name", metavar="NAME", nargs="?", help="profile; else JOBSPEC_CLUSTER or local")
         action.add_argument("--cluster-file", metavar="FILE", help="profile from a file")
@@ -39,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters
+    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters, place_findings
 
     entries = list_clusters(os.environ)
     if args.json:
@@ -48,20 +55,14 @@ def _list(args: argparse.Namespace) -> int:
     default = os.environ.get("JOBSPEC_CLUSTER") or DEFAULT_CLUSTER
     rows = [(e.name, e.origin, str(e.path), "default" if e.name == default else "") for e in entries]
     output.print_table(("CLUSTER", "FROM", "FILE", ""), rows)
+    output.print_findings(place_findings(os.environ))
     return 0
-
-
-def _load(args: argparse.Namespace) -> Any:
-    from jobspec.cluster import load_cluster
-
-    name = args.name or os.environ.get("JOBSPEC_CLUSTER")
-    return load_cluster(name, Path(args.cluster_file) if args.cluster_file else None, os.environ)
 
 
 def _show(args: argparse.Namespace) -> int:
     import yaml
 
-    loaded = _load(args)
+    loaded = pipeline.profile(args.name, args.cluster_file)
     data = _plain(loaded.profile)
     if args.json:
         output.print_json({"path": str(loaded.path), "origin": loaded.origin, "profile": data})
@@ -116,7 +117,7 @@ def _reduced(seen: dict[str, Any]) -> str:
 def _check(args: argparse.Namespace) -> int:
     from jobspec.launchers.probe import check_cluster
 
-    loaded = _load(args)
+    loaded = pipeline.profile(args.name, args.cluster_file)
     result = check_cluster(loaded.profile, args.nodes, args.timeout)
     findings: tuple[Finding, ...] = (*loaded.findings, *result.findings)
     failed = any(finding.is_error for finding in findings)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.finding import fail
+from jobspec.spec.text import did_you_mean
 from jobspec.units import figure
+
+if TYPE_CHECKING:
+    from jobspec.comparison import Comparison
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -22,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.comparison import compare, read_side
 
     store = pipeline.store(args)
-    found = compare([read_side(store.find(ref)) for ref in args.runs_wanted])
+    found = _chosen(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
     if args.json:
         output.print_json(found.to_json())
         return 0
@@ -49,11 +56,21 @@ def run(args: argparse.Namespace) -> int:
             ),
         )
         for name, rows in found.metrics
-        if not args.metric or name in args.metric
     ]
     print()
     output.print_table(("METRIC", *found.runs), metrics)
     return 0
+
+
+def _chosen(found: Comparison, wanted: Sequence[str]) -> Comparison:
+    """The comparison with the metrics asked for. Raises: JobspecError for one that no run has logged."""
+    known = [name for name, _ in found.metrics]
+    for name in wanted:
+        if name not in known:
+            why = f"logged: {', '.join(known)}" if known else "no metric was logged"
+            fix = did_you_mean(name, known) or "leave `--metric` out to see all"
+            raise fail("usage.metric", f"no run has logged `{name}`", why, fix, file=f"--metric {name}")
+    return replace(found, metrics=tuple(row for row in found.metrics if not wanted or row[0] in wanted))
 
 
 def _short(text: str) -> str:

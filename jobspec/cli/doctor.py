@@ -113,8 +113,8 @@ def _packages() -> Iterator[Item]:
 
 
 def _places() -> Iterator[Item]:
-    runs = Path(os.environ.get("JOBSPEC_RUNS") or "runs").absolute()
-    place = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    runs = Path(os.environ.get("JOBSPEC_RUNS") or "runs").expanduser().absolute()
+    place = next(folder for folder in (runs, *runs.parents) if os.path.exists(folder))  # noqa: PTH110 - never raises
     yield Item(
         "folder of runs", os.access(place, os.W_OK), str(runs), "set JOBSPEC_RUNS to a folder you may write"
     )

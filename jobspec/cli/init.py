@@ -20,8 +20,6 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.cli.starters import starter
     from jobspec.spec.load import parse_spec
 
-    if not args.name:
-        raise fail("usage.arguments", "the name is empty", fix="leave `--name` out, or give one")
     text = starter(args.framework, args.name)
     parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
     if args.out == "-":

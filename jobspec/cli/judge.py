@@ -20,7 +20,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "--variant", metavar="NAME", action="append", default=[], help="variant of the level that ran"
     )
     into.add_argument(
-        "--steps", type=int, default=0, metavar="N", help="planned steps (default: the last one seen)"
+        "--steps",
+        type=parser.whole_number(0),
+        default=0,
+        metavar="N",
+        help="planned steps (default: the last one seen)",
     )
     into.add_argument(
         "--learning",

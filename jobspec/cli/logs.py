@@ -18,6 +18,7 @@ from jobspec.cli.progress import ProgressReader
 from jobspec.cli.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
 from jobspec.runs import RunPaths, read_launch
+from jobspec.spec.text import did_you_mean
 
 POLL_S = 0.5
 PIECE_BYTES = 1024 * 1024
@@ -26,7 +27,9 @@ PIECE_BYTES = 1024 * 1024
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_run(into)
     into.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
-    into.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines of each log")
+    into.add_argument(
+        "-n", "--lines", type=parser.whole_number(0), metavar="N", help="only the last N lines of each log"
+    )
     into.add_argument("--node", metavar="NODE", default="", help="logs of one node")
     into.add_argument(
         "--name", metavar="NAME", default="", help="logs of one name: agent, ray, or a command's"
@@ -55,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
             launchers.sync(launch)
         printer.print_new(observe.log_files(found, args.node, args.name))
         steps.print_new()
-    printer.print_new(observe.log_files(found, args.node, args.name))
+    files = observe.log_files(found, args.node, args.name)
+    if not files:  # followed to the end of the run, and there was nothing of that name
+        raise _nothing(found, args)
+    printer.print_new(files)
     return 0
 
 
@@ -149,10 +155,16 @@ def _list(found: RunPaths, as_json: bool) -> int:
 
 
 def _nothing(found: RunPaths, args: argparse.Namespace) -> Exception:
-    known = [path.relative_to(found.root).as_posix() for path in observe.all_logs(found)]
+    logs = observe.all_logs(found)
+    if not logs:
+        fix = "`jobspec status` says what it waits for"
+        return fail("run.no-log", f"run `{found.run_id}` has no such log", "it has written nothing yet", fix)
+    close = did_you_mean(args.node, {path.parent.name for path in logs}) if args.node else ""
+    if args.name and not close:
+        close = did_you_mean(args.name, {path.stem for path in logs})
     return fail(
         "run.no-log",
         f"run `{found.run_id}` has no such log",
-        why="there are: " + ", ".join(known) if known else "it has written nothing yet",
-        fix="`--list` names the logs" if known else "`jobspec status` says what it waits for",
+        why="there are: " + ", ".join(path.relative_to(found.root).as_posix() for path in logs),
+        fix=close or "`--list` names the logs",
     )

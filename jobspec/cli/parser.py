@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jobspec.finding import fail
 
@@ -35,6 +36,33 @@ class Parser(argparse.ArgumentParser):
             found.rest = words[cut + 1 :]
         return found, unknown
 
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """A word out of a known set, or the nearest one of it; argparse lists the set alone."""
+        if action.choices is None or value in action.choices:
+            return
+        from jobspec.spec.text import did_you_mean, one_of
+
+        name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+        known = [str(choice) for choice in action.choices]
+        raise fail(
+            "usage.arguments",
+            f"argument {name}: invalid choice: '{value}'",
+            why=f"choices: {', '.join(known)}",
+            fix=did_you_mean(str(value), known) or f"use {one_of(known)}",
+        )
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuses an empty text, which is a shell variable that is not set, as in `cancel "$RUN"`."""
+        if "" in arg_strings:
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            raise fail(
+                "usage.arguments",
+                f"argument {name}: the value is empty",
+                why="it may be a shell variable that is not set",
+                fix=f"give a value{', or leave the option out' if action.option_strings else ''}",
+            )
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         why = self._suggestion(message)
         raise fail("usage.arguments", message, why=why, fix=f"`{self.prog} --help` lists the arguments")
@@ -49,6 +77,17 @@ class Parser(argparse.ArgumentParser):
             if close:
                 pairs.append(f"`{close[0]}` instead of `{word}`")
         return "did you mean " + ", ".join(pairs) + "?" if pairs else " ".join(self.format_usage().split())
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """The type of an option that counts something: a whole number from `least` on."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"a whole number from {least} on is wanted, not `{text}`")
+        return int(text)
+
+    return read
 
 
 def build_parser(name: str, module: ModuleType) -> Parser:
@@ -93,7 +132,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="override a value, e.g. train.steps=10",
+        help="override a value, e.g. train.steps=10; ~KEY takes one out",
     )
     parser.add_argument("--level", metavar="LEVEL", help="coverage level, by name or the framework's number")
     parser.add_argument(
@@ -101,7 +140,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         metavar="RULE",
         action="append",
         default=[],
-        help="turn an error of this rule into a warning",
+        help="turn errors of this rule, or of a whole family such as `repo`, into warnings",
     )
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from jobspec.finding import Finding, JobspecError, fail
+from jobspec.finding import Finding, JobspecError, fail, is_allowed
 from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
 
 if TYPE_CHECKING:
@@ -43,36 +44,81 @@ class Rendered:
 def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and the site profile it is meant for.
 
-    Raises: JobspecError with every finding of the file that is wrong.
+    Raises: JobspecError with every finding of the files that are wrong, and for an unknown name in `--allow`.
     """
     from jobspec.spec.load import load_spec
 
-    loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
-    return loaded, cluster(args, loaded.spec.cluster)
+    if args.allow:
+        _check_rules(args.allow)
+    try:
+        loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
+    except JobspecError as problem:
+        found = (*_not_allowed(problem.findings, args.allow), *_profile_findings(args))
+        raise JobspecError(*found) from problem
+    return loaded, cluster(args, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
-def cluster(args: argparse.Namespace, of_spec: str | None = None) -> LoadedCluster:
-    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`."""
-    name = args.cluster or os.environ.get("JOBSPEC_CLUSTER") or of_spec
-    file = Path(args.cluster_file) if args.cluster_file else None
-    loaded = _load_cluster(args, name, file)
+def _check_rules(allowed: Sequence[str]) -> None:
+    from jobspec.ruleids import check_allowed
+
+    if unknown := check_allowed(allowed):
+        raise JobspecError(*unknown)
+
+
+def _not_allowed(findings: Iterable[Finding], allowed: Sequence[str]) -> tuple[Finding, ...]:
+    """The findings; an error that stays one although `--allow` names it says so."""
+    note = "--allow cannot help: nothing can be planned in spite of it"
+    return tuple(
+        replace(item, why=f"{item.why} ({note})" if item.why else note)
+        if item.is_error and is_allowed(item, allowed)
+        else item
+        for item in findings
+    )
+
+
+def _profile_findings(args: argparse.Namespace) -> tuple[Finding, ...]:
+    """What is wrong with the profile that is named beside a spec which cannot be read itself."""
+    if not (args.cluster or args.cluster_file or os.environ.get("JOBSPEC_CLUSTER")):
+        return ()
+    try:
+        return cluster(args).findings
+    except JobspecError as problem:
+        return tuple(problem.findings)
+
+
+def cluster(
+    args: argparse.Namespace, of_spec: str | None = None, place: Mapping[str, Any] = MappingProxyType({})
+) -> LoadedCluster:
+    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`.
+
+    `place` is where the spec names its own. Raises: as `profile`.
+    """
+    if args.cluster:
+        place = {"file": f"--cluster {args.cluster}"}
+    loaded = profile(args.cluster, args.cluster_file, of_spec, place)
     runs = os.environ.get("JOBSPEC_RUNS")
     return _with_runs(loaded, runs) if runs else loaded
 
 
-def _load_cluster(args: argparse.Namespace, name: str | None, file: Path | None) -> LoadedCluster:
-    """A name that is none is said to come from JOBSPEC_CLUSTER where nobody has typed it."""
+def profile(
+    name: str | None, file: str | None, of_spec: str | None = None, place: Mapping[str, Any] | None = None
+) -> LoadedCluster:
+    """The site profile called `name`, else that of JOBSPEC_CLUSTER, else `of_spec`, as its file has it.
+
+    Raises: JobspecError with all that is wrong with it; where there is none, at what named it.
+    """
     from jobspec.cluster import load_cluster
 
+    named = os.environ.get("JOBSPEC_CLUSTER")
     try:
-        return load_cluster(name, file, os.environ)
+        return load_cluster(name or named or of_spec, Path(file) if file else None, os.environ)
     except JobspecError as problem:
-        if args.cluster or not os.environ.get("JOBSPEC_CLUSTER"):
-            raise
-        found = problem.findings
-        raise JobspecError(
-            *(item if item.file else item.at("$JOBSPEC_CLUSTER") for item in found)
-        ) from problem
+        where = {"file": "$JOBSPEC_CLUSTER"} if named and not name else place or {}
+        raise JobspecError(*(_placed(item, where) for item in problem.findings)) from problem
+
+
+def _placed(finding: Finding, where: Mapping[str, Any]) -> Finding:
+    return finding if finding.file or not where else replace(finding, **where)
 
 
 def _with_runs(loaded: LoadedCluster, runs: str) -> LoadedCluster:
@@ -91,7 +137,8 @@ def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = Fal
     from jobspec.resolve import resolve as resolve_spec
 
     loaded, profile = load(args, path)
-    return resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
+    resolved = resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
+    return replace(resolved, findings=_not_allowed(resolved.findings, args.allow))
 
 
 def must_resolve(args: argparse.Namespace) -> Resolved:
@@ -117,7 +164,7 @@ def must_be_ready(args: argparse.Namespace) -> Resolved:
 def plan_of(resolved: Resolved) -> Plan:
     """The plan of a spec without errors. Raises: JobspecError when there is none."""
     if resolved.plan is None:
-        raise JobspecError(*resolved.findings)
+        raise JobspecError(*resolved.problems)
     return resolved.plan
 
 
@@ -237,7 +284,12 @@ def _with_array(run: RunPaths, plan: Plan) -> Plan:
 
 
 def store(args: argparse.Namespace) -> RunStore:
-    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to."""
+    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to.
+
+    Raises: JobspecError for a folder of `--runs` that is none. That of JOBSPEC_RUNS comes with the first run.
+    """
+    if args.runs and not os.path.isdir(os.path.expanduser(args.runs)):  # noqa: PTH111, PTH112 - never raises
+        raise fail("usage.arguments", f"there is no folder `{args.runs}`", fix="check `--runs`")
     chosen = args.runs or os.environ.get("JOBSPEC_RUNS")
     if chosen:
         return RunStore(Path(chosen).expanduser())

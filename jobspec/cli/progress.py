@@ -124,7 +124,7 @@ class ProgressReader:
 
     def _progress(self) -> Progress:
         keys = {name: self._key(name) for name in NAMES}
-        wanted = (self._expect.get("learning") or {}).get("metric", "")
+        wanted = _mapping(self._expect.get("learning")).get("metric", "")
         metric = wanted if wanted in self._latest else keys["reward"]
         figures = tuple((name, self._latest[key]) for name, key in keys.items() if key)
         steps = self._expect.get("steps")
@@ -132,7 +132,7 @@ class ProgressReader:
         return Progress(self._step, steps if isinstance(steps, int) else 0, metric, value, figures)
 
     def _key(self, name: str) -> str:
-        own = (self._expect.get("metric_keys") or {}).get(name, "")
+        own = _mapping(self._expect.get("metric_keys")).get(name, "")
         return next((key for key in (own, *NAMES[name]) if key in self._latest), "")
 
 
@@ -141,7 +141,11 @@ def _expect(run: RunPaths) -> Mapping[str, Any]:
         expect = json.loads(run.plan.read_text(encoding="utf-8")).get("expect")
     except (OSError, ValueError, AttributeError):
         return {}
-    return expect if isinstance(expect, dict) else {}
+    return _mapping(expect)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 Value = tuple[int | None, str, float]

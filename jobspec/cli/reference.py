@@ -8,6 +8,7 @@ from importlib import import_module
 
 from jobspec.cli import COMMANDS
 from jobspec.cli.parser import build_parser
+from jobspec.cli.variables import VARIABLES
 
 _INTRO = """\
 # Command line
@@ -21,18 +22,13 @@ runs are looked for in `./runs` and in every folder that this user has submitted
 | --- | --- |
 | 0 | done; for `run`, `report` and `judge`: Pass |
 | 1 | Fail; for `triage`, `stage`, `doctor` and `reproduce --check`: something was found, missing or changed |
-| 2 | bad spec or usage: the findings say what, why and what to do |
+| 2 | bad spec or usage, or nowhere to write: the findings say what, why and what to do |
 | 3 | Blocked: a cause outside what is tested |
 | 4 | nothing ran |
 | 70 | a bug in jobspec; the message names a file with the traceback |
 | 130, 141 | interrupted; the reader of a pipe went away |
 
-| variable | means |
-| --- | --- |
-| `JOBSPEC_CLUSTER` | site profile where `--cluster` is not given; wins over the spec's `cluster` |
-| `JOBSPEC_CLUSTERS` | folders and files with site profiles, separated by `:` |
-| `JOBSPEC_RUNS` | the folder that new runs go to, instead of the profile's, and that RUN refers to |
-| `NO_COLOR` | no colour and no live screen |
+@VARIABLES@
 
 With `--json` findings go to standard output as JSON as well, so that a script parses one stream.
 """
@@ -40,7 +36,9 @@ With `--json` findings go to standard output as JSON as well, so that a script p
 
 def reference() -> str:
     """The page as Markdown."""
-    parts = [_INTRO]
+    rows = [f"| `{name}` | {means} |" for name, means in VARIABLES.items()]
+    table = "\n".join(["| variable | means |", "| --- | --- |", *rows])
+    parts = [_INTRO.replace("@VARIABLES@", table)]
     for title, commands in COMMANDS:
         parts.append(f"## {title}\n")
         for name, module, _ in commands:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.cli import submit as submit_command
-from jobspec.finding import Finding, fail
+from jobspec.finding import Finding, allow, fail
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def changes(args: argparse.Namespace) -> tuple[Finding, ...]:
             why="it has no `lock` section",
             fix="name the spec.lock.yaml of a run, or submit the spec by `jobspec submit`",
         )
-    return (*resolved.findings, *changed_since(facts, resolved))
+    return (*resolved.findings, *allow(changed_since(facts, resolved), args.allow))
 
 
 def _report(findings: tuple[Finding, ...], lock: Path, as_json: bool) -> int:

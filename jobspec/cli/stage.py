@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from jobspec.resolve import Resolved
 
 PROGRESS_S = 10.0
+MAX_HOURS = 24 * 365
+
+
+def _hours(text: str) -> float:
+    hours = float(text)
+    if not 0 < hours < MAX_HOURS:
+        raise argparse.ArgumentTypeError(f"hours from 0 to {MAX_HOURS} are wanted, not `{text}`")
+    return hours
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -30,7 +38,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     )
     into.add_argument("--job", action="store_true", help="bring it by a CPU job on the cluster (submitit)")
     into.add_argument(
-        "--timeout", type=float, default=24.0, metavar="H", help="with --job: give up after so many hours"
+        "--timeout", type=_hours, default=24.0, metavar="H", help="with --job: give up after so many hours"
     )
     parser.add_json(into)
 

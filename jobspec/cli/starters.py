@@ -199,8 +199,8 @@ repos:
 
 model:
   id: Qwen/Qwen3-4B             # in the hub cache on shared storage, or `path: DIR`
-  require: [config.json, tokenizer.json, tokenizer_config.json]
-  # require: [chat_template.jinja]   # where tokenizer_config.json has no template: without one rewards stay 0
+  # Without a chat template rewards stay 0; some models keep it in chat_template.jinja instead.
+  require: [config.json, tokenizer.json, "tokenizer_config.json:chat_template"]
 
 data:
   - name: gsm8k                 # a folder with train.parquet and validation.parquet

@@ -23,7 +23,9 @@ from jobspec.units import figure
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("runs_wanted", metavar="RUN", nargs="*", help="run id, prefix, directory, or last")
-    into.add_argument("--limit", type=int, default=20, metavar="N", help="at most N runs (default 20)")
+    into.add_argument(
+        "--limit", type=parser.whole_number(1), default=20, metavar="N", help="at most N runs (default 20)"
+    )
     into.add_argument("--all", action="store_true", help="all runs")
     parser.add_runs(into)
     parser.add_json(into)
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.runs_wanted:
         runs = [store.find(ref) for ref in args.runs_wanted]
     else:
-        runs = store.list() if args.all else store.list()[: max(args.limit, 0)]
+        runs = store.list() if args.all else store.list()[: args.limit]
     views = observe.observe(runs)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged and args.runs_wanted:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.runs import Launch, RunPaths
+
+if TYPE_CHECKING:
+    from jobspec.cluster import LoadedCluster
+    from jobspec.plan import Plan
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -71,6 +76,7 @@ def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
     from jobspec.finding import fail
     from jobspec.plan import from_json
 
+    _refuse_changes(args)
     run_paths = pipeline.store(argparse.Namespace(runs=None)).find(args.spec)
     points = run_paths.points()
     if run_paths.is_sweep and not points:
@@ -86,7 +92,39 @@ def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
             fix="render the spec again",
             file=str(plan_file),
         ) from problem
-    return run_paths, pipeline.start_run(run_paths, plan, pipeline.cluster(args, plan.cluster))
+    return run_paths, pipeline.start_run(run_paths, plan, _profile_of(plan, args))
+
+
+def _profile_of(plan: Plan, args: argparse.Namespace) -> LoadedCluster:
+    """The profile that a folder was rendered for, whatever JOBSPEC_CLUSTER says.
+
+    Raises: JobspecError for another one: paths, options and scripts are made for one site.
+    """
+    from jobspec.finding import fail
+
+    loaded = pipeline.profile(args.cluster or plan.cluster, args.cluster_file)
+    if loaded.profile.name != plan.cluster:
+        raise fail(
+            "usage.arguments",
+            f"the folder was rendered for `{plan.cluster}`, not for `{loaded.profile.name}`",
+            fix=f"leave `--cluster` out, or render the spec for `{loaded.profile.name}`",
+        )
+    return loaded
+
+
+def _refuse_changes(args: argparse.Namespace) -> None:
+    """Raises: JobspecError for an option that changes a spec: a rendered folder is run as it is."""
+    from jobspec.finding import fail
+
+    given = {"--set": args.set, "--level": args.level, "--allow": args.allow, "--rerun": args.rerun}
+    unused = [f"`{option}`" for option, value in given.items() if value]
+    if unused:
+        raise fail(
+            "usage.arguments",
+            f"{', '.join(unused)} cannot change a rendered folder",
+            why=f"the files in `{args.spec}` are run as they are",
+            fix="submit the spec with that option, or leave it out",
+        )
 
 
 def announcement(run_paths: RunPaths, launch: Launch) -> str:

@@ -63,6 +63,7 @@ def _scan(names: list[str]) -> list[Match]:
 def _logs(path: Path) -> Iterator[Path]:
     """Raises: JobspecError for a name that leads to no log that can be read."""
     if path.is_dir():
+        next(path.iterdir(), None)  # the search below takes a folder that may not be read for an empty one
         found = sorted(item for item in path.rglob("*") if item.is_file() and _is_log(item))
         if not found:
             what = f"the folder `{path}` holds no log"

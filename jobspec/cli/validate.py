@@ -6,6 +6,8 @@ Exit code 2 when a spec has an error, 0 otherwise; warnings are printed and stop
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Mapping, Sequence
 
 from jobspec.cli import output, parser, pipeline
 from jobspec.finding import Finding, JobspecError
@@ -26,13 +28,15 @@ def run(args: argparse.Namespace) -> int:
         ]
         output.print_json({"ok": not failed, "specs": specs})
         return 2 if failed else 0
+    told: set[Finding] = set()
     for path, findings in found.items():
-        output.print_findings(findings)
+        # What a site profile or an option says wrong is wrong for every spec, and is told once.
+        output.print_findings(item for item in findings if item not in told)
+        told.update(findings)
         if path not in failed:
             print(f"{path}: ok" + (f", {_count(len(findings), 'warning')}" if findings else ""))
     if failed:
-        errors = sum(item.is_error for findings in found.values() for item in findings)
-        print(f"{_count(errors, 'error')} in {', '.join(failed)}")
+        print(_summary(found, _profiles(args)))
     return 2 if failed else 0
 
 
@@ -40,11 +44,44 @@ def _findings(args: argparse.Namespace, path: str) -> tuple[Finding, ...]:
     """Everything known against one spec, each point of its sweep included."""
     try:
         resolved = pipeline.resolve(args, path)
-        if resolved.spec.sweep is None or any(item.is_error for item in resolved.findings):
+        unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
+        if resolved.spec.sweep is None or unknown:
             return tuple(resolved.findings)
         return tuple(dict.fromkeys((*resolved.findings, *pipeline.check_sweep(resolved, args))))
     except JobspecError as problem:
         return tuple(problem.findings)
+
+
+def _profiles(args: argparse.Namespace) -> frozenset[str]:
+    """The files that findings about a site profile name."""
+    from jobspec.cluster import list_clusters
+
+    named = [args.cluster_file] if args.cluster_file else []
+    return frozenset([*named, *(str(entry.path) for entry in list_clusters(os.environ))]) - {*args.spec}
+
+
+def _summary(found: Mapping[str, Sequence[Finding]], profiles: frozenset[str]) -> str:
+    """How many errors there are in each file, or in the option or variable that is wrong.
+
+    >>> from jobspec.finding import error
+    >>> one, two = error("a", "x", file="spec.yaml"), error("b", "y", file="site.yaml")
+    >>> _summary({"spec.yaml": [one, two]}, frozenset({"site.yaml"}))
+    '1 error in spec.yaml, 1 in site profile site.yaml'
+    """
+    wrong: dict[str, set[Finding]] = {path: set() for path in found}
+    for path, findings in found.items():
+        for item in findings:
+            if item.is_error:
+                wrong.setdefault(_where(item, path, profiles), set()).add(item)
+    counts = [(where, len(items)) for where, items in wrong.items() if items]
+    (first, number), *rest = counts
+    return ", ".join([f"{_count(number, 'error')} in {first}", *(f"{n} in {where}" for where, n in rest)])
+
+
+def _where(item: Finding, spec: str, profiles: frozenset[str]) -> str:
+    if item.file in profiles:
+        return f"site profile {item.file}"
+    return item.file if item.file.startswith(("--", "$")) else spec
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,8 +7,10 @@ They never import each other, a launcher, or the framework itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobspec.finding import Finding
@@ -50,13 +52,26 @@ class Level:
 
 @dataclass(frozen=True)
 class Context:
-    """What an adapter may look at. `level` is already looked up; repo paths are absolute."""
+    """What an adapter may look at. `level` is already looked up; repo paths are absolute.
+
+    `base` is the folder of the spec, where its relative paths begin; `hf_home` is empty where none is known.
+    """
 
     spec: JobSpec
     cluster: ClusterProfile
     level: Level
     gpus_per_node: int
     repo_paths: Mapping[str, str] = field(default_factory=dict)
+    base: Path = Path()
+    hf_home: str = ""
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Folders of repositories that are not here: mistyped, or not cloned yet.
+
+        A finding of its own says so, and no rule tells what such a folder lacks.
+        """
+        return tuple(path for path in self.repo_paths.values() if not os.path.isdir(path))  # noqa: PTH112 - never raises
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,12 @@ UNUSED_TRAIN_KEYS = ("algorithm", "steps", "workers", "reward", "seed", "overrid
 
 
 def upstream(context: Context) -> UpstreamPlan | None:
-    """The batch script of the first checkout that has one as NeMo-RL does: right in its root."""
-    roots = (path for path in context.repo_paths.values() if Path(path, UpstreamPlan.script).is_file())
-    return next((UpstreamPlan(root) for root in roots), None)
+    """The batch script of the first checkout that has one as NeMo-RL does: right in its root.
+
+    One that is not here may have it.
+    """
+    found = [path for path in context.repo_paths.values() if Path(path, UpstreamPlan.script).is_file()]
+    return next((UpstreamPlan(root) for root in (*found, *context.absent)), None)
 
 
 class CommandFramework:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from jobspec.finding import JobspecError, fail
 from jobspec.metrics.table import Row, Table
 from jobspec.plan import AbortPlan, TermPlan
+from jobspec.spec.text import did_you_mean
 
 FUNCTIONS = ("max", "min", "mean", "first", "last", "count", "finite")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -61,7 +62,8 @@ def parse_requirement(text: str) -> Requirement:
     function = text[: opening if opening >= 0 else len(text)].strip()
     if function not in FUNCTIONS:
         what = f"`{function or text}` is not a function"
-        raise _error(text, _skip(text, 0), what, f"use one of {', '.join(FUNCTIONS)}")
+        fix = did_you_mean(function, FUNCTIONS) or f"use one of {', '.join(FUNCTIONS)}"
+        raise _error(text, _skip(text, 0), what, fix)
     if opening < 0:
         raise _error(text, len(text), f"`(` and a metric name are missing after `{function}`", EXAMPLE)
     if closing < opening:
@@ -136,7 +138,9 @@ def evaluate(requirement: Requirement, table: Table) -> Outcome:
     if requirement.function == "count":
         return _compared(requirement, float(len(series)), series[-1] if series else None)
     if not series:
-        return Outcome(requirement, False, f"`{requirement.metric}` was never logged")
+        close = did_you_mean(requirement.metric, table.metrics)
+        reason = f"`{requirement.metric}` was never logged" + (f"; {close}" if close else "")
+        return Outcome(requirement, False, reason)
     wild = [row for row in series if not math.isfinite(row.value)]
     if wild and requirement.function not in ("first", "last"):
         reason = f"{len(wild)} of {len(series)} values of `{requirement.metric}` are not finite"

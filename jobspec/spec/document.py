@@ -10,13 +10,13 @@ from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.spec.construct import Builder
+from jobspec.spec.kinds import WORDS, binary, mistaken
 from jobspec.spec.paths import Positions
 from jobspec.spec.schema import Kind, root_shape
 from jobspec.spec.text import did_you_mean
 from jobspec.spec.yaml_nodes import compose
 
 MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
-WORDS: dict[Kind, str] = {"job": "job spec", "cluster": "site profile"}
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,23 @@ class Document:
 
 def _files_there(path: FilePath) -> str:
     """What a missing file may have been meant to be."""
+    if str(path) == "-":
+        return "name `/dev/stdin` to read standard input"
     if not path.parent.is_dir():
         return f"check the path: there is no folder `{path.parent}`"
-    found = sorted(other.name for other in path.parent.glob("*.y*ml") if not other.name.startswith("."))
-    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
-    listed = f"files there: {', '.join(found[:8])}{more}" if found else "check the path"
-    return did_you_mean(path.name, found) or listed
+    found = _specs_in(path.parent)
+    return did_you_mean(path.name, found) or (f"files there: {_some(found)}" if found else "check the path")
+
+
+def _specs_in(folder: FilePath) -> list[str]:
+    try:
+        return sorted(item.name for item in folder.glob("*.y*ml") if not item.name.startswith("."))
+    except OSError:
+        return []  # it may be entered and not listed
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def read_text(path: FilePath, kind: Kind) -> str:
@@ -54,7 +65,7 @@ def read_text(path: FilePath, kind: Kind) -> str:
         raise fail(
             "spec.file",
             f"this is a directory, and a {word} is a file",
-            fix="name a `.yaml` file in it",
+            fix="name a `.yaml` file in it" + (f": {_some(found)}" if (found := _specs_in(path)) else ""),
             file=name,
         ) from None
     except (OSError, ValueError) as problem:
@@ -69,16 +80,18 @@ def read_text(path: FilePath, kind: Kind) -> str:
         raise fail(
             "spec.file", f"the file is larger than {MAX_BYTES >> 20} MiB", fix=f"name a {word}", file=name
         )
-    return decode(raw, name)
+    return decode(raw, name, kind)
 
 
-def decode(raw: bytes, name: str) -> str:
+def decode(raw: bytes, name: str, kind: Kind = "job") -> str:
     """UTF-8 text without a byte order mark. Raises: JobspecError at the first wrong byte."""
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise fail("spec.encoding", "the file is UTF-16", fix="save it as UTF-8", file=name, line=1, column=1)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
+        if b"\0" in raw:
+            raise JobspecError(binary(kind, name)) from problem
         start = problem.start + (len(codecs.BOM_UTF8) if raw.startswith(codecs.BOM_UTF8) else 0)
         before = raw[:start].decode("utf-8-sig", "replace")
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
@@ -113,4 +126,7 @@ def parse_document(text: str, name: str, kind: Kind) -> Document:
         what = f"a {WORDS[kind]} is a mapping of keys to values"
         found = error("spec.top", what, fix="start with `version: 1`", file=name, line=line, column=column)
         raise JobspecError(found)
+    wrong_file = mistaken(data, kind, name)
+    if wrong_file is not None:
+        raise JobspecError(wrong_file)
     return Document(data, text, positions, tuple(builder.findings))

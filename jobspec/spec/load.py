@@ -79,6 +79,7 @@ class LoadedSpec:
     cluster_paths: Mapping[Path, str] = field(default_factory=dict)
     base: LoadedSpec | None = field(default=None, repr=False)  # the spec that this is a point of
     interpolated: bool = False  # `${cluster:}` is filled in and `$${` unescaped
+    allowed: tuple[str, ...] = ()  # rules whose errors are warnings, for the points of a sweep as well
 
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
@@ -164,8 +165,9 @@ def parse_spec(
         raw=applied.data,
         env=os.environ if env is None else env,
         settings=applied.settings,
+        allowed=tuple(allow),
     )
-    return _finish(start, tuple(allow))
+    return _finish(start)
 
 
 def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "sweep point") -> LoadedSpec:
@@ -189,7 +191,7 @@ def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "swe
         data = put(data, setting)
         settings.append(setting)
     start = replace(loaded, data=data, raw=data, settings=tuple(settings), findings=(), base=loaded)
-    return _finish(start, ())
+    return _finish(start)
 
 
 def validate_data(data: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Finding, ...]]:
@@ -225,8 +227,9 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
     if not findings and data == loaded.data:
         return replace(loaded, interpolated=True)
     spec, more = _check(data, loaded.place, findings)
-    if spec is None or any(found.is_error for found in (*findings, *more)):
-        raise JobspecError(*in_order([*findings, *more]))
+    told = allow([*findings, *more], loaded.allowed, usable=spec is not None)
+    if spec is None or any(found.is_error for found in told):
+        raise JobspecError(*in_order(told))
     return replace(loaded, spec=spec, data=data, cluster_paths=came_from, interpolated=True)
 
 
@@ -262,7 +265,7 @@ def _profile_value(profile: ClusterProfile, key: str) -> str:
 _NO_SPEC = JobSpec(version=1, name="none", framework="none")
 
 
-def _finish(start: LoadedSpec, allowed: tuple[str, ...]) -> LoadedSpec:
+def _finish(start: LoadedSpec) -> LoadedSpec:
     """Expand, validate and check; `start` has everything but the typed spec."""
     secrets = start.raw.get("secrets")
     expander = Expander(
@@ -277,7 +280,7 @@ def _finish(start: LoadedSpec, allowed: tuple[str, ...]) -> LoadedSpec:
     data = expander.run()
     findings = [*start.findings, *expander.findings]
     spec, more = _check(data, start.place, findings)
-    found = in_order(allow([*findings, *more], allowed))
+    found = in_order(allow([*findings, *more], start.allowed, usable=spec is not None))
     if spec is None or any(finding.is_error for finding in found):
         raise JobspecError(*found)
     return replace(start, spec=spec, data=data, findings=found, env_paths=expander.env_paths)

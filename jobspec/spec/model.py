@@ -219,7 +219,11 @@ class Model(Base, frozen=True):
         ),
     ] = "node_local"
     require: Annotated[
-        tuple[str, ...], doc("Files (globs) that must exist in the snapshot.", ["chat_template.jinja"])
+        tuple[str, ...],
+        doc(
+            "Files (globs) that must exist in the snapshot; `FILE:KEY`: a value that a JSON file must have.",
+            ["chat_template.jinja", "tokenizer_config.json:eos_token"],
+        ),
     ] = ()
     allow: Annotated[
         tuple[str, ...], doc("Only files that match one of these globs are staged.", ["*.json"])

@@ -1,10 +1,11 @@
-"""`--set KEY=VALUE`: where it goes, and which type the schema gives it.
+"""`--set KEY=VALUE` and `--set ~KEY`: where it goes, and which type the schema gives it.
 
 KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key,
 so `train.overrides.trainer.batch=4` sets the key `trainer.batch`; where the spec already has nested mappings,
 it goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last one appends.
-VALUE is YAML, but plain text where text is wanted. `KEY=null` goes back to the default; below a mapping with
-free values null is a value, and `KEY=` removes the key.
+VALUE is YAML, but plain text where text is wanted. `~KEY` takes the key out of the spec, as Hydra writes it;
+`KEY=null` goes back to the default, but below a mapping with free values null is a value. `KEY=` is refused:
+it is an empty text to Hydra and Helm, and most often a shell variable that is not set.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jobspec.spec.construct import Builder
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
+from jobspec.spec.text import did_you_mean
 from jobspec.spec.validate import unknown_key_fix
 from jobspec.spec.yaml_nodes import compose
 
@@ -89,22 +91,45 @@ def put(data: Any, setting: Setting) -> Any:
 def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list[Finding]]:
     """One `KEY=VALUE` against the spec it is for. Raises: JobspecError that names the argument."""
     _check_text(argument)
+    if argument.startswith("~"):
+        return Setting(_removed(argument, data, shape), UNSET, argument), []
     match = _SPLIT.match(argument)
     if match is None or not match.group(1).strip():
         raise JobspecError(_error(argument, "spec.set", "KEY=VALUE is wanted", SHAPE_OF_SETTING))
+    path = locate(_parts(match.group(1), argument), data, shape, argument)
+    value, findings = _typed(match.group(2), shape.at(path), path, argument)
+    if isinstance(value, Unset):
+        _refuse_item(path, argument)
+    return Setting(path, value, argument), findings
+
+
+def _removed(argument: str, data: Any, shape: Shape) -> Path:
+    """The path that `~KEY` takes out. Raises: JobspecError when the spec has nothing there."""
+    path = locate(_parts(argument[1:], argument), data, shape, argument)
+    _refuse_item(path, argument)
+    if find_path(data, path) is None:
+        inside = _get(data, path[:-1])
+        given = [str(key) for key in inside] if isinstance(inside, Mapping) else []
+        close = did_you_mean(str(path[-1]), given)
+        what = f"the spec does not give `{format_path(path)}`"
+        raise JobspecError(_error(argument, "spec.set", what, close or "leave this `--set` out", path))
+    return path
+
+
+def _parts(key: str, argument: str) -> Path:
     try:
-        parts = parse_path(match.group(1).strip())
+        return parse_path(key.strip())
     except ValueError as problem:
         raise JobspecError(
             _error(argument, "spec.set", f"the key is not a path: {problem}", SHAPE_OF_SETTING)
         ) from problem
-    path = locate(parts, data, shape, argument)
-    value, findings = _typed(match.group(2), shape.at(path), path, argument)
-    if isinstance(value, Unset) and isinstance(path[-1], int):
+
+
+def _refuse_item(path: Path, argument: str) -> None:
+    if isinstance(path[-1], int):
         raise JobspecError(
             _error(argument, "spec.set", "a list item cannot be taken out", "set the whole list", path)
         )
-    return Setting(path, value, argument), findings
 
 
 def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
@@ -161,7 +186,9 @@ def _index(part: str | int, items: Any, path: Path, argument: str) -> int:
 def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, list[Finding]]:
     text = source.strip()
     nullable = not shape.types or "null" in shape.types
-    if text == "" or (text in scalars.NULLS and (shape.types or not nullable)):
+    if text == "":
+        raise JobspecError(_empty(shape, path, argument))
+    if text in scalars.NULLS and (shape.types or not nullable):
         return UNSET, []
     if shape.is_text and not (text[0] == text[-1] and text[0] in "'\"" and len(text) > 1):
         return source, []
@@ -173,8 +200,8 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
         raise JobspecError(
             _error(argument, "spec.set", f"the value is {found.what}", found.fix, path)
         ) from problem
-    if node is None:
-        return UNSET, []
+    if node is None:  # a comment alone
+        raise JobspecError(_empty(shape, path, argument))
     builder = Builder(name)
     value = builder.build(node, shape, path)
     findings = [_without_place(found) for found in builder.findings]
@@ -182,6 +209,19 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
         raise JobspecError(*findings)
     # On a command line the quotes belong to the shell: there is nothing to warn about.
     return value, []
+
+
+def _empty(shape: Shape, path: Path, argument: str) -> Finding:
+    key = argument.partition("=")[0]
+    text = f"`{key}=''` (quoted for the shell as well) for an empty text, " if _takes_text(shape) else ""
+    found = _error(
+        argument, "spec.set", f"`{key}` is given no value", f"write {text}`~{key}` to remove it", path
+    )
+    return replace(found, why="it may be a shell variable that is not set")
+
+
+def _takes_text(shape: Shape) -> bool:
+    return shape.is_text or not shape.types
 
 
 def _check_text(argument: str) -> None:

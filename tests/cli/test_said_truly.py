@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from project_kit import Project
+from project_kit import HELLO, Project
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/skyrl_fsdp"
 
@@ -19,7 +19,7 @@ FIXTURE = Path(__file__).parents[1] / "fixtures/skyrl_fsdp"
         (["explain", "hello.yaml", "trian"], "why:  did you mean `train`?"),
         (["explain", "hello.yaml", "memry"], "why:  did you mean `memory`?"),
         (["render", "hello.yaml", "--out", "."], "fix:  name a folder that does not exist yet"),
-        (["init", "--name", ""], "what: the name is empty"),
+        (["init", "--name", ""], "what: argument --name: the value is empty"),
         (["init", "--out", "nosuch/x.yaml"], "fix:  name a file in a folder that is there"),
         (["judge", ".", "--framework", "command", "--format", "csv"], "invalid choice: 'csv'"),
     ],
@@ -42,7 +42,11 @@ def test_a_cluster_from_the_environment_is_said_to_be(
     monkeypatch.setenv("JOBSPEC_CLUSTER", "nosuch")
     assert project.cli("validate", "hello.yaml").err.startswith("error[cluster.unknown] $JOBSPEC_CLUSTER\n")
     typed = project.cli("validate", "hello.yaml", "--cluster", "other").err
-    assert typed.startswith("error[cluster.unknown]\n")
+    assert typed.startswith("error[cluster.unknown] --cluster other\n")
+    project.write("site.yaml", HELLO.replace("framework:", "cluster: third\nframework:"))
+    monkeypatch.delenv("JOBSPEC_CLUSTER")
+    in_spec = project.cli("validate", "site.yaml").err
+    assert in_spec.startswith("error[cluster.unknown] site.yaml:3:10 cluster\n")
 
 
 def test_explain_shows_the_level_in_force(project: Project) -> None:

@@ -192,16 +192,55 @@ def test_pinned_versions_are_compared(tmp_path: Path, pins: str, rules: set[str]
     assert found & {"skyrl.image-ray", "skyrl.expandable-segments"} == rules
 
 
-def test_template_inside_the_tokenizer_is_possible(checkouts: dict[str, Path], tmp_path: Path) -> None:
-    model = {"model": {"id": "Qwen/Qwen3-8B", "require": ["tokenizer_config.json"]}}
-    found = {f.rule: f for f in resolved(checkouts["new"], tmp_path, change=model).findings}
-    assert not found["skyrl.chat-template"].is_error
+def template_findings(checkouts: dict[str, Path], tmp_path: Path, model: dict[str, Any]) -> dict[str, bool]:
+    """Rule and whether it is an error, of what is said about a model and its template."""
+    change = {"model": model, "hf_cache": {"home": str(tmp_path / "hf")}}
+    found = resolved(checkouts["new"], tmp_path, change=change).findings
+    return {f.rule: f.is_error for f in found if f.rule in ("skyrl.chat-template", "stage.missing")}
+
+
+def test_template_of_a_folder_is_looked_for(checkouts: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "model"
+    model = {"path": str(folder)}
+    assert template_findings(checkouts, tmp_path, model) == {"stage.missing": False}
     folder.mkdir()
-    seen = {"model": {"path": str(folder)}}
-    assert "skyrl.chat-template" in errors(resolved(checkouts["new"], tmp_path, change=seen))
+    assert template_findings(checkouts, tmp_path, model) == {"skyrl.chat-template": True}
     (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
-    assert "skyrl.chat-template" not in errors(resolved(checkouts["new"], tmp_path, change=seen))
+    assert template_findings(checkouts, tmp_path, model) == {}
+    (folder / "tokenizer_config.json").write_text('{"chat_template": ""}')
+    assert template_findings(checkouts, tmp_path, model) == {"skyrl.chat-template": True}
+    (folder / "chat_template.jinja").touch()
+    assert template_findings(checkouts, tmp_path, model) == {}
+
+
+def test_template_of_a_cached_model_is_looked_for(checkouts: dict[str, Path], tmp_path: Path) -> None:
+    model = {"id": "org/model", "revision": "a" * 40}
+    assert template_findings(checkouts, tmp_path, model) == {"stage.missing": False}
+    snapshot = tmp_path / "hf/hub/models--org--model/snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)  # as far as the download has come
+    assert template_findings(checkouts, tmp_path, model) == {"skyrl.chat-template": False}
+    (snapshot / "tokenizer_config.json").write_text('{"eos_token": "x"}')
+    assert template_findings(checkouts, tmp_path, model) == {"skyrl.chat-template": True}
+    (snapshot / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    assert template_findings(checkouts, tmp_path, model) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "require", "found"),
+    [
+        ("Qwen/Qwen3-8B", ["tokenizer_config.json"], {"skyrl.chat-template": False}),
+        ("Qwen/Qwen3-8B", ["tokenizer_config.json:chat_template"], {}),
+        ("Qwen/Qwen3-8B", ["chat_template.jinja"], {}),
+        ("zai-org/GLM-4.7", [], {"skyrl.chat-template": True}),
+    ],
+)
+def test_template_of_a_model_that_cannot_be_seen_is_required(
+    checkouts: dict[str, Path], tmp_path: Path, name: str, require: list[str], found: dict[str, bool]
+) -> None:
+    """Staging proves what `require` says; a cache on a file system that is not mounted here says nothing."""
+    change = {"model": {"id": name, "require": require}, "hf_cache": {"home": "/not-mounted/hf"}}
+    told = resolved(checkouts["new"], tmp_path, change=change).findings
+    assert {f.rule: f.is_error for f in told if f.rule == "skyrl.chat-template"} == found
 
 
 def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path) -> None:

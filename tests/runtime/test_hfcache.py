@@ -184,6 +184,28 @@ def test_required_pattern_without_file(tmp_path: Path) -> None:
     assert (rule, what) == ("stage.require", "no file matches `tokenizer.json`")
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"chat_template": "{{ messages }}"}', ""),
+        ('{"chat_template": ""}', "`tokenizer_config.json` has no `chat_template`"),
+        ("{}", "`tokenizer_config.json` has no `chat_template`"),
+        ("[1]", "`tokenizer_config.json` has no `chat_template`"),
+        ("{", "`tokenizer_config.json` is no JSON file, so it has no `chat_template`"),
+        ("\xff", "`tokenizer_config.json` is no JSON file, so it has no `chat_template`"),
+    ],
+)
+def test_required_value_of_a_json_file(tmp_path: Path, text: str, what: str) -> None:
+    files = {"tokenizer_config.json": text.encode("latin-1"), **sharded(1, 256)}
+    found = check(hf_repo(tmp_path, files), require=("tokenizer_config.json:chat_template",))
+    assert [(rule, said) for rule, _, said in found] == ([("stage.require", what)] if what else [])
+
+
+def test_required_value_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    ((rule, _, what),) = check(hf_repo(tmp_path, sharded(1, 256)), require=("tokenizer_config.json:x",))
+    assert (rule, what) == ("stage.require", "no file matches `tokenizer_config.json`")
+
+
 def test_empty_selection_is_an_error(tmp_path: Path) -> None:
     ((rule, _, _),) = check(hf_repo(tmp_path, {"config.json": b"{}"}), allow=("*.gguf",))
     assert rule == "stage.empty"

@@ -56,6 +56,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ("train.overrides.x=null", "train.overrides.x", None),
     ("train.overrides.x=1e-6", "train.overrides.x", 1e-6),
     ("train.overrides.x=4:00", "train.overrides.x", "4:00"),
+    ("train.overrides.x=''", "train.overrides.x", ""),
+    ("container.workdir=''", "container.workdir", ""),
     ("train.overrides.+new=1", "train.overrides.+new", 1),
     ("user.list[2]=3", "user.list", [1, 2, 3]),
     ("user.list[0]=3", "user.list", [3, 2]),
@@ -70,7 +72,7 @@ def test_set(argument: str, path: str, value: Any) -> None:
     assert loaded.findings == ()
 
 
-UNSET = ["resources.time=null", "resources.time=~", "resources.time=", "resources.time= "]
+UNSET = ["resources.time=null", "resources.time=~", "~resources.time", "~ resources.time"]
 
 
 @pytest.mark.parametrize("argument", UNSET)
@@ -81,7 +83,7 @@ def test_unset(argument: str) -> None:
 
 
 def test_unset_of_an_override() -> None:
-    loaded = parse_spec(SPEC, sets=["train.overrides.flat.key=", "train.overrides.nested="], env={})
+    loaded = parse_spec(SPEC, sets=["~train.overrides.flat.key", "~train.overrides.nested"], env={})
     assert loaded.data["train"]["overrides"] == {}
 
 
@@ -121,6 +123,21 @@ BAD: list[tuple[str, str, str]] = [
     ("train.overrides.x=!!python/name:os.system", "spec.tag", "tag"),
     ("resources.exclusive=yes", "spec.type", "write `true`"),
     ("launch.mode=rai", "spec.choice", "`ray`"),
+    ("train.steps=", "spec.set", "write `~train.steps` to remove it"),
+    ("train.steps= ", "spec.set", "shell variable that is not set"),
+    ("train.steps=# none", "spec.set", "given no value"),
+    (
+        "container.workdir=",
+        "spec.set",
+        "`container.workdir=''` (quoted for the shell as well) for an empty text",
+    ),
+    ("train.overrides.flat.key=", "spec.set", "`~train.overrides.flat.key` to remove it"),
+    ("~", "spec.set", "not a path"),
+    ("~train.stepz", "spec.unknown-key", "did you mean `steps`"),
+    ("~train.seed", "spec.set", "the spec does not give `train.seed`"),
+    ("~train.overrides.flat.kez", "spec.set", "did you mean `flat.key`"),
+    ("~train.overrides.nested.inner.y", "spec.set", "the spec does not give"),
+    ("~user.list[0]", "spec.set", "list item"),
     ("repos[2].ref=x", "spec.set", "beyond"),
     ("repos.a.ref=x", "spec.set", "index"),
     ("repos[0]=null", "spec.set", "list item"),

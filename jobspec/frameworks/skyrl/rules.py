@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -28,11 +29,13 @@ from jobspec.frameworks.skyrl.values import check_values
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.signal import MIN_POINTS
+from jobspec.sources import files_of, is_missing, stage_plan_of_model
 from jobspec.spec.text import did_you_mean
 from jobspec.units import parse_bytes
 
 ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
 TEMPLATE = "chat_template.jinja"
+TEMPLATE_KEY = "tokenizer_config.json:chat_template"
 TEMPLATE_APART = ("nemotron-3", "glm-4.7", "glm-5")
 # bfloat16 weights 2, fp32 master weights 4 and two Adam moments of 4: what a checkpoint holds of a parameter.
 CHECKPOINT_BYTES, OFFLOAD_BYTES = 14, 12
@@ -127,17 +130,7 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     spec = context.spec
     if spec.model is None:
         yield error("skyrl.model", "there is no model", fix="set `model.id` or `model.path`", path="model")
-    elif TEMPLATE not in spec.model.require and not _has_template(spec.model.path):
-        name = (spec.model.id or "").lower()
-        # A folder that can be seen, and families that keep it in a file of its own: here it is known to lack.
-        known = spec.model.path is not None or any(family in name for family in TEMPLATE_APART)
-        yield (error if known else warning)(
-            "skyrl.chat-template",
-            f"nothing says that the model comes with `{TEMPLATE}`",
-            "without a chat template every reward stays 0, and nothing else shows it",
-            f"add `{TEMPLATE}` to `model.require`, unless tokenizer_config.json has one",
-            path="model.require",
-        )
+    yield from _check_template(context)
     if len(spec.data) not in (1, 2):
         what = f"SkyRL needs training data, {len(spec.data)} data sets are given"
         fix = "give a folder with train.parquet and validation.parquet, or data sets `train` and `val`"
@@ -150,16 +143,40 @@ def check_inputs(context: Context) -> Iterator[Finding]:
         yield error("skyrl.gpus", what, fix=fix, path="resources.gpus_per_node")
 
 
-def _has_template(folder: str | None) -> bool:
-    """Whether a model folder that is seen from here has a template, in a file or in the tokenizer's."""
-    if folder is None:
-        return False
-    if (Path(folder) / TEMPLATE).is_file():
+def _check_template(context: Context) -> Iterator[Finding]:
+    """A template that staging proves, or that is seen from here; a model that is not here says nothing."""
+    model = context.spec.model
+    if model is None or {TEMPLATE, TEMPLATE_KEY} & set(model.require):
+        return
+    plan = stage_plan_of_model(model, context.base, context.hf_home)
+    has = None if plan is None else _has_template(files_of(plan), whole=plan.layout == "plain")
+    if has or (plan is not None and is_missing(plan, context.cluster.scheduler)):
+        return  # of the second `stage.missing` tells, and says how to bring it
+    apart = any(family in (model.id or "").lower() for family in TEMPLATE_APART)
+    known = has is False or apart
+    fix = f"add `{TEMPLATE}` to `model.require`"
+    yield (error if known else warning)(
+        "skyrl.chat-template",
+        "the model has no chat template"
+        if has is False
+        else "nothing says that the model has a chat template",
+        "without one every reward stays 0, and nothing else shows it",
+        fix if apart else f"{fix}, or `{TEMPLATE_KEY}` where the tokenizer's file has it: staging proves it",
+        path="model.require",
+    )
+
+
+def _has_template(folder: Path, whole: bool) -> bool | None:
+    """Whether a model's folder has a template, in a file or in the tokenizer's; None where that is not seen.
+
+    A cache may hold a part of a model; a `whole` folder that lacks the tokenizer's file has no template.
+    """
+    if os.path.isfile(folder / TEMPLATE):  # noqa: PTH113 - never raises
         return True
     try:
-        config = json.loads((Path(folder) / "tokenizer_config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
+        return False if whole and os.path.isdir(folder) else None  # noqa: PTH112 - never raises
     return isinstance(config, dict) and bool(config.get("chat_template"))
 
 

@@ -255,6 +255,8 @@ def find_reward(context: Context) -> Mapping[str, str] | Finding:
     name, _, function = asked.rpartition(":")
     candidates = [Path(root) / name for root in context.repo_paths.values()]
     file = next((path for path in candidates if path.is_file()), None)
+    if file is None and context.absent:  # it may be in there, and that finding comes first
+        return {"file": str(Path(context.absent[0]) / name), "function": function}
     if file is None:
         where = ", ".join(f"`{path}`" for path in candidates) or "no repository is named in `repos`"
         what, fix = f"reward file `{name}` is in no repository", "give its path from a repository's root"

@@ -139,7 +139,7 @@ def _check_dummy(context: Context) -> Iterator[Finding]:
         return
     root = Path(context.repo_paths.get("verl", ""))
     relative = not str(config).startswith("/")
-    if relative and "verl" in context.repo_paths and not (root / str(config)).is_file():
+    if relative and "verl" in context.repo_paths and root.is_dir() and not (root / str(config)).is_file():
         what = f"the verl checkout has no `{config}`"
         fix = "name a file below the checkout, or an absolute path that the nodes can read"
         yield error("verl.dummy", what, fix=fix, path=path)

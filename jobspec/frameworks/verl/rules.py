@@ -59,7 +59,7 @@ def _no_wrapper(context: Context) -> Finding:
     if "verl" not in context.repo_paths:
         fix = "add `- {name: verl, path: ..}`, a git checkout: the package on PyPI has no scripts"
         return error(
-            "verl.checkout", "framework `verl` needs a repository called `verl`", fix=fix, path="repos"
+            "verl.checkout", "framework `verl` needs a repository called `verl`", fix=fix, path="framework"
         )
     return error(
         "verl.checkout",

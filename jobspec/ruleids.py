@@ -1,0 +1,134 @@
+"""The rules of the findings about specs, site profiles and plans: the names that `--allow` takes.
+
+A rule is `FAMILY.NAME`, and its family alone means all of them. A test compares this list with the sources.
+The rules of an adapter from another package are not known here; their family is the framework's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from jobspec.finding import Finding, error
+from jobspec.spec.text import nearest
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "checkpoint": _names("node-local"),
+        "cluster": _names(
+            "env name network path place ports reference runtime sbatch secret unknown unused variable"
+        ),
+        "command": _names("missing shell tasks unused-key"),
+        "container": _names(
+            "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
+            "mounts-unused oci-config oci-mount registry-form workdir"
+        ),
+        "coverage": _names("level-unknown"),
+        "data": _names("source unpinned"),
+        "env": _names("reserved secret secret-twice"),
+        "framework": _names("duplicate plugin unknown"),
+        "launch": _names(
+            "grace incomplete mode no-command no-paramiko no-program no-ssh not-yours refused "
+            "remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
+            "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
+            "upstream-container upstream-shared upstream-slurm upstream-unsupported"
+        ),
+        "megatron": _names(
+            "batch-dp batch-micro batch-steps context-parallel engine-experts engine-heads "
+            "engine-node expert-grid experts ffn heads layers linear-attention mamba model-unknown "
+            "placement recompute sequence-parallel sequence-parallel-tp1 shapes tp-node vpp vpp-skyrl "
+            "world"
+        ),
+        "memory": _names("engine gpu host"),
+        "metrics": _names("require"),
+        "model": _names("unpinned"),
+        "nemo_rl": _names(
+            "announce backend cache checkout checks config data-plane data-plane-install "
+            "data-plane-shared exclusive gpus key leftover mode model nodes override owned packing "
+            "parallel python r3 resume script stale-key steps submodules tp-guard unused-key variant"
+        ),
+        "paths": _names("characters node-local-long"),
+        "render": _names("bash checker exists no-bash no-plan shellcheck value"),
+        "repo": _names(
+            "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
+            "ref-mismatch ref-unknown timeout unreadable"
+        ),
+        "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
+        "resources": _names("cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time"),
+        "rlix": _names(
+            "admit-delay async bucket-size cache checkout checkpoint colocation config cpus data "
+            "driver engine-awake engine-group engine-pp engine-tp engines gpu gpus-per-node "
+            "host-memory key level metrics model nodes number offload-nccl overlap owned pipelines "
+            "reference resume reward sleep-level steps train-shared value variant verify versions"
+        ),
+        "secrets": _names("unset"),
+        "skyrl": _names(
+            "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
+            "colocated context-parallel data entrypoint executor expandable-segments flash-attention "
+            "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
+            "legacy-key max-model-len model owned pipeline precision-aware python relative-path "
+            "reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
+            "sync-router-bias value vpp"
+        ),
+        "spec": _names(
+            "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
+            "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
+            "model-source module mount not-text number pipeline pipelines range reference repo-folder "
+            "repo-ref repo-source revision secret set sweep syntax tab tag top type unknown-key "
+            "unquoted value version"
+        ),
+        "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
+        "sweep": _names("empty max-array more none resources skipped"),
+        "train": _names("workers-gpus workers-uneven"),
+        "trl": _names(
+            "algorithm batch data generations idle-gpus idle-nodes mode model owned-option parallel "
+            "peft resume reward steps unknown-option workers"
+        ),
+        "value": _names("unpassable"),
+        "verl": _names(
+            "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-megatron "
+            "key knob level model override owned replay resume reward role-world rollout rows srun "
+            "steps submodule value variant"
+        ),
+    }
+)
+
+
+def known_rules() -> frozenset[str]:
+    """Every rule by its full name."""
+    return frozenset(f"{family}.{name}" for family, names in RULES.items() for name in names)
+
+
+def check_allowed(wanted: Iterable[str]) -> list[Finding]:
+    """A finding for each name in `--allow` that is neither a rule nor a family of rules."""
+    return [_unknown(name) for name in dict.fromkeys(wanted) if not _is_known(name)]
+
+
+def _is_known(name: str) -> bool:
+    from jobspec.frameworks import BUILT_IN, names
+
+    family, dot, _ = name.partition(".")
+    if family in RULES and not dot:
+        return True
+    return name in known_rules() or (family not in RULES and family not in BUILT_IN and family in names())
+
+
+def _unknown(name: str) -> Finding:
+    family, _, rest = name.strip().partition(".")
+    if family in RULES:
+        near = nearest(rest, RULES[family])
+        close = near and f"{family}.{near}"
+    else:
+        close = nearest(name.strip(), [*known_rules(), *RULES], cutoff=0.85)
+    inside = ", ".join(f"`{family}.{rule}`" for rule in RULES.get(family, ()))
+    families = f"errors about specs, site profiles and plans can be allowed: {', '.join(RULES)}"
+    why = f"rules of `{family}`: {inside}" if inside else families
+    fix = (
+        f"did you mean `{close}`?" if close else "copy the name from the brackets of the error: `error[RULE]`"
+    )
+    return error("usage.rule", f"there is no rule `{name}`", why, fix, file=f"--allow {name}")

@@ -1,0 +1,109 @@
+"""Files of a run that something has damaged: what they would prove is not proved, and nothing breaks."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project_kit import Project
+
+from jobspec.cli import observe, verdicts
+from jobspec.finding import JobspecError
+from jobspec.plan import from_json
+from jobspec.report import render_report
+from jobspec.runs import RunPaths, read_launch
+
+FILES = ("plan.json", "attempts/1/results.json", "artifacts/manifest.json", "attempts/1/events.jsonl")
+ODD = (None, 3, [1], {"a": {}})
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a document; of a list the first item alone."""
+    yield path
+    pairs = data.items() if isinstance(data, dict) else enumerate(data[:1]) if isinstance(data, list) else ()
+    for key, value in pairs:
+        yield from places(value, (*path, key))
+
+
+def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    data = copy.deepcopy(data)
+    at = data
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return data
+
+
+def look(run: RunPaths) -> None:
+    """What `report`, `status` and `logs -f` read of a run."""
+    try:
+        evidence, verdict = verdicts.judge_run(run.root)
+        for fmt in ("text", "json"):
+            render_report(verdict, evidence, fmt)
+        observe.observe([run])
+    except JobspecError:
+        pass  # told in words
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_odd_value_anywhere(project: Project, name: str) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    file = run.root / name
+    text = file.read_text()
+    documents = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else [json.loads(text)]
+    for index, document in enumerate(documents[:3]):
+        for path in places(document):
+            for odd in ODD:
+                lines = [json.dumps(item) for item in documents]
+                lines[index] = json.dumps(changed(document, path, odd))
+                file.write_text("\n".join(lines) + "\n")
+                look(run)
+
+
+def test_odd_launch_record(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    record = json.loads(run.state.read_text())
+    for key in record:
+        for odd in (None, [1], {"a": {}}):
+            run.state.write_text(json.dumps({**record, key: odd}))
+            with pytest.raises(JobspecError):
+                read_launch(run)
+    run.state.write_text(json.dumps({**record, "of_a_later_version": [1]}))
+    assert read_launch(run) is not None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"version": 1}', '{"version": 1, "nodes": "2"}'])
+def test_damaged_plan(project: Project, text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(text)
+    assert project.cli("render", "hello.yaml", "--out", "out").code == 0
+    (project.root / "out/plan.json").write_text(text)
+    done = project.cli("submit", "out")
+    assert done.code == 2
+    assert "error[run.damaged-file]" in done.err
+
+
+def test_damaged_lock(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    project.last().lock.write_bytes(b"\xb0\xff")
+    for argv in (["compare", "last", "last"], ["reproduce", "last", "--check"]):
+        done = project.cli(*argv)
+        assert done.code == 2
+        assert "spec.lock.yaml" in done.err
+
+
+def test_folder_of_another_run_is_told_of(project: Project) -> None:
+    (project.root / "runs").mkdir()
+    (project.root / "runs/hello").symlink_to("nosuch")
+    (project.root / "runs/loop").symlink_to("loop")
+    (project.root / "runs/file").write_text("")
+    assert project.cli("status").code == 0
+    assert Path("runs/hello").is_symlink()
