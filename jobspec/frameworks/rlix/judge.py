@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import read_checkpoints
 from jobspec.frameworks.rlix.seen import Line, PipelineSeen, Seen, names, overlap, see
-from jobspec.frameworks.signals import LEARNING, learning_deliverable, training_deliverable
+from jobspec.frameworks.signals import LEARNING, TRAINING, learning_deliverable, training_deliverable
 from jobspec.metrics.table import only
 from jobspec.plan import PartPlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -71,6 +71,9 @@ def judge_pipeline(
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD, (LOSS, GRAD))
         yield replace(trained, name=f"{part.name}: {trained.name}")
+    else:
+        reason = "files that jobspec did not lay out do not say which metrics are this pipeline's"
+        yield Deliverable(f"{part.name}: {TRAINING}", Status.SKIPPED, reason=reason, required=False)
     yield judge_versions(part, one, _first_step(own))
     yield judge_sharing(part, one)
     if part.metrics_require:
@@ -172,7 +175,7 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
             reason = f"train step {step + 1} began before step {step} had published its weights"
             return Deliverable(name, Status.FAIL, (granted.item, published.item), reason)
     first, last = after[steps[0]], after[steps[-1]]
-    reason = f"{len(steps)} steps published versions {first.version} to {last.version}, each in its turn"
+    reason = f"published versions {first.version} to {last.version}, each of {len(steps)} in its turn"
     return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
 
