@@ -1,14 +1,18 @@
 """Submit a spec, follow it through its phases, and report. The exit code is the verdict.
 
 0 Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran. Ctrl-C on a Slurm cluster leaves the job
-running and says how to end it; a run on this machine is cancelled, since nobody else would end it.
+running and says how to end it; a run on this machine is cancelled, since nobody else would end it. SIGTERM
+is taken as Ctrl-C; a terminal that closes cancels nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from jobspec import launchers
 from jobspec.cli import observe, parser, verdicts
@@ -38,6 +42,20 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    with _sigterm_as_ctrl_c():
+        return _run(args)
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         run_paths, launch = submit(args)
         if launch is None:

@@ -124,7 +124,8 @@ def test_logs_can_be_chosen(project: Project) -> None:
     assert project.cli("logs", "--node", "nosuch").code == 2
 
 
-def test_interrupted_run_on_this_machine_is_cancelled(project: Project) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_on_this_machine_is_cancelled(project: Project, number: int) -> None:
     project.write("sleeper.yaml", SLEEPER)
     argv = [sys.executable, "-m", "jobspec.cli", "run", "sleeper.yaml"]
     process = subprocess.Popen(
@@ -139,7 +140,7 @@ def test_interrupted_run_on_this_machine_is_cancelled(project: Project) -> None:
     while not project.runs.list() and time.monotonic() < deadline:
         time.sleep(0.05)
     await_driver(project.last())
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "cancelling" in err
