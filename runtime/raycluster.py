@@ -123,7 +123,8 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
     if plan.ray is None:
         raise ValueError("the plan has no Ray")
     ports = start.ports
-    _, (worker_first, worker_last) = port_ranges(plan.ray)
+    # On one node nobody else has to reach the workers, and other runs may share it: the kernel chooses.
+    worker_first, worker_last = port_ranges(plan.ray)[1] if plan.nodes > 1 else (0, 0)
     # A worker waits for the head's node with Ray already loaded.
     program = ["ray.scripts.scripts"] if start.is_head else ["jobspec.runtime.ray_start", start.address]
     argv = [sys.executable, "-m", *program, "start", "--block", "--disable-usage-stats"]

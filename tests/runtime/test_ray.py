@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
-from jobspec.plan import CommandPlan, ImportProof, RepoPlan
+from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
 from jobspec.runtime import raycluster, signals
 
 pytestmark = pytest.mark.ray
@@ -256,3 +256,13 @@ def test_services_and_workers_share_no_port() -> None:
     (first, last), (worker_first, worker_last) = raycluster.port_ranges(RAY)
     assert (first, worker_last) == (RAY.port_min, RAY.port_max)
     assert last + 1 == worker_first
+
+
+@pytest.mark.parametrize(("nodes", "ports"), [(1, (0, 0)), (2, raycluster.port_ranges(RAY)[1])])
+def test_worker_ports(nodes: int, ports: tuple[int, int]) -> None:
+    """Workers of one node take what the kernel gives: runs beside it may start at the same moment."""
+    plan = Plan("t", "command", "test", "slurm", "ray", nodes=nodes, ray=RAY)
+    own = raycluster.RayPorts(*range(21000, 21007))
+    start = raycluster.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
+    argv = raycluster.start_command(plan, start)
+    assert {f"--min-worker-port={ports[0]}", f"--max-worker-port={ports[1]}"} <= set(argv)
