@@ -188,10 +188,9 @@ def _run_child(
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             status = -signal.SIGKILL
+            # A dead mount may hold it for ever (state D), and nobody else waits for it.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(
-                    KILL_S
-                )  # a dead mount may hold it for ever (state D), and nobody else waits for it
+                child.wait(KILL_S)
         results.seek(0)
         out.seek(0)
         return _parse(results.read()), out.read().decode("utf-8", "replace"), status

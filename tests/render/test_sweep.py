@@ -208,20 +208,22 @@ def test_points_in_turn_are_one_job_that_skips_what_has_ended(tmp_path: Path) ->
     assert (tmp_path / "points/3/job-7.log").is_file()
 
 
-def test_signal_ends_the_point_that_runs_and_starts_no_other(tmp_path: Path) -> None:
+def two_points(folder: Path, script: str) -> None:
+    """A sweep of two points in one allocation; each runs `script`, whose `{up}` is a file of its own."""
     made = render_sweep(
         loaded("{grid: {container.env.A: ['a', 'b']}, mode: one_allocation}"),
         parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
         RUN_ID,
-        str(tmp_path),
+        str(folder),
     )
-    (tmp_path / "job.sbatch").write_bytes(made.files["job.sbatch"])
+    (folder / "job.sbatch").write_bytes(made.files["job.sbatch"])
     for point in range(2):
-        folder = tmp_path / "points" / str(point)
-        folder.mkdir(parents=True)
-        (folder / "job.sbatch").write_text(
-            f"trap 'exit 124' USR1; echo up > {tmp_path}/up{point}; while true; do sleep 0.05; done\n"
-        )
+        (folder / f"points/{point}").mkdir(parents=True)
+        (folder / f"points/{point}/job.sbatch").write_text(script.format(up=folder / f"up{point}"))
+
+
+def test_signal_ends_the_point_that_runs_and_starts_no_other(tmp_path: Path) -> None:
+    two_points(tmp_path, "trap 'exit 124' USR1; echo up > {up}; while true; do sleep 0.05; done\n")
     job = subprocess.Popen(["bash", tmp_path / "job.sbatch"])
     while not (tmp_path / "up0").exists():
         time.sleep(0.02)
@@ -233,17 +235,7 @@ def test_signal_ends_the_point_that_runs_and_starts_no_other(tmp_path: Path) -> 
 
 def test_signal_that_comes_before_the_point_is_known_ends_it(tmp_path: Path) -> None:
     """bash has started the point, and has not yet noted its number."""
-    made = render_sweep(
-        loaded("{grid: {container.env.A: ['a', 'b']}, mode: one_allocation}"),
-        parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {}),
-        RUN_ID,
-        str(tmp_path),
-    )
-    (tmp_path / "job.sbatch").write_bytes(made.files["job.sbatch"])
-    for point in range(2):
-        (tmp_path / f"points/{point}").mkdir(parents=True)
-        script = f"echo up > {tmp_path}/up{point}; for i in {{1..600}}; do sleep 0.05; done\n"
-        (tmp_path / f"points/{point}/job.sbatch").write_text(script)
+    two_points(tmp_path, "echo up > {up}; for i in $(seq 600); do sleep 0.05; done\n")
     early = tmp_path / "early.sh"
     early.write_text("""trap '[[ $BASH_COMMAND != "child=\\$!" ]] || kill -USR1 $$' DEBUG\n""")
     env = {"PATH": os.environ["PATH"], "BASH_ENV": str(early)}
