@@ -133,7 +133,14 @@ def test_collect_writes_a_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "outcome", "code"), [(15, "cancelled", 143), (2, "cancelled", 130), (10, "timeout", 124)]
+    ("number", "outcome", "code"),
+    [
+        (signal.SIGTERM, "cancelled", 143),
+        (signal.SIGINT, "cancelled", 130),
+        (signal.SIGHUP, "cancelled", 129),
+        (signal.SIGUSR2, "cancelled", 140),
+        (signal.SIGUSR1, "timeout", 124),
+    ],
 )
 def test_signal_ends_the_run_and_collects(tmp_path: Path, number: int, outcome: str, code: int) -> None:
     """The program gets SIGTERM, whichever signal the job got, and time to save."""
