@@ -58,7 +58,7 @@ class Head:
         paths = self.node.paths
         log = EventLog(paths.attempt / "events.jsonl", self.node.redactor)
         self.record = Record(who.attempt, paths.attempt, log, self.node.redactor)
-        self.nodes = Nodes(who, self._on_message, self._on_lost, self._on_refused)
+        self.nodes = Nodes(who, self._on_message, self._on_joined, self._on_lost, self._on_refused)
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
         self.signals = 0
@@ -121,6 +121,10 @@ class Head:
         timer = threading.Timer(limit - grace, received.put, args=(signal.SIGUSR1,))
         timer.daemon = True
         timer.start()
+
+    def _on_joined(self, index: int, address: str) -> None:
+        data = {"what": "joined", "address": address}
+        self.record.log.emit("preflight", "progress", node=self.who.hosts[index], data=data)
 
     def _on_lost(self, index: int, reason: str) -> None:
         name = self.who.hosts[index]

@@ -50,11 +50,13 @@ class Nodes:
         self,
         who: Identity,
         on_message: Callable[[int, Mapping[str, Any]], None],
+        on_joined: Callable[[int, str], None],
         on_lost: Callable[[int, str], None],
         on_refused: Callable[[str, str], None],
     ) -> None:
         self._who = who
-        self._on_message, self._on_lost, self._on_refused = on_message, on_lost, on_refused
+        self._on_message, self._on_lost = on_message, on_lost
+        self._on_joined, self._on_refused = on_joined, on_refused
         self._local: Optional[Node] = None
         self._links: Dict[int, Link] = {}
         self._lost: Dict[int, str] = {}
@@ -98,6 +100,8 @@ class Nodes:
             return
         with self.changed:
             known = self._register(hello, link)
+            if known:  # told before any wait can end because of it
+                self._on_joined(hello.index, address)
             self.changed.notify_all()
         if known:
             self._serve(hello.index, link)

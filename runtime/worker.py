@@ -30,7 +30,12 @@ def run_worker(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
     hosts = [host for host in (who.hosts[0], who.launch_ip) if host]
     try:
         link = find_head(
-            hosts, candidate_ports(who.key), who.token, Hello(who.index, who.name), join_deadline_s(plan)
+            hosts,
+            candidate_ports(who.key),
+            who.token,
+            Hello(who.index, who.name),
+            join_deadline_s(plan),
+            hurry=lambda: not received.empty(),
         )
     except ChannelError as failed:
         sys.stderr.write(f"jobspec: {who.name}: the head node `{who.hosts[0]}` was not found: {failed}\n")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,8 @@ def test_death_of_a_worker_ends_the_run(tmp_path: Path, phase: str, how: str) ->
         run.agent(0)
         worker = run.agent(1)
         if phase == "preflight":  # the third node never comes: the others wait for it
-            wait_connected(worker)
+            joined = run.wait_event("preflight", "progress", node="127.0.0.3")
+            assert joined["data"] == {"what": "joined", "address": "127.0.0.1"}
             victim = inner(worker)
         elif phase == "driver":
             run.wait_file(run.attempt / "up")
@@ -165,23 +167,16 @@ def test_death_of_a_worker_ends_the_run(tmp_path: Path, phase: str, how: str) ->
 
 
 def inner(process: subprocess.Popen[str]) -> int:
-    """The agent below the guard."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return int(children.read_text().split()[0])
+    """The agent below the guard; 0 before there is one."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(children[0]) if children else 0
 
 
-def wait_connected(process: subprocess.Popen[str]) -> None:
-    """Until the worker and the head have proved the token to each other.
-
-    An agent of a worker has no second thread before; a TCP connection alone may be cut off as a stranger's.
-    """
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, IndexError):
-            if len(list(Path(f"/proc/{inner(process)}/task").iterdir())) > 1:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the worker did not connect")
+def wait_until(ready: Callable[[], bool], timeout: float = 60) -> None:
+    end = time.monotonic() + timeout
+    while not ready():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
 
 
 def test_death_of_the_head_ends_the_workers(tmp_path: Path) -> None:
@@ -206,6 +201,17 @@ def test_signal_to_a_worker_cancels_the_run(tmp_path: Path) -> None:
         assert run.finish(timeout=30)[0] == 143
         assert run.finish(worker)[0] == 0
         assert run.results()["outcome"] == "cancelled"
+
+
+def test_worker_that_is_told_to_end_looks_for_the_head_no_longer(tmp_path: Path) -> None:
+    """The head's task did not start: nothing else ends this wait before the deadline for joining."""
+    with running(tmp_path, shell("true"), nodes=2) as run:
+        worker = run.agent(1)
+        wait_until(lambda: inner(worker) > 0)
+        worker.terminate()
+        code, output = run.finish(worker, timeout=60)
+    assert code == 1
+    assert "the head node `127.0.0.2` was not found" in output
 
 
 @ROOT

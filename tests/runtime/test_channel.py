@@ -132,6 +132,22 @@ def test_not_found_names_what_was_tried() -> None:
             find_head(["127.0.0.1"], [port], TOKEN, Hello(1, "n1"), 0.3)
 
 
+def test_who_is_told_to_end_still_tells_the_head_but_looks_no_longer() -> None:
+    with contextlib.ExitStack() as stack, socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        ports = [unused.getsockname()[1]]
+
+        def hurry() -> bool:  # from now on there is a head
+            ports.append(stack.enter_context(server())[0])
+            return True
+
+        find_head(["127.0.0.1"], ports, TOKEN, Hello(1, "n1"), 60, hurry).close()
+        asked: list[int] = []
+        with pytest.raises(ChannelError, match="refused"):
+            find_head(["127.0.0.1"], ports[:1], TOKEN, Hello(1, "n1"), 10**6, lambda: not asked.append(1))
+        assert asked == [1]
+
+
 def test_candidates_lie_below_the_ephemeral_range() -> None:
     ports = {port for number in range(200) for port in candidate_ports(str(number))}
     assert min(ports) >= 24000

@@ -36,7 +36,7 @@ class Lab:
         self.lost: list[str] = []
         who = Identity(Path("/r"), 1, 0, ("a", "b"), TOKEN, "7")
         tell = on_lost or (lambda index, reason: self.lost.append(reason))
-        self.nodes = Nodes(who, on_message, tell, lambda address, reason: None)
+        self.nodes = Nodes(who, on_message, lambda index, address: None, tell, lambda address, reason: None)
         self.port = self.nodes.listen(candidate_ports(secrets.token_hex(8)))
         self.link = self.join()
 
