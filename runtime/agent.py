@@ -236,7 +236,7 @@ class Node:
         """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
         start = raycluster.RayStart.from_json(arguments["start"])
         argv = raycluster.start_command(self.plan, start)
-        env = raycluster.start_environment(self.plan, self.env)
+        env = raycluster.start_environment(self.plan, start, self.env)
         ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         self._ray = ray
         ready = start.is_head or raycluster.wait_for_port(

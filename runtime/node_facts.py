@@ -17,7 +17,7 @@ from jobspec.runtime import network, raycluster
 from jobspec.runtime.canary import answer_canary
 from jobspec.runtime.identity import Identity, NodePaths
 
-RAY_SPARE_PORTS = 9  # see RayPorts, and one each for the GCS and MASTER_PORT
+RAY_SPARE_PORTS = 11  # see RayPorts, and one each for the GCS and MASTER_PORT
 MASTER_PORTS = (20000, 20999)  # without Ray
 # Ray sets CUDA_VISIBLE_DEVICES and refuses these beside it. Source: ray 2.60, _private/accelerators.
 CONFLICTS = ("ROCR_VISIBLE_DEVICES",)

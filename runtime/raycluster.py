@@ -47,6 +47,8 @@ class RayPorts:
     agent_http: int
     runtime_env: int
     client_server: int
+    autoscaler_metrics: int
+    dashboard_metrics: int
 
 
 @dataclass(frozen=True)
@@ -156,16 +158,24 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
     return argv
 
 
-def start_environment(plan: Plan, env: Mapping[str, str]) -> Dict[str, str]:
-    """`env` for `ray start`: patient at the start, quick at the end. Pure.
+def start_environment(plan: Plan, start: RayStart, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` for `ray start`: patient at the start, quick at the end, its metrics on ports of its own. Pure.
 
     A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
     the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
-    use: here the run is over. Source: ray 2.60, _private/ray_constants.py.
+    use: here the run is over. The head's two metrics servers have no options, and default ports (44217,
+    44227) that every Ray of a node wants and the kernel may have given to others.
+    Source: ray 2.60, _private/ray_constants.py, autoscaler/_private/constants.py, dashboard/consts.py.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
     tries = str(max(20, int(seconds / 2) + 1))
-    return {**env, "RAY_NUM_REDIS_GET_RETRIES": tries, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
+    return {
+        **env,
+        "RAY_NUM_REDIS_GET_RETRIES": tries,
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        "AUTOSCALER_METRIC_PORT": str(start.ports.autoscaler_metrics),
+        "DASHBOARD_METRIC_PORT": str(start.ports.dashboard_metrics),
+    }
 
 
 class RayNode:

@@ -21,13 +21,17 @@ pytestmark = pytest.mark.ray
 IP = shutil.which("ip") or ""
 NETNS = pytest.mark.skipif(os.geteuid() != 0 or not IP, reason="needs root and ip(8) for network namespaces")
 ASK = """
-import json, os, ray
+import json, os, time, ray
 ray.init(logging_level="ERROR", log_to_driver=False)
 @ray.remote(num_cpus=0.1)
 def variable(name): return os.environ.get(name, "")
 nodes = [n for n in ray.nodes() if n["Alive"]]
 out = {"nodes": len(nodes), "mode": os.environ["RAY_AUTH_MODE"], "home": os.environ["HOME"]}
 out["task"] = ray.get(variable.remote("JOBSPEC_METRICS_DIR"))
+monitor = os.path.join(ray._private.worker._global_node.get_logs_dir_path(), "monitor.log")
+while not os.path.exists(monitor) or "Monitor: Started" not in open(monitor).read():
+    time.sleep(0.1)
+out["monitor"] = [line for line in open(monitor) if "Error" in line]
 out["signals"] = {}
 mark = ("JOBSPEC_RUN_DIR=" + os.environ["JOBSPEC_RUN_DIR"]).encode()
 for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -237,8 +241,8 @@ def test_two_local_runs_at_the_same_moment(short: Path) -> None:
         two.agent()
         (code_one, output_one), (code_two, output_two) = one.finish(), two.finish()
         assert (code_one, code_two) == (0, 0), output_one + output_two
-        asked = [json.loads((run.attempt / "asked.json").read_text())["nodes"] for run in (one, two)]
-    assert asked == [1, 1]
+        asked = [json.loads((run.attempt / "asked.json").read_text()) for run in (one, two)]
+    assert [(row["nodes"], row["monitor"]) for row in asked] == [(1, []), (1, [])]
 
 
 def test_ray_without_token_is_a_warning(tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_services_and_workers_share_no_port() -> None:
 def test_worker_ports(nodes: int, ports: tuple[int, int]) -> None:
     """Workers of one node take what the kernel gives: runs beside it may start at the same moment."""
     plan = Plan("t", "command", "test", "slurm", "ray", nodes=nodes, ray=RAY)
-    own = raycluster.RayPorts(*range(21000, 21007))
+    own = raycluster.RayPorts(*range(21000, 21009))
     start = raycluster.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
     argv = raycluster.start_command(plan, start)
     assert {f"--min-worker-port={ports[0]}", f"--max-worker-port={ports[1]}"} <= set(argv)

@@ -56,6 +56,38 @@ def test_notes_are_never_a_cause() -> None:
     assert first_cause(matches) is None
 
 
+METRICS_PORT = """
+2026-11-28 15:39:04,725 ERROR monitor.py:218 -- An exception occurred while starting the metrics server.
+Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/ray/{}", line 207, in {}
+    prometheus_client.start_http_server(
+  File "/v/lib/python3.11/site-packages/prometheus_client/exposition.py", line 260, in start_wsgi_server
+    httpd = make_server(addr, port, app, TmpServer, handler_class=_SilentHandler)
+  File "/usr/lib/python3.11/socketserver.py", line 472, in server_bind
+    self.socket.bind(self.server_address)
+OSError: [Errno 98] Address already in use
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "signature"),
+    [
+        ("autoscaler/_private/monitor.py", "__init__", None),
+        ("autoscaler/v2/monitor.py", "__init__", None),
+        ("dashboard/head.py", "_setup_metrics", None),
+        ("dashboard/head.py", "run", "network.port-in-use"),
+        ("serve/_private/proxy.py", "__init__", "network.port-in-use"),
+    ],
+)
+def test_ray_without_its_own_metrics_goes_on(file: str, function: str, signature: str | None) -> None:
+    """Ray 2.60 logs this on every node that has two Rays; what failed after it is the cause."""
+    lines = METRICS_PORT.format(file, function).splitlines()
+    cause = first_cause(scan_lines(lines))
+    assert (cause and cause.signature) == signature
+    later = first_cause(scan_lines([*lines, OOM]))
+    assert later is not None and later.signature == (signature or "gpu.out-of-memory")
+
+
 def test_secret_is_found_but_not_repeated() -> None:
     (match,) = scan_lines(["+ export WANDB_API_KEY=abcdef0123", "next"])
     assert match.signature == "note.secret"
