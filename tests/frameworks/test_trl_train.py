@@ -130,7 +130,7 @@ def end_ray(head: subprocess.Popen[bytes], folder: Path) -> None:
         with contextlib.suppress(OSError):
             if process.name.isdigit() and str(folder).encode() in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-    head.wait(10)
+    head.wait(60)
 
 
 @dataclass

@@ -44,7 +44,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[str], tuple[RunPaths, Launch]]]:
             os.killpg(int(launch.job_id), signal.SIGKILL)
 
 
-def await_final(launch: Launch, seconds: float = 20.0) -> JobState:
+def await_final(launch: Launch, seconds: float = 60.0) -> JobState:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         status = LocalLauncher().query([launch])[launch]
@@ -54,7 +54,7 @@ def await_final(launch: Launch, seconds: float = 20.0) -> JobState:
     raise AssertionError(f"still {status.state} after {seconds} s")
 
 
-def await_file(path: Path, seconds: float = 20.0) -> str:
+def await_file(path: Path, seconds: float = 60.0) -> str:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if path.exists() and path.read_text():
@@ -158,7 +158,7 @@ def test_cancel_kills_an_agent_that_does_not_listen(start) -> None:  # type: ign
     agent = int(await_file(run.root / "up"))
     LocalLauncher(grace_s=0.3).cancel([launch])
     assert await_final(launch) is JobState.CANCELLED
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while process_start(agent):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -229,7 +229,7 @@ def test_launcher_that_is_killed_while_it_starts_has_started_nothing(tmp_path: P
     argv = [sys.executable, "-c", text, str(run.root)]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while process_start(int(done.stdout)):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -91,9 +91,9 @@ def start(stage: Stage, script: Path, **env: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "nothing happened for 30 s"
+        assert time.monotonic() < deadline, "nothing happened for 60 s"
         time.sleep(0.01)
 
 

@@ -28,8 +28,8 @@ class Node:
     index: int
     folder: Path
     source: Source = field(default_factory=Source)
-    stall_s: float = 2.0
-    slow_s: float = 2.0
+    stall_s: float = 20.0
+    slow_s: float = 60.0
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     result: stage.StageResult | None = None
 
@@ -74,14 +74,20 @@ def stage_all(
     deadline_s: float = 60.0,
     peers: Sequence[Peer] | None = None,
     delay: Callable[[int], float] = lambda index: 0.0,
+    first: int = 0,
     **more: Any,
 ) -> None:
-    """All nodes stage `sources` at once; `delay` makes one late. Their swarms are closed at the end."""
+    """All nodes stage `sources` at once. Their swarms are closed at the end.
+
+    `delay` makes some late, in seconds; without the `first` nodes done, no other begins.
+    """
     known = peers or peers_of(all_nodes)
     late = threading.Event()
 
     def work(node: Node) -> None:
         late.wait(delay(node.index))
+        for thread in threads[:first] if node.index >= first else ():
+            thread.join()
         node.stage(sources, known, deadline_s, **more)
 
     threads = [threading.Thread(target=work, args=(node,)) for node in all_nodes]

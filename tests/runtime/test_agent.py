@@ -179,7 +179,7 @@ def test_killed_agent_leaves_nothing(tmp_path: Path) -> None:
         run.agent()
         run.wait_file(run.attempt / "up")
         os.kill(run.agent_pid(), signal.SIGKILL)
-        assert run.finish(timeout=20)[0] == 137
+        assert run.finish()[0] == 137
         assert run.leftovers() == []
 
 
@@ -188,9 +188,9 @@ def test_killed_guard_ends_the_run(tmp_path: Path) -> None:
         agent = run.agent()
         run.wait_file(run.attempt / "up")
         agent.kill()
-        agent.wait(10)
+        agent.wait(60)
         run.wait_file(run.attempt / "results.json")
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while run.leftovers() and time.monotonic() < end:
             time.sleep(0.1)
         assert run.leftovers() == []
@@ -199,7 +199,7 @@ def test_killed_guard_ends_the_run(tmp_path: Path) -> None:
 def test_background_process_does_not_hold_the_run(tmp_path: Path) -> None:
     with running(tmp_path, shell("sleep 300 & echo done")) as run:
         run.agent()
-        assert run.finish(timeout=30)[0] == 0
+        assert run.finish()[0] == 0
         assert run.leftovers() == []
 
 

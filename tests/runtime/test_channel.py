@@ -37,7 +37,7 @@ def server(token: str = TOKEN) -> Iterator[tuple[int, list[Any]]]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield sock.getsockname()[1], got
-    thread.join(5)
+    thread.join(60)
     sock.close()
 
 
@@ -79,7 +79,7 @@ def test_listener_without_the_token_is_not_believed() -> None:
     thread.start()
     with pytest.raises(ChannelError, match="does not know this run's token"):
         connect("127.0.0.1", sock.getsockname()[1], TOKEN, Hello(1, "n1"))
-    thread.join(5)
+    thread.join(60)
     assert TOKEN.encode() not in b"".join(seen)
 
 
@@ -120,7 +120,7 @@ def test_worker_finds_head_among_other_listeners() -> None:
     with server() as (port, _):
         ports = [other.getsockname()[1], port]
         threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
-        find_head(["no-such-host.invalid", "127.0.0.1"], ports, TOKEN, Hello(1, "n1"), 10).close()
+        find_head(["no-such-host.invalid", "127.0.0.1"], ports, TOKEN, Hello(1, "n1"), 60).close()
     other.close()
 
 

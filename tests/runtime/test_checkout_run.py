@@ -127,11 +127,11 @@ def test_signal_reaches_the_script_and_its_files_are_kept(root: Path) -> None:
     Path("tests/functional/it.sh").write_text(slow)
     argv = [*arguments(root), "--", "bash", "tests/functional/it.sh"]
     child = subprocess.Popen([sys.executable, "-m", "jobspec.runtime.checkout_run", *argv])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not Path("ready").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     child.send_signal(signal.SIGTERM)
-    assert child.wait(timeout=30) == 9
+    assert child.wait(timeout=60) == 9
     assert "run.log" in files(root / "kept")
 
 

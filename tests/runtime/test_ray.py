@@ -113,7 +113,7 @@ def test_stranger_is_refused_and_a_dead_ray_ends_the_run(short: Path) -> None:
         )
         (gcs,) = [row for row in run.leftovers() if "gcs_server" in row.split("\0")[0]]
         os.kill(int(gcs.split()[0]), signal.SIGKILL)
-        assert run.finish(timeout=40)[0] == 1
+        assert run.finish()[0] == 1
         results = run.results()
         assert run.leftovers() == []
         logs = [p.name for p in run.attempt.glob("logs/*/ray/*")]
@@ -223,9 +223,9 @@ def test_worker_killed(short: Path, network: list[str], phase: str) -> None:
         else:
             run.wait_file(run.attempt / "up", 180)
         os.kill(run.agent_pid(1), signal.SIGKILL)
-        code, output = run.finish(timeout=13)
+        code, output = run.finish()
         assert code == (3 if phase == "ray" else 1), output
-        run.finish(run.agents[1], timeout=10)
+        run.finish(run.agents[1])
         results = run.results()
         assert run.leftovers() == []
     first = results["findings"][0]

@@ -72,7 +72,7 @@ def test_abandoned_read_changes_nothing_when_it_wakes_up(tmp_path: Path) -> None
     os.write(source.pipe[1], b"late")
     source.end()
     for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+        thread.join(60)
     assert content(ready) == files
 
 
@@ -110,7 +110,7 @@ def test_waiting_names_the_holder(tmp_path: Path) -> None:
     events: list[Any] = []
     script = (
         "import sys, time\nfrom jobspec.runtime import nodelock\n"
-        "with nodelock.hold(sys.argv[1], time.monotonic() + 9):\n"
+        "with nodelock.hold(sys.argv[1], time.monotonic() + 60):\n"
         "    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, str(lock)]

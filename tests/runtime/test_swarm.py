@@ -102,7 +102,7 @@ def test_second_run_moves_nothing(tmp_path: Path) -> None:
 
 def test_late_node_takes_part(tmp_path: Path) -> None:
     """It comes within the others' patience: they wait for its share."""
-    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3, stall_s=10.0, slow_s=20.0)
+    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3)
     stage_all(all_nodes, [repo], delay=lambda index: 1.0 if index == 2 else 0.0)
     assert [content(node.ready()) for node in all_nodes] == [MODEL] * 3
     assert read_in_all(all_nodes) == TOTAL
@@ -111,7 +111,7 @@ def test_late_node_takes_part(tmp_path: Path) -> None:
 def test_node_that_comes_when_the_others_are_done(tmp_path: Path) -> None:
     """Its share was read by them; it reads that again at most, and gets the rest from them."""
     repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3, stall_s=0.3, slow_s=0.5)
-    stage_all(all_nodes, [repo], delay=lambda index: 4.0 if index == 2 else 0.0)
+    stage_all(all_nodes, [repo], first=2)
     assert [content(node.ready()) for node in all_nodes] == [MODEL] * 3
     assert sum(node.source.bytes for node in all_nodes[:2]) == TOTAL
     assert all_nodes[2].source.bytes < TOTAL // 2
@@ -188,7 +188,7 @@ def test_part_filled_out_of_order_never_counts_from_its_beginning(tmp_path: Path
 def test_killed_node_is_left_out_and_named(tmp_path: Path) -> None:
     repo = hf_repo(tmp_path, BIG)
     victim = ProcessNode(2, tmp_path / "node 2", repo, at=6 << 20)
-    all_nodes = nodes(tmp_path, 2, stall_s=0.5, slow_s=60.0)
+    all_nodes = nodes(tmp_path, 2, stall_s=4.0)
     peers = [*peers_of(all_nodes), Peer("n2", "127.0.0.1", victim.port)]
     victim.begin(peers)
     stage_all(all_nodes, [repo], peers=peers)
@@ -205,7 +205,7 @@ def test_frozen_node_is_left_out_and_named(tmp_path: Path) -> None:
     """SIGSTOP, as a dead network, leaves its connections open and silent."""
     repo = hf_repo(tmp_path, BIG)
     victim = ProcessNode(2, tmp_path / "node 2", repo, at=6 << 20, number=signal.SIGSTOP)
-    all_nodes = nodes(tmp_path, 2, stall_s=0.5, slow_s=60.0)
+    all_nodes = nodes(tmp_path, 2, stall_s=4.0)
     peers = [*peers_of(all_nodes), Peer("n2", "127.0.0.1", victim.port)]
     victim.begin(peers)
     stage_all(all_nodes, [repo], peers=peers)

@@ -123,8 +123,8 @@ def test_import_that_cannot_be_killed_is_left_behind(tmp_path: Path, immortal: l
     (tmp_path / "hangs.py").write_text("import time\ntime.sleep(300)\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     proof = ImportProof("hangs", str(tmp_path), "r")
-    result = imports.prove([proof], sys.executable, env, timeout_s=1.0)
-    assert [finding.what for finding in result.findings] == ["`import hangs` has not ended after 1 s"]
+    result = imports.prove([proof], sys.executable, env, timeout_s=5.0)
+    assert [finding.what for finding in result.findings] == ["`import hangs` has not ended after 5 s"]
     assert len(immortal) == 1 and procs.alive(immortal[0])
 
 

@@ -112,7 +112,7 @@ def cgroup_folders(lab: Path, own_freezer: bool = False) -> list[tuple[str, Path
 
 def remove_cgroup(folder: Path) -> None:
     """Remove a tree of empty cgroups; the kernel needs a moment after the last process died."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while folder.exists():
         for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
             with contextlib.suppress(OSError):

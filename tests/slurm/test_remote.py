@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,11 +59,11 @@ def remote(lab: Lab, tmp_shared: Path) -> Iterator[Remote]:
     server = lab.cluster.popen("ctl", ["sh", "-c", start])
     try:
         probe = ["bash", "-c", f": < /dev/tcp/127.0.0.1/{PORT}"]
-        await_true(lambda: lab.cluster.run("ctl", probe).returncode == 0, "sshd to listen", 20)
+        await_true(lambda: lab.cluster.run("ctl", probe).returncode == 0, "sshd to listen", 60)
         yield made
     finally:
         os.killpg(server.pid, signal.SIGTERM)  # nsenter forks: the daemon is its child
-        server.communicate(timeout=20)
+        server.communicate(timeout=60)
 
 
 def test_run_over_ssh_is_uploaded_followed_and_judged(lab: Lab, remote: Remote) -> None:
@@ -91,6 +90,4 @@ def test_job_over_ssh_is_entered_and_cancelled(lab: Lab, remote: Remote) -> None
     assert inside.stdout.strip() == "n2", inside.stderr
     assert remote.jobspec("cancel", "last").returncode == 0
     assert lab.await_end(run["job_id"], timeout=60)[0] == "CANCELLED"
-    began = time.monotonic()
     assert json.loads(remote.jobspec("status", "last", "--json").stdout)[0]["state"] == "CANCELLED"
-    assert time.monotonic() - began < 60
