@@ -41,6 +41,22 @@ def parse_bytes(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def duration(seconds: float) -> str:
+    """A time span as people say it: `0.4 s`, `2 min 05 s`, `3 h 20 min`, `4 d 2 h`.
+
+    >>> duration(125)
+    '2 min 05 s'
+    """
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_rest = divmod(minutes, 60)
+    if hours == 0:
+        return f"{minutes} min {rest:02d} s"
+    days, hours_rest = divmod(hours, 24)
+    return f"{hours} h {minutes_rest:02d} min" if days == 0 else f"{days} d {hours_rest} h"
+
+
 def figure(value: float) -> str:
     """A measured value for people: four significant digits, and no exponent where digits are as short.
 

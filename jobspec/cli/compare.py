@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobspec.cli import output, parser, pipeline
 from jobspec.finding import fail
 from jobspec.spec.text import did_you_mean
-from jobspec.units import figure
+from jobspec.units import duration, figure
 
 if TYPE_CHECKING:
     from jobspec.comparison import Comparison
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print("\nno setting differs")
     print()
     phases = [
-        (name, *(output.duration(value) if value is not None else "-" for value in row))
+        (name, *(duration(value) if value is not None else "-" for value in row))
         for name, row in found.phases
     ]
     output.print_table(("PHASE", *found.runs), phases)

@@ -63,22 +63,6 @@ def print_mapping(pairs: Mapping[str, str]) -> None:
         print(f"{key.ljust(width)}  {value}")
 
 
-def duration(seconds: float) -> str:
-    """A time span as people say it: `0.4 s`, `2 min 05 s`, `3 h 20 min`, `4 d 2 h`.
-
-    >>> duration(125)
-    '2 min 05 s'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes_rest = divmod(minutes, 60)
-    if hours == 0:
-        return f"{minutes} min {rest:02d} s"
-    days, hours_rest = divmod(hours, 24)
-    return f"{hours} h {minutes_rest:02d} min" if days == 0 else f"{days} d {hours_rest} h"
-
-
 def size(count: float) -> str:
     """A number of bytes with a binary unit.
 

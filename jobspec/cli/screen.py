@@ -13,7 +13,7 @@ from jobspec.cli.progress import Progress
 from jobspec.finding import Finding
 from jobspec.launchers import JobStatus
 from jobspec.stage_progress import StageTracker
-from jobspec.units import figure
+from jobspec.units import duration, figure
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -93,7 +93,7 @@ class PlainScreen:
             print(finding.text(), flush=True)
         elif event.get("event") == "end" and not event.get("node"):
             seconds = event.get("seconds")
-            spent = output.duration(seconds) if isinstance(seconds, int | float) else ""
+            spent = duration(seconds) if isinstance(seconds, int | float) else ""
             self._line(str(event.get("phase", "")), str(event.get("outcome", "")), spent)
 
     def _line(self, *words: str) -> None:
@@ -151,7 +151,7 @@ class LiveScreen:
         table = Table(title=f"{self._title}: {state}", title_justify="left", box=None, show_header=False)
         for phase, (outcome, started, spent) in self._phases.items():
             style = _STYLES.get(outcome, "yellow")
-            taken = output.duration(spent if spent is not None else time.time() - started)
+            taken = duration(spent if spent is not None else time.time() - started)
             table.add_row(phase, Text(outcome, style=style), taken, self._bar(phase))
         return table
 

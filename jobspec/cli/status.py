@@ -18,7 +18,7 @@ from jobspec.cli.progress import Progress
 from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_results
 from jobspec.stage_progress import StageProgress
-from jobspec.units import figure
+from jobspec.units import duration, figure
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def _row(view: View) -> tuple[str, ...]:
         status.state.value,
         *_progress(view.progress),
         str(status.restarts + 1),
-        output.duration(max(0.0, time.time() - (launch.submit_time or launch.intent_time))),
+        duration(max(0.0, time.time() - (launch.submit_time or launch.intent_time))),
         _reason(view, f", start expected {status.start}" if waits else ""),
     )
 

@@ -6,6 +6,7 @@ Folders are searched for logs; gzip is read as well. Exit code 1 when a cause wa
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -84,14 +85,25 @@ def _is_log(path: Path) -> bool:
 
 def _readable(path: Path) -> Path:
     """The path of a log that can be opened; a pipe is left alone, since it can be opened only once."""
-    if not path.is_file():
+    if path.is_fifo() or (path.is_char_device() and path.samefile(os.devnull)):
         return path
+    if not path.is_file() and not _terminal(path):
+        fix = "name a log, a folder of logs, or - for standard input"
+        raise fail("triage.no-log", f"`{path}` is a device or a socket, not a log", fix=fix)
     try:
         path.open("rb").close()
     except OSError as why:
         fix = "name a log that this user may read"
         raise fail("triage.unreadable", f"`{path}` cannot be read", why.strerror or "", fix) from why
     return path
+
+
+def _terminal(path: Path) -> bool:
+    """`/dev/stdin` of somebody who types."""
+    if not path.is_char_device():
+        return False
+    with path.open("rb", buffering=0) as stream:
+        return stream.isatty()
 
 
 def _as_json(match: Match) -> dict[str, Any]:

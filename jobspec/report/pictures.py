@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobspec.report.model import Bar, Curve, Report
-from jobspec.report.text import duration, number
+from jobspec.report.text import number
+from jobspec.units import duration
 
 WIDTH, HEIGHT = 340, 150  # of one curve, in SVG units
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 22

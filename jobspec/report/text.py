@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from jobspec.report.model import Report
+from jobspec.units import duration
 from jobspec.verdict import AttemptVerdict, Cause, Deliverable, EvidenceItem, Figure
 
 COLUMN = re.compile(r"^ *- |^ *\w+: +|  +")  # where a column begins: after a bullet, a key, two spaces
@@ -80,14 +81,6 @@ def _fit_line(line: str, columns: int) -> list[str]:
 def counted(number: int, word: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 5 s` or `2 h 7 min`."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def number(value: float) -> str:

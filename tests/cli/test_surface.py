@@ -16,6 +16,7 @@ from jobspec.cli import boundary, output
 from jobspec.cli.parser import build_parser
 from jobspec.cli.reference import reference
 from jobspec.finding import fail
+from jobspec.units import duration
 
 ROOT = Path(__file__).parents[2]
 MODULES = cli.command_modules()
@@ -258,10 +259,18 @@ def test_profile_comes_from_option_variable_and_spec_in_this_order(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.44, "0.4 s"), (125, "2 min 05 s"), (12000, "3 h 20 min"), (360000, "4 d 4 h")]
+    ("seconds", "text"),
+    [
+        (0.44, "0.4 s"),
+        (59.97, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (7620, "2 h 07 min"),
+        (12000, "3 h 20 min"),
+        (360000, "4 d 4 h"),
+    ],
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
-    assert output.duration(seconds) == text
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (1024**4 * 1.1, "1.1 TiB")])

@@ -46,6 +46,7 @@ USAGE = [
     ["judge", ".", "--framework", "command", "--require", "max(reward >"],
     ["triage"],
     ["triage", "nosuch.log"],
+    ["triage", "/dev/zero"],
     ["triage", "-", "hello.yaml"],
     ["init", "--framework", "nosuch"],
     ["init", "--name", "bad name"],

@@ -299,7 +299,7 @@ def test_report_of_a_run_that_did_all_its_steps_does_not_say_that_it_was_stopped
     )
     assert '"$TENSORBOARD_DIR"; python -m skyrl.train.entrypoints.main_base trainer.strategy=fsdp' in short
     text = render_report(judge(evidence), evidence, "text")
-    assert "skyrl, on gpu, 1 node, 1 GPU, 6 min 6 s" in text
+    assert "skyrl, on gpu, 1 node, 1 GPU, 6 min 06 s" in text
     markdown = render_report(judge(evidence), evidence, "md")
     assert "**Blocked** (Artifacts)\n" in markdown
     assert "- model: jobspec/smollm2-135m-instruct 4e3f6cf0" in markdown

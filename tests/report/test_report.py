@@ -21,7 +21,7 @@ from jobspec.evidence import Evidence, read_evidence
 from jobspec.report import FORMATS, build_report, render_report, write_reports
 from jobspec.report.model import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
-from jobspec.report.text import counted, duration, fit, number
+from jobspec.report.text import counted, fit, number
 from jobspec.verdict import Cause, EvidenceItem
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
@@ -302,11 +302,6 @@ def test_long_lines_go_on_under_their_column(line: str, shown: list[str]) -> Non
 @given(st.text(st.characters(codec="utf-8"), max_size=300), st.integers(20, 120))
 def test_no_word_is_lost_or_cut_by_a_narrow_screen(text: str, columns: int) -> None:
     assert fit(text, columns).split() == text.split()
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(4.21, "4.2 s"), (185, "3 min 5 s"), (7620, "2 h 7 min")])
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize("span", [0.1, 1.0, 18.0, 302.0, 7300.0, 86400.0, 1e7])
