@@ -240,7 +240,7 @@ class Lab:
             lambda: self.slurm("squeue"),
         )
         live = ("RUNNING", "PENDING", "COMPLETING", "REQUEUED")
-        await_true(lambda: self.job_state(job_id)[0] not in live, "accounting to close the job", 30)
+        await_true(lambda: self.job_state(job_id)[0] not in live, "accounting to close the job", 60)
         return self.job_state(job_id)
 
     @contextmanager
@@ -283,7 +283,7 @@ class Lab:
             await_true(
                 lambda n=node: not self.cluster.processes(n),  # type: ignore[misc]
                 f"no process left on {node}",
-                15,
+                60,
                 lambda n=node: "\n".join(self.cluster.processes(n)),  # type: ignore[misc]
             )
 

@@ -109,7 +109,7 @@ def test_pending_run_says_what_it_waits_for(lab: Lab) -> None:
         await_true(
             lambda: lab.status(run["run_id"])["scheduler"]["reason"] in ("Resources", "Priority"),
             "a reason",
-            20,
+            60,
         )
         assert not status["final"]
         done = lab.jobspec("logs", run["run_id"])

@@ -57,7 +57,7 @@ def test_job_that_daemonises_leaves_nothing(lab: Lab) -> None:
         "srun", "-N2", "bash", "-c", "setsid sleep 900 & setsid bash -c 'sleep 901 & disown'; sleep 0.5"
     )
     for node in ("n1", "n2"):
-        await_true(lambda n=node: not lab.cluster.processes(n), f"{node} to be clean", 10)  # type: ignore[misc]
+        await_true(lambda n=node: not lab.cluster.processes(n), f"{node} to be clean", 60)  # type: ignore[misc]
 
 
 def test_power_failure_and_return(lab: Lab) -> None:
@@ -97,7 +97,7 @@ def test_two_clusters_at_once_and_stop_leaves_nothing(
             "the first cluster is undisturbed"
         )
         other.run("ctl", ["srun", "bash", "-c", "setsid sleep 902 & sleep 0.3"], timeout=30)
-        await_true(lambda: not other.processes("n1"), "the job's daemon to end", 10)
+        await_true(lambda: not other.processes("n1"), "the job's daemon to end", 60)
         assert traces(other)
     finally:
         other.stop()
