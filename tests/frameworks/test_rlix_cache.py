@@ -70,7 +70,7 @@ def test_end_of_the_link_is_not_the_end_of_the_run(
     folder = tmp_path / "rlix"
     driver = f"test -d {folder}/shared/hf/; " + (f"rm -r {folder}; " if gone else "") + f"exit {code}"
     with node_run(plan, tmp_path, driver) as run:
-        assert run.wait(20) == code
+        assert run.wait(60) == code
     assert not folder.exists()
 
 
@@ -98,10 +98,10 @@ def test_run_that_ends_leaves_the_link_to_the_one_that_goes_on(
         assert other.stdin is not None
         assert other.stdout.readline() == "ready\n"
         with node_run(plan, tmp_path, "true") as run:
-            assert run.wait(20) == 0
+            assert run.wait(60) == 0
         assert place.resolve() == (tmp_path / "cache").resolve()
         other.stdin.close()
-        assert other.wait(20) == 0
+        assert other.wait(60) == 0
     assert not place.parent.exists()
 
 
@@ -114,7 +114,7 @@ def test_runs_that_start_and_end_at_the_same_time_each_have_the_cache(
         cache = f"test -d {tmp_path}/rlix/shared/hf/"
         driver = f"{cache}; sleep 0.0$((RANDOM % 9)); {cache}"
         runs = [stack.enter_context(node_run(plan, tmp_path, driver)) for _ in range(12)]
-        assert [run.wait(30) for run in runs] == [0] * 12
+        assert [run.wait(60) for run in runs] == [0] * 12
     assert not (tmp_path / "rlix").exists()
     assert not (tmp_path / "cache/hf").exists(), "no link was made inside the cache"
 

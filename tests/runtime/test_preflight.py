@@ -34,7 +34,7 @@ GOOD = Facts(
     cpus=8,
     clock_skew_s=0.1,
     canary="",
-    ports=tuple(range(20000, 20009)),
+    ports=tuple(range(20000, 20011)),
 )
 
 

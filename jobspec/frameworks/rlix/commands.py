@@ -117,30 +117,39 @@ def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[C
 def _link_text() -> str:
     """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away.
 
-    Two runs may do this at the same moment: what counts is where the link leads in the end.
+    Runs may start and end at the same moment, so nothing that is seen here still holds a moment later: what
+    counts is where the link leads in the end. A dangling one is replaced, never removed: it may have become
+    that of a run which started in between. One that is missing was taken away by a run that ended.
     """
     return f"""\
 cache="${{HF_HOME:-$HOME/.cache/huggingface}}"
-same() {{ [ "$(readlink -f {CACHE})" = "$(readlink -f "$cache")" ]; }}
+leads_to() {{ readlink -e {CACHE} || true; }}
+same() {{ [ "$(leads_to)" = "$(readlink -f "$cache")" ]; }}
+foreign() {{
+  echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache," \\
+    "but ${{1:-missing}}: wait for the run that uses it, or remove it" >&2
+  exit 1
+}}
 link_cache() {{
   mkdir -p "$cache"
-  for _ in 1 2 3; do
+  for _ in 1 2 3 4 5 6 7 8 9; do
     mkdir -p {SHARED} || true
     if same; then break; fi
-    if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then rm -f {CACHE} || true; fi
+    if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then
+      ln -sfT "$cache" {CACHE}.$$ || true
+      mv -fT {CACHE}.$$ {CACHE} || rm -f {CACHE}.$$
+    fi
     if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE} || true; fi
     if [ ! -e {CACHE} ]; then ln -sT "$cache" {CACHE} || true; fi
   done
-  if [ ! -w {ROOT} ]; then
+  owner="$(stat -c %u {ROOT} || true)"
+  if [ -n "$owner" ] && [ "$owner" != "$(id -u)" ] && [ ! -w {ROOT} ]; then
     echo "jobspec: {ROOT}, which RLix writes to, is of $(stat -c %U {ROOT}) on $(hostname):" \\
       "wait for that user's runs, or mount a folder of your own there" >&2
     exit 1
   fi
-  if ! same; then
-    echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache," \\
-      "but $(readlink -f {CACHE}): wait for the run that uses it, or remove it" >&2
-    exit 1
-  fi
+  found="$(leads_to)"
+  if [ -n "$found" ] && [ "$found" != "$(readlink -f "$cache")" ]; then foreign "$found"; fi
 }}
 link_cache
 """
@@ -167,6 +176,7 @@ for _ in 1 2 3 4 5 6 7 8 9; do
   link_cache
 done
 link_cache
+if ! same; then foreign "$(leads_to)"; fi
 """
 
 
