@@ -4,7 +4,7 @@ The driver admits its pipelines one after the other and waits for the first trai
 a healthy one may take, without looking at whether it still runs. Here that is looked at. The run ends when
 the pipeline that is waited for has ended, died, or left its training loop; how long it takes counts for
 nothing. Names of the folders that RLix makes for each pipeline are noted, to be removed when the run has
-ended. Standard library, Python 3.9.
+ended, and the cache that RLix looks for is held (`rlix_cache`). Standard library, Python 3.9.
 Source of the lines: rlops/rlix `nemo` f77d913, `examples/start_nemo_rl_multi_pipeline.py`.
 """
 
@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Set, Tuple
 
-from jobspec.runtime import procs, signals
+from jobspec.runtime import procs, rlix_cache, signals
+from jobspec.runtime.rlix_cache import CacheError
 from jobspec.runtime.signals import Received
 
 POLL_S = 0.5
@@ -32,7 +33,6 @@ SETTLE_S = 5.0  # from the evidence to the end: a first step may have been told 
 CLOCK_S = 0.5  # between a line of the driver and our reading of it
 DRAIN_S = 2.0
 END_S = 5.0
-ROOT = "/tmp/rlix"  # RLix's own, whatever the environment says; `rlix/pipeline/coordinator.py`
 ID = r"(?:ft|lora)_[0-9a-f]+"
 ARMED = re.compile(rf"^pair-init barrier armed on (?P<id>{ID}) before run")
 WAITING = re.compile(rf"^step-boundary admission: waiting for (?P<id>{ID}) first after_training")
@@ -46,7 +46,7 @@ ACTOR = re.compile(r"^\((?:[^()]* )?pid=(?P<pid>\d+)(?:, ip=[\w.:-]+)?\) ?")
 OF_ACTOR = re.compile(rf"^\[RLIX_(?:HOOK|PPL) (?P<id>{ID})\]")
 LOOP = re.compile(r"^\W{0,4}Error in async loop: (?P<text>.*)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-PLACE = re.compile(rf"={ROOT}/(?P<id>{ID})/".encode())
+PLACE = re.compile(rf"={rlix_cache.ROOT}/(?P<id>{ID})/".encode())
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,16 @@ def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = No
     asked = parser.parse_args(argv)
     if received is not None and not received.empty():
         return 128 + received.get()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(rlix_cache.held(rlix_cache.own_cache()))
+        except (CacheError, OSError) as problem:
+            print(f"jobspec: {problem}", file=sys.stderr, flush=True)
+            return 1
+        return _drive(asked, received)
+
+
+def _drive(asked: argparse.Namespace, received: Optional[Received]) -> int:
     try:
         driver = Driver(asked.command, asked.pipelines.split(","), Path(asked.note))
     except OSError as problem:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rlix_node_kit import driver
 
 from jobspec.runtime import rlix_driver, rlix_probe
 from jobspec.runtime.rlix_driver import SETTLE_S, Admission, Run, places
@@ -167,13 +168,7 @@ echo "(P pid=4) ❌ Error in async loop: no such metric" >&2
 
 
 def drive(tmp_path: Path, script: str) -> subprocess.Popen[str]:
-    words = ["--pipelines", "one,two", "--note", str(tmp_path / "made"), "--", "bash", "-c", script]
-    return subprocess.Popen(
-        [sys.executable, "-m", "jobspec.runtime.rlix_driver", *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"},  # no Ray answers
-    )
+    return driver(tmp_path, script, {"RAY_ADDRESS": "127.0.0.1:1"})  # no Ray answers
 
 
 def test_driver_that_waits_for_a_broken_pipeline_is_ended(tmp_path: Path) -> None:

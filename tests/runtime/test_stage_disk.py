@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from other_user import as_nobody, in_child
 from stage_kit import (
     NAME,
     Source,
@@ -94,31 +93,6 @@ def test_disk_full_at_byte(tmp_path: Path, tmpfs: Callable[[str], Path], at: int
 def test_read_only_target(tmp_path: Path, tmpfs: Callable[[str], Path]) -> None:
     result = run(hf_repo(tmp_path, sharded(1)), tmpfs("size=8m,ro") / "node")
     assert rules(result) == ["stage.read-only"]
-
-
-def in_child(work: Callable[[], Any], become: Callable[[], None]) -> Any:
-    """`work()`'s JSON value from a forked child after `become()`: other user or other limits."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            become()
-            os.write(write, json.dumps(work()).encode())
-        except BaseException:  # noqa: BLE001 - a child of pytest must never return into it
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as stream:
-        text = stream.read()
-    os.waitpid(pid, 0)
-    return json.loads(text)
-
-
-def as_nobody() -> None:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
 
 
 def told(result: stage.StageResult) -> dict[str, Any]:

@@ -15,13 +15,10 @@ from jobspec.plan import CommandPlan
 
 LINK, RUN = "cache-link", "rlix"
 PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
-# RLix's coordinator gives every actor of a pipeline this cache, whatever the environment says.
-# Source: `rlix/pipeline/coordinator.py`, `_build_pipeline_env_vars`.
-CACHE = "/tmp/rlix/shared/hf"
-ROOT, SHARED = "/tmp/rlix", CACHE.rpartition("/")[0]
+ROOT = "/tmp/rlix"  # fixed in RLix, `rlix/pipeline/coordinator.py`
 END = "JOBSPEC_END"
 NOTE = "rlix/made"  # names of the folders that RLix makes below `ROOT`, one for each pipeline
-RUNNER = "jobspec.runtime.rlix_driver"
+LINKER, RUNNER = "jobspec.runtime.rlix_cache", "jobspec.runtime.rlix_driver"
 # Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
 # processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
 THREADS: Mapping[str, str] = {
@@ -108,85 +105,23 @@ def config_path(pipeline: PipelineSettings) -> str:
 
 def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[CommandPlan, ...]:
     """The cache link on every node, then RLix's driver on the head with one wrapper for each pipeline."""
+    text = _run_text(context, pipelines)
     return (
-        CommandPlan(LINK, (_link_text(),), shell=True, on="all"),  # noqa: S604 - plain data, starts nothing
-        CommandPlan(RUN, (_run_text(context, pipelines),), shell=True, cwd=roots(context)[1]),  # noqa: S604
+        CommandPlan(LINK, (_python(context), "-m", LINKER), on="all"),
+        CommandPlan(RUN, (text,), shell=True, cwd=roots(context)[1]),  # noqa: S604 - plain data, starts nothing
     )
 
 
-def _link_text() -> str:
-    """The run's Hugging Face cache where RLix looks for it. Another run's link is not taken away.
-
-    Runs may start and end at the same moment, so nothing that is seen here still holds a moment later: what
-    counts is where the link leads in the end. A dangling one is replaced, never removed: it may have become
-    that of a run which started in between. One that is missing was taken away by a run that ended.
-    """
-    return f"""\
-cache="${{HF_HOME:-$HOME/.cache/huggingface}}"
-leads_to() {{ readlink -e {CACHE} || true; }}
-same() {{ [ "$(leads_to)" = "$(readlink -f "$cache")" ]; }}
-foreign() {{
-  echo "jobspec: {CACHE}, which RLix reads models from, is not this run's cache $cache," \\
-    "but ${{1:-missing}}: wait for the run that uses it, or remove it" >&2
-  exit 1
-}}
-link_cache() {{
-  mkdir -p "$cache"
-  for _ in 1 2 3 4 5 6 7 8 9; do
-    mkdir -p {SHARED} || true
-    if same; then break; fi
-    if [ -L {CACHE} ] && [ ! -e {CACHE} ]; then
-      ln -sfT "$cache" {CACHE}.$$ || true
-      mv -fT {CACHE}.$$ {CACHE} || rm -f {CACHE}.$$
-    fi
-    if [ -d {CACHE} ] && [ ! -L {CACHE} ]; then rmdir --ignore-fail-on-non-empty {CACHE} || true; fi
-    if [ ! -e {CACHE} ]; then ln -sT "$cache" {CACHE} || true; fi
-  done
-  owner="$(stat -c %u {ROOT} || true)"
-  if [ -n "$owner" ] && [ "$owner" != "$(id -u)" ] && [ ! -w {ROOT} ]; then
-    echo "jobspec: {ROOT}, which RLix writes to, is of $(stat -c %U {ROOT}) on $(hostname):" \\
-      "wait for that user's runs, or mount a folder of your own there" >&2
-    exit 1
-  fi
-  found="$(leads_to)"
-  if [ -n "$found" ] && [ "$found" != "$(readlink -f "$cache")" ]; then foreign "$found"; fi
-}}
-link_cache
-"""
-
-
-def _hold_text() -> str:
-    """The link as long as the driver runs, and away with it where no other run on the node uses it.
-
-    A lock on its folder tells that; where none can be had, the link stays. A folder that another run took
-    away in between is made anew. Empty folders go with the link, since another user could not write into
-    them. `|| true`: what this finds there must not become the exit code of the run.
-    """
-    return f"""\
-release_cache() {{
-  if flock -xn 9 && [ -L {CACHE} ] && same; then
-    rm -f {CACHE} && rmdir --ignore-fail-on-non-empty {SHARED} {ROOT}
-  fi || true
-}}
-for _ in 1 2 3 4 5 6 7 8 9; do
-  if command -v flock > /dev/null && exec 9< {SHARED} && flock -s 9 && [ {SHARED} -ef /dev/fd/9 ]; then
-    trap release_cache EXIT
-    break
-  fi
-  link_cache
-done
-link_cache
-if ! same; then foreign "$(leads_to)"; fi
-"""
+def _python(context: Context) -> str:
+    return context.spec.container.python or "python3"
 
 
 def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     launcher = context.spec.train.command or ("python3",)
     names = ",".join(pipeline.name for pipeline in pipelines)
     delay = pipelines[0].wrapper[ADMIT]  # the driver's, one for all
-    python = context.spec.container.python or "python3"
     words = [
-        f"{shlex.quote(python)} -m {RUNNER}",
+        f"{shlex.quote(_python(context))} -m {RUNNER}",
         f"--pipelines {shlex.quote(names)}",
         f'--note "$JOBSPEC_ATTEMPT_DIR/{NOTE}" --',
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),
@@ -196,7 +131,7 @@ def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     ]
     lines = ['out="$JOBSPEC_ATTEMPT_DIR/rlix"', 'mkdir -p "$out/configs" "$out/trace"']
     lines += [line for pipeline in pipelines for line in _wrapper_lines(pipeline)]
-    lines += [_link_text() + _hold_text() + " \\\n  ".join(words)]
+    lines += [" \\\n  ".join(words)]
     return "\n".join(lines) + "\n"
 
 
