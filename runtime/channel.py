@@ -61,17 +61,12 @@ class Link:
         self._sent = self._received = 0
         self._rest = rest
         self._lock = threading.Lock()
+        # Now: a connection that the other side has reset has no address any more.
+        self.local_ip = str(sock.getsockname()[0])
+        self.peer_ip = str(sock.getpeername()[0])
         sock.settimeout(SILENCE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    @property
-    def local_ip(self) -> str:
-        return str(self._socket.getsockname()[0])
-
-    @property
-    def peer_ip(self) -> str:
-        return str(self._socket.getpeername()[0])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message. Raises: ChannelError when the connection is gone."""

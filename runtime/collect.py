@@ -271,9 +271,10 @@ def already_there(
             relative = path.relative_to(artifacts).as_posix()
             if relative in known or relative == "manifest.json" or path.is_symlink() or not path.is_file():
                 continue
-            redact_in_place(path, redactor)
-            size = path.stat().st_size
-            rows.append(
-                {"path": relative, "bytes": size, "sha256": _sha256(path), "node": node, "source": ""}
-            )
+            try:
+                redact_in_place(path, redactor)
+                size, digest = path.stat().st_size, _sha256(path)
+            except FileNotFoundError:
+                continue  # what a command has left running still removes files
+            rows.append({"path": relative, "bytes": size, "sha256": digest, "node": node, "source": ""})
     return rows

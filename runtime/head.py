@@ -61,6 +61,7 @@ class Head:
         self.nodes = Nodes(who, self._on_message, self._on_joined, self._on_lost, self._on_refused)
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
+        self._judged = False
         self.signals = 0
         self.phase = "preflight"
         self._driving = False
@@ -94,12 +95,20 @@ class Head:
 
     def stop(self, cause: Cause) -> None:
         """End every wait. The first cause counts; findings of later ones are kept."""
-        with self.nodes.changed:
+        with self.nodes.changed:  # a cause is never seen without its findings
+            if self._judged:
+                return
             if self.cause is None:
                 self.cause = replace(cause, phase=cause.phase or self.phase)
-        for finding in cause.findings:
-            self.record.find(cause.phase or self.phase, finding)
-        self.nodes.stop()
+            for finding in cause.findings:
+                self.record.find(cause.phase or self.phase, finding)
+            self.nodes.stop()
+
+    def judge(self) -> Optional[Cause]:
+        """The cause that the results state. What goes wrong from now on is no part of the run."""
+        with self.nodes.changed:
+            self._judged = True
+            return self.cause
 
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
@@ -166,7 +175,7 @@ class Head:
         canary.write_canary(attempt, nonce)
         meet(self)
         calls = []
-        for index in self.nodes.alive():
+        for index in range(len(self.who.hosts)):  # one that is lost by now is missed among the replies
             arguments = {"nonce": nonce, "time": time.time(), "reached": self.nodes.ip(index)}
             calls.append(self.nodes.call(index, "preflight", arguments))
         replies = self.replies("preflight", calls, PREFLIGHT_S)
@@ -295,14 +304,21 @@ class Head:
 
     def _run_commands(self, phase: str, commands: Sequence[CommandPlan]) -> bool:
         """Run `commands` in order as `phase`, until one fails; whether all ended well."""
+        self._go_on()
         times = self.enter(phase)
         for index, command in enumerate(commands):
+            self._go_on()
             if not self._run_command(phase, index, command):
                 outcome = self.cause.outcome if self.cause is not None else FAILED
                 self.record.end(times, outcome if phase == "checks" else FAILED)
                 return False
         self.record.end(times, "ok")
         return True
+
+    def _go_on(self) -> None:
+        """Nothing is started any more once the run stops. Raises: RunStoppedError."""
+        if self.cause is not None:
+            raise RunStoppedError
 
     def _hold(self) -> None:
         """Keep the nodes and Ray until a signal; here it is the wished end, not a failure."""
@@ -326,7 +342,10 @@ class Head:
         if not all(call.done for call in calls):
             self.nodes.settle(self.nodes.call_all("stop_command", {"grace_s": 3.0}), STOP_ALL_RANKS_S)
             self.nodes.settle(calls, STOP_ALL_RANKS_S)
-        return finish.note_command(self, phase, command, calls)
+        ended_well = finish.note_command(self, phase, command, calls)
+        if ended_well and any(call.reply is None for call in calls):
+            raise RunStoppedError  # a node was lost: `_on_lost` has the cause
+        return ended_well
 
     def _ip(self, index: int) -> str:
         return str(self.record.nodes[index]["ip"])

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -84,6 +85,20 @@ def test_nodes_are_accepted_after_the_head_was_out_of_descriptors(monkeypatch: p
     monkeypatch.setattr(socket.socket, "accept", once)
     Lab()
     assert failed.is_set()
+
+
+def test_address_of_a_node_is_known_after_its_loss() -> None:
+    """A node that dies between two looks of the head is lost: no bug of the head's."""
+    hold = threading.Event()
+    lab = Lab(on_message=lambda index, message: hold.wait(PATIENCE_S))
+    lab.link.send({"progress": {}})  # the reader is busy with it, and has not seen the end
+    lab.link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    lab.link._socket.close()
+    assert (lab.nodes.ip(1), lab.nodes.local_ip()) == ("127.0.0.1", "127.0.0.1")
+    hold.set()
+    lab.nodes.wait(lambda: bool(lab.lost), PATIENCE_S, list)
+    assert lab.nodes.ip(1) == "127.0.0.1"
+    assert lab.ended(lab.nodes.call(1, "preflight"))
 
 
 def test_reply_that_cannot_be_sent_is_an_answer_all_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Ends that come at the same moment as something else: one verdict, with its cause, and nothing goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_lab import Run, make_run, running, shell
+
+from jobspec.finding import Finding, error
+from jobspec.runtime import collect, finish
+from jobspec.runtime.head import Head
+from jobspec.runtime.identity import from_environment
+from jobspec.runtime.nodes import RunStoppedError
+from jobspec.runtime.raycluster import Probe
+from jobspec.runtime.record import blocked
+from jobspec.runtime.redact import Redactor
+
+PATIENCE_S = 60.0
+LOST = error("node.lost", "node `b` left")
+
+
+def make_head(run: Run) -> Head:
+    """A head on one node that has done nothing yet."""
+    env = {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"}
+    return Head(run.plan, from_environment(run.root, env), env)
+
+
+def test_results_have_a_cause_with_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that notes a cause stands still between cause and finding: the head waits for it."""
+    run = make_run(tmp_path)
+    head = make_head(run)
+    find, noting, noted = head.record.find, threading.Event(), threading.Event()
+
+    def slow(phase: str, finding: Finding) -> None:
+        noting.set()
+        noted.wait(PATIENCE_S)
+        find(phase, finding)
+
+    monkeypatch.setattr(head.record, "find", slow)
+    loss = threading.Thread(target=head.stop, args=(blocked("preflight", LOST),))
+    loss.start()
+    assert noting.wait(PATIENCE_S)
+    end = threading.Thread(target=finish.finish, args=(head,))
+    end.start()
+    end.join(1.0)  # what it can do without the finding, it does now
+    noted.set()
+    end.join(PATIENCE_S)
+    loss.join(PATIENCE_S)
+    results = run.results()
+    assert (results["outcome"], run.rules()) == ("blocked", ["node.lost"])
+
+
+def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    head = make_head(run)
+    write = head.record.write
+
+    def write_and_lose(cause: Any) -> int:
+        code = write(cause)
+        head.stop(blocked("collect", LOST))
+        return code
+
+    head.record.write = write_and_lose  # type: ignore[method-assign]
+    assert finish.finish(head) == 0
+    assert (run.results()["outcome"], head.cause) == ("ok", None)
+    assert [row for row in run.events() if row["event"] == "finding"] == []
+    assert (run.attempt / "exit").read_text() == "0\n"
+
+
+def test_nothing_is_started_after_a_node_was_lost(tmp_path: Path) -> None:
+    """The other rank had ended well before: the command is not complete all the same."""
+    first = 'echo $RANK > "$JOBSPEC_ATTEMPT_DIR/up-$RANK"; [ $RANK = 0 ] || sleep 300'
+    second = 'touch "$JOBSPEC_ATTEMPT_DIR/second"'
+    with running(tmp_path, shell(first, on="all"), shell(second, "more"), nodes=2) as run:
+        run.agent(0)
+        run.agent(1)
+        run.wait_file(run.attempt / "up-1")
+        log = run.attempt / "logs" / "127.0.0.2" / "agent.log"
+        end = time.monotonic() + PATIENCE_S
+        while "command done" not in run.wait_file(log):
+            assert time.monotonic() < end, run.describe()
+            time.sleep(0.02)
+        os.kill(run.agent_pid(1), signal.SIGKILL)
+        assert run.finish()[0] == 1
+        results = run.results()
+        phases = {row["phase"]: row["outcome"] for row in results["phases"]}
+        assert (run.rules(), phases["driver"]) == (["node.lost"], "failed")
+        assert not (run.attempt / "second").exists()
+
+
+def test_signal_as_a_command_ends_well_starts_no_other(tmp_path: Path) -> None:
+    run = make_run(tmp_path, shell("true"), shell("true", "more"))
+    head = make_head(run)
+    ran: list[int] = []
+
+    def command(phase: str, index: int, one: Any) -> bool:
+        ran.append(index)
+        head.stop(blocked("driver", LOST))
+        return True
+
+    head._run_command = command  # type: ignore[method-assign]
+    with pytest.raises(RunStoppedError):
+        head._run_commands("driver", run.plan.commands)
+    assert ran == [0]
+    head.record.log.close()
+
+
+def test_artifacts_that_cannot_be_listed_do_not_cost_the_results(tmp_path: Path) -> None:
+    text = 'rm -rf "$JOBSPEC_ARTIFACTS_DIR"; touch "$JOBSPEC_ARTIFACTS_DIR"'
+    with running(tmp_path, shell(text)) as run:
+        run.agent()
+        code, output = run.finish()
+    assert (code, run.results()["outcome"], run.rules()) == (1, "failed", ["collect.io"]), output
+    assert (run.attempt / "exit").read_text() == "1\n"
+    assert not run.leftovers()
+
+
+def test_file_that_vanishes_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command has left running goes on writing and removing until the nodes are stopped."""
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    monkeypatch.setattr(
+        collect, "redact_in_place", lambda path, redactor: path.unlink() if path.name == "a" else None
+    )
+    rows = collect.already_there(tmp_path, [], "n", Redactor(()))
+    assert [row["path"] for row in rows] == ["b"]
+
+
+def test_probe_whose_environment_prints_json_is_heard(tmp_path: Path) -> None:
+    """`1` is JSON too: the thread that reads must not end at it, or the head waits for the deadline."""
+    (tmp_path / "sitecustomize.py").write_text("print(1, flush=True)\n")
+    (tmp_path / "ray.py").write_text("raise ImportError('no such symbol')\n")
+    path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
+    probe = Probe("127.0.0.1:1", ["a"], 0, {"PYTHONPATH": path}, tmp_path / "log")
+    probe.read(lambda: None)
+    assert probe.error == "ImportError: no such symbol"
