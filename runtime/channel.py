@@ -169,7 +169,9 @@ def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
     if not hmac.compare_digest(proof, _proof(token, "client", said)):
         raise ChannelError("the token of another run, or none")
     _send_plain(sock, {"proof": _proof(token, "server", said)})
-    return Hello(index, name), Link(sock, _session(token, said), b"s", b"c", rest)
+    link = Link(sock, _session(token, said), b"s", b"c", rest)
+    link.receive()  # one that has given up meanwhile, and tries again, must not count as come and lost
+    return Hello(index, name), link
 
 
 def connect(host: str, port: int, token: str, hello: Hello) -> Link:
@@ -185,7 +187,9 @@ def connect(host: str, port: int, token: str, hello: Hello) -> Link:
         answer, rest = _receive_plain(sock, rest)
         if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "server", said)):
             raise ChannelError("the listener does not know this run's token")
-        return Link(sock, _session(token, said), b"c", b"s", rest)
+        link = Link(sock, _session(token, said), b"c", b"s", rest)
+        link.send({"heartbeat": 1})  # we are still here
+        return link
     except (ChannelError, OSError):
         sock.close()
         raise

@@ -19,7 +19,7 @@ import pytest
 from agent_lab import make_run, running, shell
 
 from jobspec.plan import CollectPlan, ImportProof
-from jobspec.runtime import checkout_run, driver, imports, procs, worker
+from jobspec.runtime import channel, checkout_run, driver, imports, procs, worker
 from jobspec.runtime.agent import Node
 from jobspec.runtime.channel import Hello, Link, candidate_ports, connect
 from jobspec.runtime.identity import Identity, from_environment
@@ -33,13 +33,19 @@ PATIENCE_S = 60.0
 class Lab:
     """A head's view of one other node, and that node's end of the connection."""
 
-    def __init__(self, on_message: Any = lambda index, message: None, on_lost: Any = None) -> None:
+    def __init__(
+        self,
+        on_message: Any = lambda index, message: None,
+        on_lost: Any = None,
+        joins: bool = True,
+    ) -> None:
         self.lost: list[str] = []
         who = Identity(Path("/r"), 1, 0, ("a", "b"), TOKEN, "7")
         tell = on_lost or (lambda index, reason: self.lost.append(reason))
         self.nodes = Nodes(who, on_message, lambda index, address: None, tell, lambda address, reason: None)
         self.port = self.nodes.listen(candidate_ports(secrets.token_hex(8)))
-        self.link = self.join()
+        if joins:
+            self.link = self.join()
 
     def join(self) -> Link:
         link = connect("127.0.0.1", self.port, TOKEN, Hello(1, "b"))
@@ -85,6 +91,21 @@ def test_nodes_are_accepted_after_the_head_was_out_of_descriptors(monkeypatch: p
     monkeypatch.setattr(socket.socket, "accept", once)
     Lab()
     assert failed.is_set()
+
+
+def test_node_that_gave_up_its_handshake_may_come_again() -> None:
+    """The head stood still for longer than the node waits: that connection is not the node's death."""
+    lab = Lab(joins=False)
+    with socket.create_connection(("127.0.0.1", lab.port), timeout=PATIENCE_S) as late:
+        greeting, _ = channel._receive_plain(late, b"")
+        said = f"{greeting['nonce']}|x|1|b"
+        proof = channel._proof(TOKEN, "client", said)
+        channel._send_plain(late, {"nonce": "x", "index": 1, "name": "b", "proof": proof})
+        late.shutdown(socket.SHUT_WR)
+        while late.recv(4096):
+            pass  # until the head has let go of it
+        lab.join()
+        assert lab.lost == []
 
 
 def test_address_of_a_node_is_known_after_its_loss() -> None:
