@@ -30,7 +30,7 @@ from jobspec.runtime.identity import (
     stage_variable,
 )
 from jobspec.runtime.node_facts import Facts
-from jobspec.runtime.procs import end_all, leftovers
+from jobspec.runtime.procs import end_all, leftovers, started
 from jobspec.runtime.redact import Redactor
 
 Reply = Dict[str, Any]
@@ -165,6 +165,7 @@ class Node:
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {
             "pid": os.getpid(),
+            "started": started(os.getpid()),
             "run_dir": str(self.who.run_dir),
             "attempt": self.who.attempt,
             "env": changed,
