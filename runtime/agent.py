@@ -318,10 +318,10 @@ class Node:
             self._ray.stop()
         elif self.plan.upstream is not None and arguments.get("keep_ray_logs"):
             collect.copy_ray_logs(raycluster.DEFAULT_TEMP_DIR, self.paths.logs / "ray", self.redactor)
-        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
-            collect.redact_in_place(self.paths.logs / name, self.redactor)
         left = leftovers()
         stubborn = end_all(left, 0.5)
+        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
+            collect.redact_in_place(self.paths.logs / name, self.redactor)
         return {"ended": len(left), "left": sorted(stubborn)}
 
     def collect(self, arguments: Mapping[str, Any]) -> Reply:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,3 +142,27 @@ def test_probe_whose_environment_prints_json_is_heard(tmp_path: Path) -> None:
     probe = Probe("127.0.0.1:1", ["a"], 0, {"PYTHONPATH": path}, tmp_path / "log")
     probe.read(lambda: None)
     assert probe.error == "ImportError: no such symbol"
+
+
+def test_ray_is_stopped_though_its_logs_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It turns its logs over while they are copied; and the disk may be full."""
+    run = make_run(tmp_path)
+    node = make_head(run).node
+    logs = node.paths.ray / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    for name in ("gone", "kept"):
+        (logs / name).write_text(name)
+    opened, stopped = Path.open, threading.Event()
+
+    def turn_over(path: Path, *rest: Any, **more: Any) -> Any:
+        if path == logs / "gone":
+            path.unlink()
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", turn_over)
+    node._ray = SimpleNamespace(stop=stopped.set)  # type: ignore[assignment]
+    assert node.handle("stop", {"keep_ray_logs": True}) == {"ended": 0, "left": []}
+    assert stopped.is_set()
+    assert [path.name for path in (node.paths.logs / "ray").iterdir()] == ["kept"]
