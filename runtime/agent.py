@@ -35,6 +35,7 @@ from jobspec.runtime.redact import Redactor
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
+ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
 STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
 
 
@@ -75,6 +76,8 @@ class Node:
 
     def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
         """Run one operation; whatever goes wrong comes back as findings."""
+        if self._stopping.is_set() and operation not in ENDING:
+            return {"findings": []}  # its thread has stood still: what it makes now, nobody would remove
         start = time.monotonic()
         try:
             reply = self._operations[operation](arguments)
@@ -240,6 +243,9 @@ class Node:
         env = raycluster.start_environment(self.plan, start, self.env)
         ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         self._ray = ray
+        if self._stopping.is_set():  # `stop` may have looked before there was one
+            ray.stop()
+            return {"findings": []}
         ready = start.is_head or raycluster.wait_for_port(
             start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
         )

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agent_lab import Run, make_run, running, shell
+from agent_lab import RAY, Run, make_run, running, shell
 
 from jobspec.finding import Finding, error
-from jobspec.runtime import collect, finish
+from jobspec.runtime import collect, finish, raycluster
 from jobspec.runtime.head import Head
 from jobspec.runtime.identity import from_environment
 from jobspec.runtime.nodes import RunStoppedError
-from jobspec.runtime.raycluster import Probe
+from jobspec.runtime.raycluster import Probe, RayNode, RayPorts, RayStart
 from jobspec.runtime.record import blocked
 from jobspec.runtime.redact import Redactor
 
@@ -166,3 +166,34 @@ def test_ray_is_stopped_though_its_logs_cannot_be_copied(
     assert node.handle("stop", {"keep_ray_logs": True}) == {"ended": 0, "left": []}
     assert stopped.is_set()
     assert [path.name for path in (node.paths.logs / "ray").iterdir()] == ["kept"]
+
+
+def test_operation_whose_thread_comes_after_the_end_begins_nothing(tmp_path: Path) -> None:
+    """It stood still since the head asked; the folders that it would make nobody removes any more."""
+    run = make_run(tmp_path)
+    node = make_head(run).node
+    node.close()
+    for operation in ("preflight", "ray", "command"):
+        assert node.handle(operation, {}) == {"findings": []}
+    assert not node.paths.scratch.exists() and not node.paths.pid_file.exists()
+
+
+def test_ray_that_starts_as_the_node_stops_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stop` looked for it before it was there."""
+    run = make_run(tmp_path, ray=RAY)
+    node = make_head(run).node
+    begun: list[RayNode] = []
+
+    def start(argv: Any, env: Any, temp_dir: Path, log: Path) -> RayNode:
+        node.stop({})
+        begun.append(RayNode(["sleep", "300"], os.environ, temp_dir, log))
+        return begun[0]
+
+    monkeypatch.setattr(raycluster, "RayNode", start)
+    ports = RayPorts(*range(9))
+    ray = RayStart("n", "127.0.0.1", "127.0.0.1:1", True, ports, str(node.paths.ray))
+    assert node.handle("ray", {"start": ray.to_json(), "deadline_s": 1.0}) == {"findings": []}
+    assert not begun[0].running() and not node.paths.ray.exists()
+    assert not node.paths.pid_file.exists()
