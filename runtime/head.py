@@ -83,12 +83,7 @@ class Head:
         except RunStoppedError:
             pass  # `cause` says why
         except Exception:  # noqa: BLE001 - results.json must be written, and the nodes sent home
-            self.node.say(traceback.format_exc())
-            what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
-            why, fix = "this is a bug in jobspec", "see agent.log of this node"
-            self.stop(
-                Cause(FAILED, 1, self.phase, (error("runtime.bug", what, why, fix, node=self.who.name),))
-            )
+            self._stop_for_bug()
         return finish.finish(self)
 
     # What ends a run. Any thread may call these.
@@ -109,6 +104,14 @@ class Head:
         with self.nodes.changed:
             self._judged = True
             return self.cause
+
+    def _stop_for_bug(self) -> None:
+        """Stop for the exception that is being handled."""
+        self.node.say(traceback.format_exc())
+        what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
+        why, fix = "this is a bug in jobspec", "see agent.log of this node"
+        found = error("runtime.bug", what, why, fix, node=self.who.name)
+        self.stop(Cause(FAILED, 1, self.phase, (found,)))
 
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
@@ -199,19 +202,26 @@ class Head:
         if self.plan.ray is not None or self.plan.upstream is not None:
             self.ray = RayBringUp(self) if self.plan.upstream is None else AdoptedRay(self)
             jobs.append(self.ray.run)
-        ended: List[BaseException] = []
-        threads = [threading.Thread(target=_run_phase, args=(job, ended), name="phase") for job in jobs]
+        threads = [threading.Thread(target=self._run_phase, args=(job,), name="phase") for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for problem in sorted(ended, key=lambda one: isinstance(one, RunStoppedError)):
-            raise problem
+        self._go_on()
         if self.ray is None:
             self.record.skip("ray")
         else:
             proofs = [*self.plan.proofs, *finish.proofs(self._proofs)]
             self.ray.prove(proofs)
+
+    def _run_phase(self, job: Callable[[], None]) -> None:
+        """Run one of the phases that go side by side; what ends it early ends the others too."""
+        try:
+            job()
+        except RunStoppedError:
+            return  # `cause` says why
+        except Exception:  # noqa: BLE001 - the main thread waits for all of them
+            self._stop_for_bug()
 
     def _stage(self) -> None:
         self._simple("stage", bool(self.plan.stage), {"peers": self._stage_peers})
@@ -357,14 +367,6 @@ class Head:
     def enter(self, phase: str) -> PhaseTimes:
         self.phase = phase
         return self.record.begin(phase)
-
-
-def _run_phase(job: Callable[[], None], ended: List[BaseException]) -> None:
-    """Run one of the phases that go side by side; what ended it early is raised in the main thread."""
-    try:
-        job()
-    except Exception as problem:  # noqa: BLE001 - handed over
-        ended.append(problem)
 
 
 def _no_errors(_call: Call) -> bool:

@@ -86,9 +86,13 @@ class Nodes:
                 if self._closing.wait(ACCEPT_PAUSE_S):
                     return  # closed by `close`
                 continue  # out of descriptors for now, or the other side hung up meanwhile
-            threading.Thread(
+            welcome = threading.Thread(
                 target=self._welcome, args=(sock, str(address[0])), daemon=True, name="welcome"
-            ).start()
+            )
+            try:
+                welcome.start()
+            except RuntimeError:  # this user has too many threads for now: the node tries again
+                sock.close()
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -197,3 +198,21 @@ def test_ray_that_starts_as_the_node_stops_is_stopped(
     assert node.handle("ray", {"start": ray.to_json(), "deadline_s": 1.0}) == {"findings": []}
     assert not begun[0].running() and not node.paths.ray.exists()
     assert not node.paths.pid_file.exists()
+
+
+def test_phase_that_fails_ends_those_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staging of a terabyte is not waited for before an error beside it is told."""
+    run = make_run(tmp_path)
+    head = make_head(run)
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(head, "_helpers_and_imports", full)
+    monkeypatch.setattr(head, "_stage", lambda: head.nodes.wait(lambda: False, PATIENCE_S, list))
+    with pytest.raises(RunStoppedError):
+        head._bring_up()
+    assert head.cause is not None
+    assert [finding.rule for finding in head.record.findings] == ["runtime.bug"]
+    assert "No space left on device" in head.record.findings[0].what
+    head.record.log.close()

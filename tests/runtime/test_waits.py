@@ -93,6 +93,23 @@ def test_nodes_are_accepted_after_the_head_was_out_of_descriptors(monkeypatch: p
     assert failed.is_set()
 
 
+def test_nodes_are_accepted_after_the_head_was_out_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, failed = threading.Thread.start, threading.Event()
+
+    def once(thread: threading.Thread) -> None:
+        if thread.name == "welcome" and not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", once)
+    lab = Lab(joins=False)
+    with pytest.raises(channel.ChannelError):
+        lab.join()
+    assert failed.is_set()
+    lab.join()
+
+
 def test_node_that_gave_up_its_handshake_may_come_again() -> None:
     """The head stood still for longer than the node waits: that connection is not the node's death."""
     lab = Lab(joins=False)
