@@ -30,11 +30,12 @@ from jobspec.runtime.identity import (
     stage_variable,
 )
 from jobspec.runtime.node_facts import Facts
-from jobspec.runtime.procs import end_all, leftovers
+from jobspec.runtime.procs import end_all, leftovers, started
 from jobspec.runtime.redact import Redactor
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
+ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
 STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
 
 
@@ -75,6 +76,8 @@ class Node:
 
     def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
         """Run one operation; whatever goes wrong comes back as findings."""
+        if self._stopping.is_set() and operation not in ENDING:
+            return {"findings": []}  # its thread has stood still: what it makes now, nobody would remove
         start = time.monotonic()
         try:
             reply = self._operations[operation](arguments)
@@ -165,6 +168,7 @@ class Node:
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {
             "pid": os.getpid(),
+            "started": started(os.getpid()),
             "run_dir": str(self.who.run_dir),
             "attempt": self.who.attempt,
             "env": changed,
@@ -239,6 +243,9 @@ class Node:
         env = raycluster.start_environment(self.plan, start, self.env)
         ray = raycluster.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         self._ray = ray
+        if self._stopping.is_set():  # `stop` may have looked before there was one
+            ray.stop()
+            return {"findings": []}
         ready = start.is_head or raycluster.wait_for_port(
             start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
         )
@@ -317,10 +324,10 @@ class Node:
             self._ray.stop()
         elif self.plan.upstream is not None and arguments.get("keep_ray_logs"):
             collect.copy_ray_logs(raycluster.DEFAULT_TEMP_DIR, self.paths.logs / "ray", self.redactor)
-        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
-            collect.redact_in_place(self.paths.logs / name, self.redactor)
         left = leftovers()
         stubborn = end_all(left, 0.5)
+        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
+            collect.redact_in_place(self.paths.logs / name, self.redactor)
         return {"ended": len(left), "left": sorted(stubborn)}
 
     def collect(self, arguments: Mapping[str, Any]) -> Reply:

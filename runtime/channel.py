@@ -61,17 +61,12 @@ class Link:
         self._sent = self._received = 0
         self._rest = rest
         self._lock = threading.Lock()
+        # Now: a connection that the other side has reset has no address any more.
+        self.local_ip = str(sock.getsockname()[0])
+        self.peer_ip = str(sock.getpeername()[0])
         sock.settimeout(SILENCE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-    @property
-    def local_ip(self) -> str:
-        return str(self._socket.getsockname()[0])
-
-    @property
-    def peer_ip(self) -> str:
-        return str(self._socket.getpeername()[0])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message. Raises: ChannelError when the connection is gone."""
@@ -174,7 +169,9 @@ def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
     if not hmac.compare_digest(proof, _proof(token, "client", said)):
         raise ChannelError("the token of another run, or none")
     _send_plain(sock, {"proof": _proof(token, "server", said)})
-    return Hello(index, name), Link(sock, _session(token, said), b"s", b"c", rest)
+    link = Link(sock, _session(token, said), b"s", b"c", rest)
+    link.receive()  # one that has given up meanwhile, and tries again, must not count as come and lost
+    return Hello(index, name), link
 
 
 def connect(host: str, port: int, token: str, hello: Hello) -> Link:
@@ -190,7 +187,9 @@ def connect(host: str, port: int, token: str, hello: Hello) -> Link:
         answer, rest = _receive_plain(sock, rest)
         if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "server", said)):
             raise ChannelError("the listener does not know this run's token")
-        return Link(sock, _session(token, said), b"c", b"s", rest)
+        link = Link(sock, _session(token, said), b"c", b"s", rest)
+        link.send({"heartbeat": 1})  # we are still here
+        return link
     except (ChannelError, OSError):
         sock.close()
         raise

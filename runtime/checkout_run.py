@@ -11,9 +11,12 @@ import argparse
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import glob
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -183,8 +186,17 @@ def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: 
 
 
 def _fresh(outputs: Path, patterns: Sequence[str], start: float) -> List[Path]:
-    found = {path for pattern in patterns for path in outputs.rglob(pattern)}
-    return sorted(path for path in found if path.is_file() and path.stat().st_mtime >= start)
+    """Files of this start. What the script has left running may remove some meanwhile."""
+    found: List[Path] = []
+    for folder, _, names in os.walk(outputs):
+        for name in names:
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+                path = Path(folder, name)
+                with contextlib.suppress(OSError):
+                    info = path.stat()
+                    if stat.S_ISREG(info.st_mode) and info.st_mtime >= start:
+                        found.append(path)
+    return sorted(found)
 
 
 def _copy(source: Path, target: Path) -> None:

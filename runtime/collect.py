@@ -5,6 +5,7 @@ Smallest files first, so that one huge file does not crowd out the logs that exp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -247,15 +248,20 @@ def redact_in_place(path: Path, redactor: Redactor) -> None:
 
 
 def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
-    """Ray's own logs, after a failure: their ends, the newest files first, before Ray's folder goes."""
-    logs = temp_dir / "session_latest" / "logs"
-    if not logs.is_dir():
-        return
-    files = [path for path in logs.iterdir() if path.is_file() and path.stat().st_size]
-    target.mkdir(parents=True, exist_ok=True)
-    for path in sorted(files, key=lambda one: -one.stat().st_mtime)[:RAY_LOG_FILES]:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - RAY_LOG_BYTES))
+    """Ray's own logs, after a failure: their ends, the newest files first, before Ray's folder goes.
+
+    Ray still runs and turns its logs over. Whatever cannot be copied is left out: Ray is to be ended next.
+    """
+    found: List[Tuple[float, int, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in (temp_dir / "session_latest" / "logs").iterdir():
+            info = _regular(path, path.parent)
+            if info is not None and info.st_size:
+                found.append((info.st_mtime, info.st_size, path))
+    for _, size, path in sorted(found, reverse=True)[:RAY_LOG_FILES]:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(max(0, size - RAY_LOG_BYTES))
+            target.mkdir(parents=True, exist_ok=True)
             (target / path.name).write_bytes(redactor.clean(file.read(RAY_LOG_BYTES)))
 
 
@@ -271,9 +277,10 @@ def already_there(
             relative = path.relative_to(artifacts).as_posix()
             if relative in known or relative == "manifest.json" or path.is_symlink() or not path.is_file():
                 continue
-            redact_in_place(path, redactor)
-            size = path.stat().st_size
-            rows.append(
-                {"path": relative, "bytes": size, "sha256": _sha256(path), "node": node, "source": ""}
-            )
+            try:
+                redact_in_place(path, redactor)
+                size, digest = path.stat().st_size, _sha256(path)
+            except FileNotFoundError:
+                continue  # what a command has left running still removes files
+            rows.append({"path": relative, "bytes": size, "sha256": digest, "node": node, "source": ""})
     return rows

@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Sequence
 from jobspec.finding import fail
 from jobspec.plan import Plan
 from jobspec.runtime.identity import ray_token, without_step
-from jobspec.runtime.procs import alive
+from jobspec.runtime.procs import started
 
 
 def replace_process(plan: Plan, run_dir: Path, command: Sequence[str]) -> int:
@@ -42,13 +42,13 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
 def find_agent(plan: Plan, run_dir: Path) -> Mapping[str, Any]:
     """The pid file of this run's newest live agent on this node. Raises: JobspecError."""
     folder = Path(plan.node_local) / f"agents-{os.getuid()}"
-    files = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in files:
+    for path in sorted(folder.glob("*.json"), key=_written, reverse=True):
         try:
             record: Mapping[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if record.get("run_dir") == str(run_dir) and alive(int(str(record["pid"]))):
+        # An agent that was killed leaves its file, and its pid to others.
+        if record.get("run_dir") == str(run_dir) and 0 < started(int(record["pid"])) == record["started"]:
             return record
     raise fail(
         "exec.no-agent",
@@ -56,6 +56,14 @@ def find_agent(plan: Plan, run_dir: Path) -> Mapping[str, Any]:
         f"no live process is named in `{folder}`",
         "run it while the job runs, on one of its nodes and in its container",
     )
+
+
+def _written(path: Path) -> float:
+    """When; 0 for the file of an agent that has ended at this moment."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _environ(pid: int) -> Dict[str, str]:

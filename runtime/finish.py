@@ -38,7 +38,7 @@ def finish(head: Head) -> int:
     if head.plan.upstream is not None:  # its logs were written by the script's own shells
         for path in (head.node.paths.attempt / "logs").glob(f"{head.who.job_id}*-logs/*.log"):
             collect.redact_in_place(path, head.node.redactor)
-    code = head.record.write(head.cause)
+    code = head.record.write(head.judge())
     head.nodes.close(code)
     head.record.log.close()
     head.node.close()
@@ -72,7 +72,10 @@ def _collect(head: Head, cause: Any) -> None:
     found = [_not_collected(head.who.hosts[index]) for index in late]
     for finding in found:
         head.record.find("collect", finding)
-    _write_manifest(head, rows)
+    try:
+        _write_manifest(head, rows)
+    except OSError as problem:  # the nodes are stopped and the results written all the same
+        head.record.find("collect", _no_manifest(problem, head.who.name))
     bad = [
         finding
         for finding in head.record.findings
@@ -80,7 +83,7 @@ def _collect(head: Head, cause: Any) -> None:
     ]
     head.record.end(times, "failed" if bad else "ok", dict(head.record.collected))
     if bad and head.cause is None:
-        head.cause = Cause(FAILED, 1, "collect", bad)
+        head.stop(Cause(FAILED, 1, "collect", bad))
 
 
 def _note_collected(head: Head, call: Call, rows: List[Dict[str, Any]]) -> None:
@@ -99,6 +102,16 @@ def _note_collected(head: Head, call: Call, rows: List[Dict[str, Any]]) -> None:
 
 def _not_collected(name: str) -> Finding:
     return error("collect.deadline", f"node `{name}` has not collected its files in time", node=name)
+
+
+def _no_manifest(problem: OSError, node: str) -> Finding:
+    return error(
+        "collect.io",
+        f"the list of collected files cannot be written: {problem.strerror} (`{problem.filename}`)",
+        "the run's `artifacts` folder is full, or something else has taken its place",
+        "see that this user may write there, and that no command removes it",
+        node=node,
+    )
 
 
 def _write_manifest(head: Head, rows: List[Dict[str, Any]]) -> None:

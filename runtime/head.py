@@ -61,6 +61,7 @@ class Head:
         self.nodes = Nodes(who, self._on_message, self._on_joined, self._on_lost, self._on_refused)
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
+        self._judged = False
         self.signals = 0
         self.phase = "preflight"
         self._driving = False
@@ -82,24 +83,35 @@ class Head:
         except RunStoppedError:
             pass  # `cause` says why
         except Exception:  # noqa: BLE001 - results.json must be written, and the nodes sent home
-            self.node.say(traceback.format_exc())
-            what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
-            why, fix = "this is a bug in jobspec", "see agent.log of this node"
-            self.stop(
-                Cause(FAILED, 1, self.phase, (error("runtime.bug", what, why, fix, node=self.who.name),))
-            )
+            self._stop_for_bug()
         return finish.finish(self)
 
     # What ends a run. Any thread may call these.
 
     def stop(self, cause: Cause) -> None:
         """End every wait. The first cause counts; findings of later ones are kept."""
-        with self.nodes.changed:
+        with self.nodes.changed:  # a cause is never seen without its findings
+            if self._judged:
+                return
             if self.cause is None:
                 self.cause = replace(cause, phase=cause.phase or self.phase)
-        for finding in cause.findings:
-            self.record.find(cause.phase or self.phase, finding)
-        self.nodes.stop()
+            for finding in cause.findings:
+                self.record.find(cause.phase or self.phase, finding)
+            self.nodes.stop()
+
+    def judge(self) -> Optional[Cause]:
+        """The cause that the results state. What goes wrong from now on is no part of the run."""
+        with self.nodes.changed:
+            self._judged = True
+            return self.cause
+
+    def _stop_for_bug(self) -> None:
+        """Stop for the exception that is being handled."""
+        self.node.say(traceback.format_exc())
+        what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
+        why, fix = "this is a bug in jobspec", "see agent.log of this node"
+        found = error("runtime.bug", what, why, fix, node=self.who.name)
+        self.stop(Cause(FAILED, 1, self.phase, (found,)))
 
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
@@ -166,7 +178,7 @@ class Head:
         canary.write_canary(attempt, nonce)
         meet(self)
         calls = []
-        for index in self.nodes.alive():
+        for index in range(len(self.who.hosts)):  # one that is lost by now is missed among the replies
             arguments = {"nonce": nonce, "time": time.time(), "reached": self.nodes.ip(index)}
             calls.append(self.nodes.call(index, "preflight", arguments))
         replies = self.replies("preflight", calls, PREFLIGHT_S)
@@ -190,19 +202,26 @@ class Head:
         if self.plan.ray is not None or self.plan.upstream is not None:
             self.ray = RayBringUp(self) if self.plan.upstream is None else AdoptedRay(self)
             jobs.append(self.ray.run)
-        ended: List[BaseException] = []
-        threads = [threading.Thread(target=_run_phase, args=(job, ended), name="phase") for job in jobs]
+        threads = [threading.Thread(target=self._run_phase, args=(job,), name="phase") for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        for problem in sorted(ended, key=lambda one: isinstance(one, RunStoppedError)):
-            raise problem
+        self._go_on()
         if self.ray is None:
             self.record.skip("ray")
         else:
             proofs = [*self.plan.proofs, *finish.proofs(self._proofs)]
             self.ray.prove(proofs)
+
+    def _run_phase(self, job: Callable[[], None]) -> None:
+        """Run one of the phases that go side by side; what ends it early ends the others too."""
+        try:
+            job()
+        except RunStoppedError:
+            return  # `cause` says why
+        except Exception:  # noqa: BLE001 - the main thread waits for all of them
+            self._stop_for_bug()
 
     def _stage(self) -> None:
         self._simple("stage", bool(self.plan.stage), {"peers": self._stage_peers})
@@ -295,14 +314,21 @@ class Head:
 
     def _run_commands(self, phase: str, commands: Sequence[CommandPlan]) -> bool:
         """Run `commands` in order as `phase`, until one fails; whether all ended well."""
+        self._go_on()
         times = self.enter(phase)
         for index, command in enumerate(commands):
+            self._go_on()
             if not self._run_command(phase, index, command):
                 outcome = self.cause.outcome if self.cause is not None else FAILED
                 self.record.end(times, outcome if phase == "checks" else FAILED)
                 return False
         self.record.end(times, "ok")
         return True
+
+    def _go_on(self) -> None:
+        """Nothing is started any more once the run stops. Raises: RunStoppedError."""
+        if self.cause is not None:
+            raise RunStoppedError
 
     def _hold(self) -> None:
         """Keep the nodes and Ray until a signal; here it is the wished end, not a failure."""
@@ -326,7 +352,10 @@ class Head:
         if not all(call.done for call in calls):
             self.nodes.settle(self.nodes.call_all("stop_command", {"grace_s": 3.0}), STOP_ALL_RANKS_S)
             self.nodes.settle(calls, STOP_ALL_RANKS_S)
-        return finish.note_command(self, phase, command, calls)
+        ended_well = finish.note_command(self, phase, command, calls)
+        if ended_well and any(call.reply is None for call in calls):
+            raise RunStoppedError  # a node was lost: `_on_lost` has the cause
+        return ended_well
 
     def _ip(self, index: int) -> str:
         return str(self.record.nodes[index]["ip"])
@@ -338,14 +367,6 @@ class Head:
     def enter(self, phase: str) -> PhaseTimes:
         self.phase = phase
         return self.record.begin(phase)
-
-
-def _run_phase(job: Callable[[], None], ended: List[BaseException]) -> None:
-    """Run one of the phases that go side by side; what ended it early is raised in the main thread."""
-    try:
-        job()
-    except Exception as problem:  # noqa: BLE001 - handed over
-        ended.append(problem)
 
 
 def _no_errors(_call: Call) -> bool:

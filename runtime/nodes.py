@@ -59,6 +59,7 @@ class Nodes:
         self._on_joined, self._on_refused = on_joined, on_refused
         self._local: Optional[Node] = None
         self._links: Dict[int, Link] = {}
+        self._ips: Dict[int, str] = {}  # kept when a node is lost: somebody may be about to ask
         self._lost: Dict[int, str] = {}
         self._calls: Dict[Tuple[int, int], Call] = {}
         self._next = 0
@@ -85,9 +86,13 @@ class Nodes:
                 if self._closing.wait(ACCEPT_PAUSE_S):
                     return  # closed by `close`
                 continue  # out of descriptors for now, or the other side hung up meanwhile
-            threading.Thread(
+            welcome = threading.Thread(
                 target=self._welcome, args=(sock, str(address[0])), daemon=True, name="welcome"
-            ).start()
+            )
+            try:
+                welcome.start()
+            except RuntimeError:  # this user has too many threads for now: the node tries again
+                sock.close()
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         try:
@@ -113,6 +118,7 @@ class Nodes:
         if not expected or hello.index in self._links or hello.index in self._lost or self._closing.is_set():
             return False
         self._links[hello.index] = link
+        self._ips[hello.index] = link.peer_ip
         return True
 
     def _serve(self, index: int, link: Link) -> None:
@@ -203,12 +209,13 @@ class Nodes:
 
     def local_ip(self) -> str:
         """This node's address as the workers reach it; loopback when there are none."""
-        ips = [link.local_ip for link in self._links.values()]
+        with self.changed:
+            ips = [link.local_ip for link in self._links.values()]
         return max(set(ips), key=ips.count) if ips else "127.0.0.1"
 
     def ip(self, index: int) -> str:
         """The address that a node connects from."""
-        return self._links[index].peer_ip if index else self.local_ip()
+        return self._ips[index] if index else self.local_ip()
 
     def call(self, index: int, operation: str, arguments: Optional[Mapping[str, Any]] = None) -> Call:
         """Start an operation on a node; a dead node's call is done at once, without a reply."""

@@ -76,6 +76,18 @@ def descendants(root: int, table: Optional[Mapping[int, ProcessInfo]] = None) ->
     return found
 
 
+def started(pid: int) -> int:
+    """When a process that runs was started, in ticks since boot; 0 for one that has ended.
+
+    It tells a process from a later one that got its pid.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return 0 if fields[0] == b"Z" else int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def alive(pid: int) -> bool:
     """True while `pid` runs; a zombie does not."""
     try:
@@ -153,6 +165,7 @@ class Child:
     ) -> None:
         """Start `argv`; stderr goes where stdout goes. Raises: OSError when it cannot start."""
         self.argv = tuple(argv)
+        self._over = False  # nothing of it is left: its pid may be another's by now
         self.process = subprocess.Popen(
             list(argv),
             env=dict(env),
@@ -193,12 +206,16 @@ class Child:
 
     def terminate(self, grace_s: float) -> None:
         """SIGTERM to all members, SIGKILL to those that are left after `grace_s`."""
-        members = self.members()
+        if self._over:
+            return
+        members = {pid: started(pid) for pid in self.members()}
         send(members, signal.SIGTERM)
         self.wait(grace_s)
-        left = set(members) | set(self.members())
+        # Those that left the session in time are told by pid and start: the grace may be minutes.
+        left = {pid for pid, start in members.items() if start and started(pid) == start}
+        left.update(self.members())
         end_all(left, 0.5 if self.running() else min(1.0, grace_s))
-        self.wait(2.0)
+        self._over = self.wait(2.0) is not None and not self.members()
 
     def signal_leader(self, number: int) -> None:
         """Signal the process alone: `ray start --block` ends its own children in order."""

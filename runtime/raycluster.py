@@ -270,6 +270,8 @@ class Probe:
             try:
                 message = json.loads(line)
             except ValueError:
+                message = None
+            if not isinstance(message, dict):
                 continue  # something that the environment prints at start
             self.alive = message.get("alive", self.alive)
             self.ready = self.ready or bool(message.get("ready"))

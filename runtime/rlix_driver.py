@@ -231,7 +231,8 @@ class Driver:
     def _stop_asking(self) -> None:
         if self._probe is not None:
             self._probe.kill()
-            self._probe.wait(procs.KILL_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the run does not end for a slow death
+                self._probe.wait(procs.KILL_S)
             self._probe = None
 
     def _read_probe(self, source: IO[bytes]) -> None:

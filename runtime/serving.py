@@ -86,7 +86,11 @@ class Listener:
                 if self._closed.wait(ACCEPT_PAUSE_S):
                     return
                 continue  # out of descriptors for now, or the other side hung up meanwhile
-            threading.Thread(target=self._serve, args=(sock,), daemon=True, name="stage-serve").start()
+            serve = threading.Thread(target=self._serve, args=(sock,), daemon=True, name="stage-serve")
+            try:
+                serve.start()
+            except RuntimeError:  # this user has too many threads for now: the node tries again
+                sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
         try:

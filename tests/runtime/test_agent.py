@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from agent_lab import make_run, running, shell
 
+from jobspec.finding import JobspecError
 from jobspec.plan import CollectPlan, CommandPlan, RayPlan, SlurmPlan, StagePlan
+from jobspec.runtime import exec_
+from jobspec.runtime.procs import started
 
 PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 
@@ -243,6 +246,30 @@ def test_exec_without_a_run_says_so(tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "exec.no-agent" in done.stderr
+
+
+def test_exec_takes_no_other_process_for_an_agent(tmp_path: Path) -> None:
+    """An agent that was killed leaves its pid file, and the pid goes to another process."""
+    run = make_run(tmp_path)
+    folder = Path(run.plan.node_local) / f"agents-{os.getuid()}"
+    folder.mkdir(parents=True)
+    record = {"pid": os.getpid(), "started": 1, "run_dir": str(run.root), "attempt": 1, "env": {}}
+    (folder / "killed.json").write_text(json.dumps(record))
+    with pytest.raises(JobspecError) as told:
+        exec_.find_agent(run.plan, run.root)
+    assert [finding.rule for finding in told.value.findings] == ["exec.no-agent"]
+
+
+def test_exec_beside_a_run_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pid file is gone between the listing and the look."""
+    run = make_run(tmp_path)
+    folder = Path(run.plan.node_local) / f"agents-{os.getuid()}"
+    folder.mkdir(parents=True)
+    own = {"pid": os.getpid(), "started": started(os.getpid()), "run_dir": str(run.root), "env": {}}
+    (folder / "own.json").write_text(json.dumps(own))
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: [folder / "gone.json", *glob(path, pattern)])
+    assert exec_.find_agent(run.plan, run.root) == own
 
 
 def test_blocked_run_never_starts_the_command(tmp_path: Path) -> None:

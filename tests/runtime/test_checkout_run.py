@@ -71,6 +71,24 @@ def test_files_of_an_earlier_start_are_not_kept(root: Path) -> None:
     assert files(root / "kept") == set()
 
 
+def test_file_that_vanishes_does_not_cost_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the script has left running removes a file between two looks."""
+    seen = Path.stat
+
+    def vanish(path: Path, **more: bool) -> os.stat_result:
+        info = seen(path, **more)
+        if path.parent.name == "case":
+            path.unlink()
+        return info
+
+    monkeypatch.setattr(Path, "stat", vanish)
+    (root / "checkout/tests/functional/it/case").mkdir(parents=True)
+    for name in ("metrics.json", "case/metrics.json"):
+        (root / "checkout/tests/functional/it" / name).write_text("{}")
+    found = checkout_run._fresh(Path("tests/functional/it"), checkout_run.LOGS, 0.0)
+    assert Path("tests/functional/it/metrics.json") in found
+
+
 def test_event_files_stand_in_for_a_missing_metric_file(root: Path) -> None:
     """A training that fails leaves no metrics.json, which only the next stage would have written."""
     failing = SCRIPT.replace("echo '{}' > $out/metrics.json\n", "") + "exit 7\n"

@@ -4,10 +4,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jobspec.runtime import procs
 from jobspec.runtime.procs import Child, alive, descendants, exit_status
 
 
@@ -27,6 +29,39 @@ def test_child_and_what_it_started_are_ended(tmp_path: Path) -> None:
     assert set(started) <= set(descendants(child.pid))
     child.terminate(0.3)
     assert [pid for pid in (child.pid, *started) if alive(pid)] == []
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[str]]:
+    """A process of another job of this user, in a session of its own, that ignores SIGTERM."""
+    argv = ["sh", "-c", "trap '' TERM; echo up; exec sleep 300"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "up\n"
+        yield process
+        process.kill()
+
+
+def test_pid_that_is_anothers_by_now_is_left_alone(stranger: subprocess.Popen[str]) -> None:
+    """A rank that ended days before the others: its pid may be anybody's when the run is stopped."""
+    child = Child(["true"], os.environ)
+    child.wait()
+    child.terminate(0.1)
+    child.process.pid = stranger.pid  # as the kernel gives it out anew
+    child.terminate(0.1)
+    assert stranger.poll() is None and alive(stranger.pid)
+
+
+def test_pid_that_becomes_anothers_in_the_grace_is_left_alone(
+    stranger: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Child(["sleep", "300"], os.environ)
+    members, real = [child.pid, stranger.pid], procs.started
+    before = {stranger.pid: 1}  # its pid was that of a member
+    monkeypatch.setattr(child, "members", lambda: [members.pop() for _ in tuple(members)])
+    monkeypatch.setattr(procs, "started", lambda pid: before.pop(pid, 0) or real(pid))
+    child.terminate(60.0)
+    assert not alive(child.pid)
+    assert stranger.poll() is None and alive(stranger.pid)
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (7, 7), (-9, 137), (-15, 143)])

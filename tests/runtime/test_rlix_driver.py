@@ -190,6 +190,24 @@ def test_driver_that_ends_by_itself_keeps_its_exit_code_and_output(tmp_path: Pat
     assert (tmp_path / "made").read_text().split() == [TWO]
 
 
+def test_probe_that_is_slow_to_die_does_not_cost_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a loaded node SIGKILL may take longer than it is waited for."""
+    followed = rlix_driver.Driver(["sh", "-c", "exit 7"], ["a"], tmp_path / "note")
+    slow = subprocess.Popen(["sleep", "300"])
+    kill = slow.kill
+    monkeypatch.setattr(slow, "kill", lambda: None)
+    monkeypatch.setattr(rlix_driver.procs, "KILL_S", 0.1)
+    followed._probe = slow
+    followed.child.wait()
+    try:
+        assert followed.follow() == 7
+    finally:
+        kill()
+        slow.wait()
+
+
 def test_driver_gets_the_signal_and_time_to_end(tmp_path: Path) -> None:
     process = drive(tmp_path, "trap 'echo saved; exit 9' TERM; echo up; while :; do sleep 0.1; done")
     assert process.stdout is not None and process.stdout.readline() == "up\n"

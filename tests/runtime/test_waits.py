@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ import pytest
 from agent_lab import make_run, running, shell
 
 from jobspec.plan import CollectPlan, ImportProof
-from jobspec.runtime import checkout_run, driver, imports, procs, worker
+from jobspec.runtime import channel, checkout_run, driver, imports, procs, worker
 from jobspec.runtime.agent import Node
 from jobspec.runtime.channel import Hello, Link, candidate_ports, connect
 from jobspec.runtime.identity import Identity, from_environment
@@ -32,13 +33,19 @@ PATIENCE_S = 60.0
 class Lab:
     """A head's view of one other node, and that node's end of the connection."""
 
-    def __init__(self, on_message: Any = lambda index, message: None, on_lost: Any = None) -> None:
+    def __init__(
+        self,
+        on_message: Any = lambda index, message: None,
+        on_lost: Any = None,
+        joins: bool = True,
+    ) -> None:
         self.lost: list[str] = []
         who = Identity(Path("/r"), 1, 0, ("a", "b"), TOKEN, "7")
         tell = on_lost or (lambda index, reason: self.lost.append(reason))
         self.nodes = Nodes(who, on_message, lambda index, address: None, tell, lambda address, reason: None)
         self.port = self.nodes.listen(candidate_ports(secrets.token_hex(8)))
-        self.link = self.join()
+        if joins:
+            self.link = self.join()
 
     def join(self) -> Link:
         link = connect("127.0.0.1", self.port, TOKEN, Hello(1, "b"))
@@ -84,6 +91,52 @@ def test_nodes_are_accepted_after_the_head_was_out_of_descriptors(monkeypatch: p
     monkeypatch.setattr(socket.socket, "accept", once)
     Lab()
     assert failed.is_set()
+
+
+def test_nodes_are_accepted_after_the_head_was_out_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, failed = threading.Thread.start, threading.Event()
+
+    def once(thread: threading.Thread) -> None:
+        if thread.name == "welcome" and not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", once)
+    lab = Lab(joins=False)
+    with pytest.raises(channel.ChannelError):
+        lab.join()
+    assert failed.is_set()
+    lab.join()
+
+
+def test_node_that_gave_up_its_handshake_may_come_again() -> None:
+    """The head stood still for longer than the node waits: that connection is not the node's death."""
+    lab = Lab(joins=False)
+    with socket.create_connection(("127.0.0.1", lab.port), timeout=PATIENCE_S) as late:
+        greeting, _ = channel._receive_plain(late, b"")
+        said = f"{greeting['nonce']}|x|1|b"
+        proof = channel._proof(TOKEN, "client", said)
+        channel._send_plain(late, {"nonce": "x", "index": 1, "name": "b", "proof": proof})
+        late.shutdown(socket.SHUT_WR)
+        while late.recv(4096):
+            pass  # until the head has let go of it
+        lab.join()
+        assert lab.lost == []
+
+
+def test_address_of_a_node_is_known_after_its_loss() -> None:
+    """A node that dies between two looks of the head is lost: no bug of the head's."""
+    hold = threading.Event()
+    lab = Lab(on_message=lambda index, message: hold.wait(PATIENCE_S))
+    lab.link.send({"progress": {}})  # the reader is busy with it, and has not seen the end
+    lab.link._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    lab.link._socket.close()
+    assert (lab.nodes.ip(1), lab.nodes.local_ip()) == ("127.0.0.1", "127.0.0.1")
+    hold.set()
+    lab.nodes.wait(lambda: bool(lab.lost), PATIENCE_S, list)
+    assert lab.nodes.ip(1) == "127.0.0.1"
+    assert lab.ended(lab.nodes.call(1, "preflight"))
 
 
 def test_reply_that_cannot_be_sent_is_an_answer_all_the_same(tmp_path: Path) -> None:
