@@ -17,7 +17,7 @@ from jobspec.launchers import slurm
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs import Launch, RunPaths, locked, read_launch, read_results, write_launch
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
@@ -52,6 +52,10 @@ class SlurmLauncher:
         Raises: JobspecError with sbatch's text when it refuses, or when it cannot be known whether the
         job was accepted; a later call then decides.
         """
+        with locked(run.job):
+            return self._submit_once(run, plan, secrets)
+
+    def _submit_once(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
         launch = read_launch(run)
         if launch is not None and launch.submitted:
             return launch

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from fake_client import FakeClient, says
+from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.base import Access, JobState
@@ -61,6 +63,21 @@ def test_intent_is_on_disk_before_the_scheduler_is_asked(run: RunPaths) -> None:
     launcher(FakeClient(sbatch=[look])).submit(run, PLAN, {})
     assert seen[0] is not None
     assert (seen[0].job_name, seen[0].job_id) == (NAME, "")
+
+
+def test_two_submissions_at_once_are_one_job(run: RunPaths) -> None:
+    """The second one begins while sbatch has the first, and waits for what that says."""
+    second: list[Launch] = []
+    other = threading.Thread(target=lambda: second.append(launcher(FakeClient()).submit(run, PLAN, {})))
+
+    def slow(argv, secrets):  # type: ignore[no-untyped-def]
+        other.start()
+        await_waiting_for_lock(run.job)
+        return says("42\n")(argv, secrets)
+
+    first = launcher(FakeClient(sbatch=[slow])).submit(run, PLAN, {})
+    other.join(60)
+    assert [first.job_id, *(launch.job_id for launch in second)] == ["42", "42"]
 
 
 def test_lost_answer_is_found_in_the_queue(run: RunPaths) -> None:
