@@ -96,7 +96,8 @@ class SlurmLauncher:
             job_id = slurm.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
-            if not (done.timed_out or done.code == 0 or slurm.is_transient(done.stderr)):
+            # A code below 0: a signal ended it, perhaps after the controller had taken the job.
+            if not (done.timed_out or done.code <= 0 or slurm.is_transient(done.stderr)):
                 run.state.unlink()
                 break
             if pause is not None:

@@ -86,6 +86,12 @@ def test_lost_answer_is_found_in_the_queue(run: RunPaths) -> None:
     assert client.count("sbatch") == 1
 
 
+def test_client_that_a_signal_ended_may_have_submitted(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(code=-9)], squeue=[says(queued("43"))])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
+    assert client.count("sbatch") == 1
+
+
 def test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting(run: RunPaths) -> None:
     client = FakeClient(
         sbatch=[says(timed_out=True)],
