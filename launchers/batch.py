@@ -132,6 +132,18 @@ class SlurmLauncher:
             rows = slurm.parse_sacct(accounted.stdout) if accounted.code == 0 else []
         return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
 
+    def _lost(self, launch: Launch) -> str:
+        """The id of a job whose answer was lost. Raises: JobspecError when none is known by its name."""
+        found = self._find(launch)
+        if not found:
+            raise fail(
+                "launch.no-job",
+                f"no job `{launch.job_name}` is known, so there is none to cancel",
+                why="sbatch was called and its answer was lost; it may still be on its way",
+                fix=f"ask again in a minute; `jobspec submit {launch.root}` submits it",
+            )
+        return found
+
     def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
         known = [launch for launch in launches if launch.submitted]
@@ -179,7 +191,7 @@ class SlurmLauncher:
         return found
 
     def cancel(self, launches: Sequence[Launch]) -> None:
-        ids = [launch.job_id for launch in launches if launch.submitted]
+        ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
         if not ids:
             return
         done = run_retrying(self._client, slurm.scancel_argv(ids), sleep=self._sleep)

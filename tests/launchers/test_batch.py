@@ -321,3 +321,14 @@ def test_an_upstream_run_that_does_not_end_is_cancelled(run: RunPaths) -> None:
     UpstreamLauncher(client, sleep=waited.append).cancel([launch])
     assert client.calls[-1] == ("scancel", "51")
     assert 30 < sum(waited) < 60
+
+
+def test_job_whose_answer_was_lost_is_cancelled_by_its_name(run: RunPaths) -> None:
+    lost = Launch(RUN_ID, str(run.root), "lab", "slurm", NAME, 1000.0)
+    client = FakeClient(squeue=[says(queued("43", "RUNNING"))], scancel=[says()])
+    launcher(client).cancel([lost])
+    assert client.calls[-1] == ("scancel", "43")
+    client = FakeClient(squeue=[says("")], sacct=[says("")], scancel=[says()])
+    with pytest.raises(JobspecError, match="none to cancel"):
+        launcher(client).cancel([lost])
+    assert client.count("scancel") == 0
