@@ -140,7 +140,11 @@ class RunPaths:
 
     def job_logs(self) -> list[Path]:
         """What the batch script printed, oldest first: one file per job, appended over its requeues."""
-        return sorted(self.root.glob("job-*.log"), key=lambda path: (path.stat().st_mtime, path.name))
+        written = {}
+        for path in self.root.glob("job-*.log"):
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                written[path] = path.stat().st_mtime
+        return sorted(written, key=lambda path: (written[path], path.name))
 
 
 def array_ranges(numbers: Iterable[int]) -> str:
@@ -394,11 +398,13 @@ def remember_folder(folder: Path, env: Mapping[str, str]) -> None:
 
     A home that cannot be written costs this convenience and nothing else.
     """
-    known = known_folders(env)
-    if folder in known[:1]:
+    if folder in known_folders(env)[:1]:
         return
-    lines = [*reversed([path for path in known if path != folder]), folder]
+    file = state_folder(env) / _KNOWN_FOLDERS
     try:
-        write_text(state_folder(env) / _KNOWN_FOLDERS, "".join(f"{line}\n" for line in lines))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Added and never rewritten: of two submissions at once one would drop the other's.
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(f"{folder}\n")
     except OSError:
         return

@@ -139,8 +139,11 @@ def all_logs(run: RunPaths) -> list[Path]:
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a file, from its last 64 KiB."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        text = file.read().decode("utf-8", "replace")
+    """The last lines of a file, from its last 64 KiB; none when it is gone."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
     return text.splitlines()[-lines:]
