@@ -240,7 +240,9 @@ def test_checkout_that_another_command_makes_meanwhile_is_taken(
 
     def second_clone(*args: Any) -> None:
         monkeypatch.setattr(git, "_clone_step", step)
-        monkeypatch.setattr(os, "getpid", lambda: 4711)  # a process of its own has a scratch folder of its own
+        monkeypatch.setattr(
+            os, "getpid", lambda: 4711
+        )  # a process of its own has a scratch folder of its own
         checkout(str(repo), "main", folder)
         monkeypatch.undo()
         step(*args)

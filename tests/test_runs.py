@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.finding import JobspecError
 from jobspec import runs
+from jobspec.finding import JobspecError
 from jobspec.runs import (
     Launch,
     RunPaths,

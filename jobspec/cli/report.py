@@ -9,6 +9,7 @@ The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 from __future__ import annotations
 
 import argparse
+import sys
 
 from jobspec.cli import observe, parser, pipeline, verdicts
 from jobspec.runs import RunPaths, read_launch
@@ -31,5 +32,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _settle(found: RunPaths) -> None:
     """Ask the scheduler how the job ended, where that is not recorded yet."""
-    if read_launch(found) is not None:
-        observe.observe([found])
+    if read_launch(found) is None:
+        return
+    status = observe.observe([found])[0].status
+    if status is not None and not status.state.final:
+        told = f"run {found.ref} is {status.state.value}: the verdict is of what it has written so far"
+        print(told, file=sys.stderr)

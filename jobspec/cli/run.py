@@ -122,11 +122,10 @@ class _Asker:
 
     def sync(self) -> bool:
         """Bring the run's files here; whether they could be brought. Raises: as `ask`."""
-        done = False
         with self._of_files():
             launchers.sync(self._launch)
-            done = True
-        return done
+            return True
+        return False
 
 
 class _Patience:

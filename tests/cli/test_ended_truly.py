@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from project_kit import Project
 
-from jobspec.cli import verdicts
+from jobspec.cli import observe, verdicts
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
 from jobspec.runs import RunPaths, write_launch
+from jobspec.sweep_points import finished_points, read_points
+
+
+def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
 
 SLEEPER = "version: 1\nname: s\nframework: command\nlaunch: {mode: srun}\ntrain: {command: [sleep, '300']}\n"
 
@@ -59,3 +70,26 @@ def test_report_files_have_the_verdict_that_is_printed(
     done = project.cli("report", "last", "--json")
     assert done.code == 0
     assert json.loads((run.root / "report.json").read_text()) == json.loads(done.out)
+
+
+GOES_ON = """\
+version: 1
+name: s
+framework: command
+launch: {mode: srun}
+train: {command: [bash, -c, 'echo torch.OutOfMemoryError: CUDA out of memory.; sleep 300']}
+sweep: {mode: one_allocation, grid: {user.size: [1]}}
+"""
+
+
+def test_point_that_goes_on_after_an_error_has_not_finished(project: Project) -> None:
+    project.write("goes-on.yaml", GOES_ON)
+    assert project.cli("submit", "goes-on.yaml").code == 0
+    sweep = project.last()
+    (point,) = sweep.points()
+    await_true(lambda: "OutOfMemory" in "".join(path.read_text() for path in observe.log_files(point)))
+    done = project.cli("report", sweep.run_id, "--json")
+    assert "is RUNNING: the verdict is of what it has written so far" in done.err
+    (record,) = read_points(sweep).points
+    assert finished_points(sweep.root.parent, {0: record.key}) == {}
+    assert project.cli("cancel", sweep.run_id).code == 0
