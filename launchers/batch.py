@@ -129,7 +129,9 @@ class SlurmLauncher:
             accounted = self._client.run(
                 slurm.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
             )
-            rows = slurm.parse_sacct(accounted.stdout) if accounted.code == 0 else []
+            if accounted.code != 0 and not slurm.accounting_missing(accounted.stderr):
+                raise _unanswered(accounted, "whether the job was accepted is not known yet")
+            rows = slurm.parse_sacct(accounted.stdout)
         return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
 
     def _lost(self, launch: Launch) -> str:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fake_client import FakeClient, says
+from fake_client import Answer, FakeClient, says
 from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
@@ -133,6 +133,23 @@ def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
     assert client.count("sbatch") == 1
     launch = read_launch(run)
     assert launch is not None and not launch.submitted, "the intent stays for the next call"
+
+
+@pytest.mark.parametrize(
+    "silent", [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)]
+)
+def test_accounting_that_does_not_answer_stops_the_submission_too(run: RunPaths, silent: Answer) -> None:
+    """The queue forgets a short job after minutes: then accounting alone knows that it has run."""
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    client = FakeClient(squeue=[says("")], sacct=[silent], sbatch=[says("99\n")])
+    with pytest.raises(JobspecError, match="is not known yet"):
+        launcher(client).submit(run, PLAN, {})
+    assert client.count("sbatch") == 0
 
 
 def test_refusal_shows_sbatchs_words_and_takes_the_intent_back(run: RunPaths) -> None:
