@@ -136,7 +136,8 @@ def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
 
 
 @pytest.mark.parametrize(
-    "silent", [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)]
+    "silent",
+    [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)],
 )
 def test_accounting_that_does_not_answer_stops_the_submission_too(run: RunPaths, silent: Answer) -> None:
     """The queue forgets a short job after minutes: then accounting alone knows that it has run."""
