@@ -39,11 +39,15 @@ class View:
         return self.status is None or self.status.state.final
 
 
-def observe(runs: Sequence[RunPaths]) -> list[View]:
-    """Views of runs; the scheduler is asked once, and only about runs not known to have ended."""
+def observe(runs: Sequence[RunPaths], unanswered: list[Finding] | None = None) -> list[View]:
+    """Views of runs; the scheduler is asked once, and only about runs not known to have ended.
+
+    Raises: JobspecError when one does not answer; with `unanswered` its findings go there, and its runs are
+    UNKNOWN: a cluster that is away hides no run of another.
+    """
     views = [_recorded(run) for run in runs]
     live = [view.launch for view in views if view.launch is not None and view.status is None]
-    states = launchers.query(live)
+    states = launchers.query(live, unanswered)
     return [_settled(view, states.get(view.launch) if view.launch else None) for view in views]
 
 

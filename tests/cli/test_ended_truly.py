@@ -13,7 +13,7 @@ from project_kit import Project
 from jobspec.cli import observe, verdicts
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
-from jobspec.runs import RunPaths, write_launch
+from jobspec.runs import Launch, RunPaths, write_launch
 from jobspec.sweep_points import finished_points, read_points
 
 
@@ -93,3 +93,19 @@ def test_point_that_goes_on_after_an_error_has_not_finished(project: Project) ->
     (record,) = read_points(sweep).points
     assert finished_points(sweep.root.parent, {0: record.key}) == {}
     assert project.cli("cancel", sweep.run_id).code == 0
+
+
+def test_cluster_that_is_away_hides_no_run_of_another(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    here = project.last()
+    there = RunPaths(here.root.with_name("20261128-010203-ab12cd"))
+    there.root.mkdir()
+    away = Launch(there.run_id, "/x", "far", "slurm", "x", 0.0, job_id="1", login="no-such-host.invalid")
+    write_launch(there, away)
+    states = {row["run_id"]: row["state"] for row in project.cli("status", "--json").json}
+    assert states == {here.run_id: "COMPLETED", there.run_id: "UNKNOWN"}
+    done = project.cli("status")
+    assert (done.code, "COMPLETED" in done.out) == (0, True)
+    assert "error[launch." in done.err
+    assert not there.scheduler.exists()
+    assert project.cli("status", there.run_id).code == 2
