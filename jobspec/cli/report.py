@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobspec.cli import observe, parser, pipeline, verdicts
+from jobspec import launchers
+from jobspec.cli import observe, output, parser, pipeline, verdicts
+from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_launch
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
@@ -32,9 +34,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _settle(found: RunPaths) -> None:
     """Ask the scheduler how the job ended, where that is not recorded yet."""
-    if read_launch(found) is None:
+    launch = read_launch(found)
+    if launch is None:
         return
     status = observe.observe([found])[0].status
     if status is not None and not status.state.final:
         told = f"run {found.ref} is {status.state.value}: the verdict is of what it has written so far"
         print(told, file=sys.stderr)
+        return
+    newest = found.attempts()[-1:]
+    if newest and not (found.attempt(newest[0]) / "results.json").is_file():
+        # Who saw the job end and wrote it down may have looked before the last file was there.
+        try:
+            launchers.sync(launch)
+        except JobspecError as problem:
+            output.print_findings(problem.findings)

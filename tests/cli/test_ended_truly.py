@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from project_kit import Project
 
+from jobspec import launchers
 from jobspec.cli import observe, verdicts
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
@@ -109,3 +110,15 @@ def test_cluster_that_is_away_hides_no_run_of_another(project: Project) -> None:
     assert "error[launch." in done.err
     assert not there.scheduler.exists()
     assert project.cli("status", there.run_id).code == 2
+
+
+def test_report_brings_the_results_that_came_late(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` saw the job's end before the login node saw its last file, and wrote the end down."""
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    results = run.attempt(1) / "results.json"
+    text = results.read_text()
+    results.unlink()
+    assert project.cli("report", "last").code == 3
+    monkeypatch.setattr(launchers, "sync", lambda launch: results.write_text(text))
+    assert project.cli("report", "last").code == 0
