@@ -136,6 +136,9 @@ def checkout(url: str, ref: str, folder: Path, patch: Path | None = None) -> Git
         for step in steps:
             _clone_step(step, url)
         scratch.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another command has cloned it meanwhile
+            raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return git_state(folder)

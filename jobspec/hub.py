@@ -8,6 +8,7 @@ huggingface_hub goes on with what is there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -169,10 +170,12 @@ def _watch(
 def on_disk(what: Download) -> int:
     """Bytes of the repository in the cache, unfinished files included."""
     folder = Path(what.cache) / "--".join([what.kind + "s", *what.repo_id.split("/")]) / "blobs"
-    try:
-        return sum(entry.stat().st_size for entry in os.scandir(folder))
-    except FileNotFoundError:
-        return 0  # nothing yet, or a file that was renamed just now
+    count = 0
+    with contextlib.suppress(FileNotFoundError):  # nothing yet
+        for entry in os.scandir(folder):
+            with contextlib.suppress(FileNotFoundError):  # it was renamed just now
+                count += entry.stat().st_size
+    return count
 
 
 def _no_space(what: Download, told: dict[str, int]) -> JobspecError:

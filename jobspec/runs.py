@@ -7,7 +7,9 @@ launcher, the evidence to the report; nothing here knows a scheduler.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import fcntl
 import json
 import os
 import re
@@ -138,7 +140,11 @@ class RunPaths:
 
     def job_logs(self) -> list[Path]:
         """What the batch script printed, oldest first: one file per job, appended over its requeues."""
-        return sorted(self.root.glob("job-*.log"), key=lambda path: (path.stat().st_mtime, path.name))
+        written = {}
+        for path in self.root.glob("job-*.log"):
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                written[path] = path.stat().st_mtime
+        return sorted(written, key=lambda path: (written[path], path.name))
 
 
 def array_ranges(numbers: Iterable[int]) -> str:
@@ -226,6 +232,19 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes that call this for the same file waiting; the kernel lets go when we end.
+
+    A file system without locks, or a file that cannot be written, costs this protection and nothing else.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            # For writing: NFS gives an exclusive lock on nothing less.
+            fcntl.flock(held.enter_context(path.open("r+b")), fcntl.LOCK_EX)
+        yield
 
 
 def read_scheduler(run: RunPaths) -> dict[str, Any] | None:
@@ -379,11 +398,13 @@ def remember_folder(folder: Path, env: Mapping[str, str]) -> None:
 
     A home that cannot be written costs this convenience and nothing else.
     """
-    known = known_folders(env)
-    if folder in known[:1]:
+    if folder in known_folders(env)[:1]:
         return
-    lines = [*reversed([path for path in known if path != folder]), folder]
+    file = state_folder(env) / _KNOWN_FOLDERS
     try:
-        write_text(state_folder(env) / _KNOWN_FOLDERS, "".join(f"{line}\n" for line in lines))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Added and never rewritten: of two submissions at once one would drop the other's.
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(f"{folder}\n")
     except OSError:
         return

@@ -118,6 +118,8 @@ def _copy(item: Item, mirror: Path) -> None:
             target.rename(partial.with_name(f".{target.name}.replaced-{os.getpid()}"))
         partial.rename(target)
     except OSError as problem:
+        if _inspect(item.plan).present:  # another command has brought it meanwhile
+            return
         raise fail(
             "stage.copy",
             f"`{item.repo_id}` could not be copied to `{target}`",

@@ -92,4 +92,11 @@ def _result(point: RunPaths) -> Result:
     from jobspec.coverage import judge
     from jobspec.evidence import read_evidence
 
-    return judge(read_evidence(point.root)).result if point.attempts() else Result.NOTHING_RAN
+    return judge(read_evidence(point.root)).result if _has_ended(point) else Result.NOTHING_RAN
+
+
+def _has_ended(point: RunPaths) -> bool:
+    """What a point that goes on has logged may look like its failure."""
+    attempts = point.attempts()
+    ends = [point.attempt(number) / "results.json" for number in attempts[-1:]]
+    return bool(attempts) and any(path.is_file() for path in (*ends, point.exit_file, point.scheduler))

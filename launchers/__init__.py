@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
 from jobspec.runs import Launch, RunPaths, write_json
@@ -62,8 +63,11 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
     return kinds[mode](connect(access.login, access.user, access.jump), access)
 
 
-def query(launches: Iterable[Launch]) -> dict[Launch, JobStatus]:
-    """States of any launches: one scheduler call for each cluster and login they were started from."""
+def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:
+    """States of any launches: one scheduler call for each cluster and login they were started from.
+
+    Raises: JobspecError when one does not answer; with `unanswered` its findings go there instead.
+    """
     groups: dict[tuple[str, Access], list[Launch]] = {}
     for launch in launches:
         groups.setdefault((launch.launcher, Access(launch.login, launch.user, launch.jump)), []).append(
@@ -71,7 +75,14 @@ def query(launches: Iterable[Launch]) -> dict[Launch, JobStatus]:
         )
     states: dict[Launch, JobStatus] = {}
     for members in groups.values():
-        states.update(for_launch(members[0]).query(members))
+        try:
+            states.update(for_launch(members[0]).query(members))
+        except JobspecError as problem:
+            if unanswered is None:
+                raise
+            unanswered += problem.findings
+            away = JobStatus(JobState.UNKNOWN, problem.findings[0].what)
+            states.update(dict.fromkeys(members, away))
     return states
 
 

@@ -17,7 +17,7 @@ from jobspec.launchers import slurm
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs import Launch, RunPaths, locked, read_launch, read_results, write_launch
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
@@ -52,6 +52,10 @@ class SlurmLauncher:
         Raises: JobspecError with sbatch's text when it refuses, or when it cannot be known whether the
         job was accepted; a later call then decides.
         """
+        with locked(run.job):
+            return self._submit_once(run, plan, secrets)
+
+    def _submit_once(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
         launch = read_launch(run)
         if launch is not None and launch.submitted:
             return launch
@@ -92,7 +96,8 @@ class SlurmLauncher:
             job_id = slurm.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
-            if not (done.timed_out or done.code == 0 or slurm.is_transient(done.stderr)):
+            # A code below 0: a signal ended it, perhaps after the controller had taken the job.
+            if not (done.timed_out or done.code <= 0 or slurm.is_transient(done.stderr)):
                 run.state.unlink()
                 break
             if pause is not None:
@@ -124,8 +129,22 @@ class SlurmLauncher:
             accounted = self._client.run(
                 slurm.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
             )
-            rows = slurm.parse_sacct(accounted.stdout) if accounted.code == 0 else []
+            if accounted.code != 0 and not slurm.accounting_missing(accounted.stderr):
+                raise _unanswered(accounted, "whether the job was accepted is not known yet")
+            rows = slurm.parse_sacct(accounted.stdout)
         return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
+
+    def _lost(self, launch: Launch) -> str:
+        """The id of a job whose answer was lost. Raises: JobspecError when none is known by its name."""
+        found = self._find(launch)
+        if not found:
+            raise fail(
+                "launch.no-job",
+                f"no job `{launch.job_name}` is known, so there is none to cancel",
+                why="sbatch was called and its answer was lost; it may still be on its way",
+                fix=f"ask again in a minute; `jobspec submit {launch.root}` submits it",
+            )
+        return found
 
     def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
@@ -174,7 +193,7 @@ class SlurmLauncher:
         return found
 
     def cancel(self, launches: Sequence[Launch]) -> None:
-        ids = [launch.job_id for launch in launches if launch.submitted]
+        ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
         if not ids:
             return
         done = run_retrying(self._client, slurm.scancel_argv(ids), sleep=self._sleep)

@@ -7,9 +7,11 @@ argument list that `ps` shows to everybody.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -84,19 +86,27 @@ class LocalClient:
     ) -> Completed:
         env = submission_environment(self._env, secrets or {})
         try:
-            done = subprocess.run(
+            child = subprocess.Popen(
                 list(argv),
                 env=env,
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except FileNotFoundError as problem:
             raise missing_program(argv[0], self.where) from problem
-        except subprocess.TimeoutExpired as problem:
-            return Completed(tuple(argv), 124, _text(problem.stdout), _text(problem.stderr), timed_out=True)
-        return Completed(tuple(argv), done.returncode, _text(done.stdout), _text(done.stderr))
+        with child:
+            try:
+                out, err = child.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired as problem:
+                _end(child)
+                said = _text(problem.stdout), _text(problem.stderr)
+                return Completed(tuple(argv), 124, *said, timed_out=True)
+            except BaseException:  # Ctrl-C among them
+                _end(child)
+                raise
+        return Completed(tuple(argv), child.returncode, _text(out), _text(err))
 
     def interactive(self, argv: Sequence[str]) -> int:
         try:
@@ -113,6 +123,12 @@ class LocalClient:
     def download(self, remote: str, local: Path) -> None:
         if Path(remote).resolve() != local.resolve():
             shutil.copytree(remote, local, symlinks=True, dirs_exist_ok=True)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill a command with its children: sbatch below a site's wrapper would submit after it was given up."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _text(data: bytes | str | None) -> str:

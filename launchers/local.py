@@ -20,7 +20,7 @@ from jobspec.finding import fail
 from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
 from jobspec.launchers.environment import LOCAL, submission_environment
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs import Launch, RunPaths, locked, read_launch, read_results, write_launch
 
 EXIT_FILE = "job-exit"
 CANCEL_FILE = "job-cancelled"
@@ -71,6 +71,10 @@ class LocalLauncher:
 
     def submit(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
         """Start the run; a run that was started before is returned as it is."""
+        with locked(run.job):
+            return self._submit_once(run, plan, secrets)
+
+    def _submit_once(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
         launch = read_launch(run)
         if launch is not None and launch.submitted:
             return launch

@@ -7,6 +7,7 @@ UserKnownHostsFile, ProxyJump), keys come from the agent or from files, never fr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import secrets as secrets_module
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
+from jobspec.runs import locked
 
 if TYPE_CHECKING:
     import paramiko
@@ -48,12 +50,13 @@ class SshClient:
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> Completed:
         marker = f"jobspec-{secrets_module.token_hex(8)}"
-        channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
-        channel.settimeout(1.0)
-        channel.exec_command("bash -l -s")
-        channel.sendall(shell_text(argv, secrets or {}, marker).encode())
-        channel.shutdown_write()
-        code, out, err = _drain(channel, time.monotonic() + timeout_s)
+        with self._connected():
+            channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
+            channel.settimeout(1.0)
+            channel.exec_command("bash -l -s")
+            channel.sendall(shell_text(argv, secrets or {}, marker).encode())
+            channel.shutdown_write()
+            code, out, err = _drain(channel, time.monotonic() + timeout_s)
         printed = out.partition(marker + "\n")[2]
         if code == 127 and marker in out:
             raise missing_program(argv[0], self.where)
@@ -79,7 +82,7 @@ class SshClient:
             return
         parent, partial = posixpath.dirname(remote), f"{remote}.partial-{os.getpid()}"
         self._must(["mkdir", "-p", parent, partial])
-        with self._transport_sftp() as sftp:
+        with self._connected(), self._transport_sftp() as sftp:
             for path in sorted(local.rglob("*")):
                 target = posixpath.join(partial, path.relative_to(local).as_posix())
                 if path.is_dir():
@@ -90,9 +93,14 @@ class SshClient:
         self._must(["mv", "-T", partial, remote])
 
     def download(self, remote: str, local: Path) -> None:
-        with self._transport_sftp() as sftp:
+        local.mkdir(parents=True, exist_ok=True)
+        lock = local.with_name(f".{local.name}.lock")
+        lock.touch()
+        # Two commands that continue one file at once would both append the same bytes.
+        with locked(lock), self._connected(), self._transport_sftp() as sftp:
             for name, attributes in _walk(sftp, remote):
-                _fetch(sftp, posixpath.join(remote, name), attributes, local / name)
+                with contextlib.suppress(FileNotFoundError):  # it was there when the folder was listed
+                    _fetch(sftp, posixpath.join(remote, name), attributes, local / name)
 
     def close(self) -> None:
         for connection in reversed(self._connections):
@@ -108,6 +116,23 @@ class SshClient:
                 why=done.complaint,
                 fix="check `paths.runs` of the site profile: it must be writable on the login node",
             )
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[None]:
+        """What is done over the connection; one that is lost meanwhile is opened anew by the next call."""
+        self._connect()
+        import paramiko
+
+        try:
+            yield
+        except (paramiko.SSHException, EOFError, ConnectionError, TimeoutError) as problem:
+            self.close()
+            raise fail(
+                "launch.ssh-closed",
+                f"the connection to `{self.where}` was lost",
+                why=str(problem) or type(problem).__name__,
+                fix="try again",
+            ) from problem
 
     def _transport_sftp(self) -> paramiko.SFTPClient:
         return self._connect().open_sftp()
@@ -243,6 +268,8 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str,
         ):
             code: int | None = channel.recv_exit_status()
             break
+        if not channel.get_transport().is_active():
+            raise EOFError("it ended before the command did")
         if time.monotonic() > deadline:
             code = None
             break
@@ -254,7 +281,13 @@ def _drain(channel: paramiko.Channel, deadline: float) -> tuple[int | None, str,
 def _walk(
     sftp: paramiko.SFTPClient, root: str, below: str = ""
 ) -> Iterator[tuple[str, paramiko.SFTPAttributes]]:
-    for entry in sftp.listdir_attr(posixpath.join(root, below) if below else root):
+    try:
+        entries = sftp.listdir_attr(posixpath.join(root, below) if below else root)
+    except FileNotFoundError:
+        if not below:
+            raise
+        return  # gone since its parent was listed
+    for entry in entries:
         name = posixpath.join(below, entry.filename) if below else entry.filename
         mode = entry.st_mode or 0
         if stat.S_ISDIR(mode):
@@ -275,6 +308,9 @@ def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttr
             target.write(source.read())
     else:
         partial = local.with_name(f".{local.name}.partial")
-        sftp.get(remote, str(partial))
-        partial.replace(local)
+        try:
+            sftp.get(remote, str(partial))
+            partial.replace(local)
+        finally:
+            partial.unlink(missing_ok=True)
     os.utime(local, (mtime, mtime))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -40,6 +41,27 @@ def test_download_is_in_cache_layout(tmp_path: Path, serve: Callable[..., FakeHu
     snapshot = tmp_path / "hub" / "models--org--name" / "snapshots" / COMMIT
     assert (snapshot / "sub" / "data.txt").read_bytes() == FILES["sub/data.txt"]
     assert not (snapshot / "skip.bin").exists()
+
+
+def test_file_renamed_meanwhile_costs_only_its_own_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = wanted(tmp_path)
+    blobs = tmp_path / "models--org--name" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "whole").write_bytes(b"12345")
+    (blobs / "gone.incomplete").write_bytes(b"678")
+    scan = os.scandir
+
+    def list_then_remove(folder: Path) -> list[os.DirEntry[str]]:
+        entries = list(scan(folder))
+        (blobs / "gone.incomplete").unlink()
+        return entries
+
+    monkeypatch.setattr(os, "scandir", list_then_remove)
+    count = hub.on_disk(what)
+    monkeypatch.undo()
+    assert count == 5
 
 
 def test_too_many_requests_are_waited_out(tmp_path: Path, serve: Callable[..., FakeHub]) -> None:

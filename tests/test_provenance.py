@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -230,6 +231,25 @@ def test_checkout_clones_a_ref_once(repo: Path, tmp_path: Path) -> None:
     run(repo, "commit", "-q", "--allow-empty", "-m", "second")
     assert checkout(str(repo), "main", tmp_path / "clones" / "x").commit == commit
     assert [path.name for path in (tmp_path / "clones").iterdir()] == ["x"]
+
+
+def test_checkout_that_another_command_makes_meanwhile_is_taken(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, step = tmp_path / "clones" / "x", git._clone_step
+
+    def second_clone(*args: Any) -> None:
+        monkeypatch.setattr(git, "_clone_step", step)
+        monkeypatch.setattr(
+            os, "getpid", lambda: 4711
+        )  # a process of its own has a scratch folder of its own
+        checkout(str(repo), "main", folder)
+        monkeypatch.undo()
+        step(*args)
+
+    monkeypatch.setattr(git, "_clone_step", second_clone)
+    assert checkout(str(repo), "main", folder).commit == run(repo, "rev-parse", "HEAD")
+    assert [path.name for path in folder.parent.iterdir()] == ["x"]
 
 
 def test_a_failed_clone_says_why_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:

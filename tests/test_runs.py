@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobspec import runs
 from jobspec.finding import JobspecError
 from jobspec.runs import (
     Launch,
@@ -103,6 +104,24 @@ def test_folders_are_remembered_newest_first_and_once(tmp_path: Path) -> None:
     assert known_folders(env) == [one, two]
     two.rmdir()
     assert known_folders(env) == [one]
+
+
+def test_folders_remembered_at_once_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    look = runs.known_folders
+
+    def look_before_the_other(found: dict[str, str]) -> list[Path]:
+        seen = look(found)
+        monkeypatch.setattr(runs, "known_folders", look)
+        remember_folder(two, env)
+        return seen
+
+    monkeypatch.setattr(runs, "known_folders", look_before_the_other)
+    remember_folder(one, env)
+    assert known_folders(env) == [one, two]
 
 
 def test_home_that_cannot_be_written_costs_only_the_memory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from pathlib import Path
 
@@ -67,6 +68,27 @@ def test_mirror_is_copied_whole(tmp_path: Path, below: str) -> None:
     (item,) = staging.inspect(wanted)
     assert item.present
     assert (Path(item.path) / "snapshots" / COMMIT / "config.json").is_symlink()
+    assert [path.name for path in Path(item.path).parent.iterdir()] == ["models--org--name"]
+
+
+def test_model_that_another_command_brings_meanwhile_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, copy = tmp_path / "mirror", shutil.copytree
+    cache_folder(mirror)
+    wanted = plan(tmp_path / "shared" / "models--org--name")
+    (item,) = staging.inspect(wanted)
+    exists = Path.exists
+
+    def look_then_lose(path: Path) -> bool:
+        seen = exists(path)
+        if str(path) == item.path and not seen:
+            copy(mirror / path.name, path, symlinks=True)
+        return seen
+
+    monkeypatch.setattr(Path, "exists", look_then_lose)
+    staging.bring(item, mirror)
+    assert staging.inspect(wanted)[0].present
     assert [path.name for path in Path(item.path).parent.iterdir()] == ["models--org--name"]
 
 

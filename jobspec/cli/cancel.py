@@ -10,6 +10,7 @@ import argparse
 from jobspec import launchers
 from jobspec.cli import observe, output, parser, pipeline
 from jobspec.cli.status import as_json
+from jobspec.finding import JobspecError
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -22,6 +23,9 @@ def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args)
     found = [store.find(ref) for ref in args.runs_wanted]
     views = observe.observe(found)
+    damaged = [finding for view in views for finding in view.damaged]
+    if damaged:  # whether these runs go on is not known
+        raise JobspecError(*damaged)
     live = [view.launch for view in views if view.launch is not None and not view.final]
     launchers.cancel(live)
     after = observe.observe(found)
@@ -30,8 +34,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for before, now in zip(views, after, strict=True):
         if before.final:
-            state = before.status.state.value if before.status else "not started"
-            print(f"run {before.run.run_id}: already {state}")
+            state = f"already {before.status.state.value}" if before.status else "not started"
+            print(f"run {before.run.run_id}: {state}")
+        elif before.launch and before.launch.launcher == "local" and not before.launch.submitted:
+            print(f"run {before.run.run_id}: not started, its submission was interrupted")
         else:
             state = now.status.state.value if now.status else ""
             print(f"run {now.run.run_id}: cancelled" + ("" if now.final else f", still {state}"))

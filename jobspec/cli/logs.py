@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from codecs import getincrementaldecoder
@@ -95,13 +96,20 @@ class _Printer:
 
     def print_new(self, files: list[Path], lines: int | None = None) -> None:
         for path in files:
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                self._print(path, lines, len(files))
+
+    def _print(self, path: Path, lines: int | None, files: int) -> None:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
             start = self._offsets.get(path, 0)
-            with path.open("rb") as file:
-                if lines is not None:
-                    start = _last_lines(file, lines)
-                file.seek(start)
-                # No more than there is now: a log may grow faster than it is printed.
-                self._offsets[path] = start + self._copy(path, file, path.stat().st_size - start, len(files))
+            if start > size:  # begun anew under its name
+                start = 0
+            if lines is not None:
+                start = _last_lines(file, lines)
+            file.seek(start)
+            # No more than there is now: a log may grow faster than it is printed.
+            self._offsets[path] = start + self._copy(path, file, size - start, files)
 
     def _copy(self, path: Path, file: BinaryIO, size: int, files: int) -> int:
         """Print `size` bytes in pieces; the number printed. A character is never cut in two."""
@@ -144,9 +152,10 @@ def _last_lines(file: BinaryIO, lines: int) -> int:
 
 
 def _list(found: RunPaths, as_json: bool) -> int:
-    rows = [
-        (path.relative_to(found.root).as_posix(), path.stat().st_size) for path in observe.all_logs(found)
-    ]
+    rows = []
+    for path in observe.all_logs(found):
+        with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            rows.append((path.relative_to(found.root).as_posix(), path.stat().st_size))
     if as_json:
         output.print_json([{"file": name, "bytes": size} for name, size in rows])
     else:

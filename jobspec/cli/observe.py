@@ -39,11 +39,15 @@ class View:
         return self.status is None or self.status.state.final
 
 
-def observe(runs: Sequence[RunPaths]) -> list[View]:
-    """Views of runs; the scheduler is asked once, and only about runs not known to have ended."""
+def observe(runs: Sequence[RunPaths], unanswered: list[Finding] | None = None) -> list[View]:
+    """Views of runs; the scheduler is asked once, and only about runs not known to have ended.
+
+    Raises: JobspecError when one does not answer; with `unanswered` its findings go there, and its runs are
+    UNKNOWN: a cluster that is away hides no run of another.
+    """
     views = [_recorded(run) for run in runs]
     live = [view.launch for view in views if view.launch is not None and view.status is None]
-    states = launchers.query(live)
+    states = launchers.query(live, unanswered)
     return [_settled(view, states.get(view.launch) if view.launch else None) for view in views]
 
 
@@ -139,8 +143,11 @@ def all_logs(run: RunPaths) -> list[Path]:
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a file, from its last 64 KiB."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        text = file.read().decode("utf-8", "replace")
+    """The last lines of a file, from its last 64 KiB; none when it is gone."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
     return text.splitlines()[-lines:]

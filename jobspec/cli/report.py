@@ -9,8 +9,11 @@ The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 from __future__ import annotations
 
 import argparse
+import sys
 
-from jobspec.cli import observe, parser, pipeline, verdicts
+from jobspec import launchers
+from jobspec.cli import observe, output, parser, pipeline, verdicts
+from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_launch
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
@@ -31,5 +34,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _settle(found: RunPaths) -> None:
     """Ask the scheduler how the job ended, where that is not recorded yet."""
-    if read_launch(found) is not None:
-        observe.observe([found])
+    launch = read_launch(found)
+    if launch is None:
+        return
+    status = observe.observe([found])[0].status
+    if status is not None and not status.state.final:
+        told = f"run {found.ref} is {status.state.value}: the verdict is of what it has written so far"
+        print(told, file=sys.stderr)
+        return
+    newest = found.attempts()[-1:]
+    if newest and not (found.attempt(newest[0]) / "results.json").is_file():
+        # Who saw the job end and wrote it down may have looked before the last file was there.
+        try:
+            launchers.sync(launch)
+        except JobspecError as problem:
+            output.print_findings(problem.findings)

@@ -88,10 +88,10 @@ def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
     while True:
         status = asker.ask()
-        launchers.sync(launch)
+        arrived = asker.sync()
         if screen is not None:
             screen.show(status, events.read(), progress.read())
-        if status.state.final and _results_have_arrived(run, status, asker.final_since):
+        if status.state.final and arrived and _results_have_arrived(run, status, asker.final_since):
             launchers.record_final(run, status)
             return status
         time.sleep(pause)
@@ -104,7 +104,7 @@ class _Asker:
         self._launch = launch
         self._launcher = launchers.for_launch(launch)
         self._next = 0.0
-        self._silent_since = 0.0
+        self._of_scheduler, self._of_files = _Patience(), _Patience()
         self._status = JobStatus(launchers.JobState.PENDING)
         self.final_since = 0.0
 
@@ -113,17 +113,37 @@ class _Asker:
         now = time.monotonic()
         if now < self._next or self._status.state.final:
             return self._status
-        try:
+        with self._of_scheduler():
             self._status = self._launcher.query([self._launch])[self._launch]
-            self._silent_since = 0.0
-        except JobspecError:
-            self._silent_since = self._silent_since or now
-            if now - self._silent_since > SILENCE_S:
-                raise
         self._next = now + _QUERY_S[self._launch.launcher]
         if self._status.state.final:
             self.final_since = now
         return self._status
+
+    def sync(self) -> bool:
+        """Bring the run's files here; whether they could be brought. Raises: as `ask`."""
+        with self._of_files():
+            launchers.sync(self._launch)
+            return True
+        return False
+
+
+class _Patience:
+    """Bears with a source that fails, until it has done so for `SILENCE_S` without a break."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        now = time.monotonic()
+        try:
+            yield
+            self._since = 0.0
+        except JobspecError:
+            self._since = self._since or now
+            if now - self._since > SILENCE_S:
+                raise
 
 
 def _results_have_arrived(run: RunPaths, status: JobStatus, final_since: float) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from jobspec.cli import observe, output, parser, pipeline
 from jobspec.cli.observe import View
 from jobspec.cli.progress import Progress
-from jobspec.finding import JobspecError
+from jobspec.finding import Finding, JobspecError
 from jobspec.runs import RunPaths, read_results
 from jobspec.stage_progress import StageProgress
 from jobspec.units import duration, figure
@@ -37,14 +37,15 @@ def run(args: argparse.Namespace) -> int:
         runs = [store.find(ref) for ref in args.runs_wanted]
     else:
         runs = store.list() if args.all else store.list()[: args.limit]
-    views = observe.observe(runs)
+    unanswered: list[Finding] | None = None if args.runs_wanted else []
+    views = observe.observe(runs, unanswered)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged and args.runs_wanted:
         raise JobspecError(*damaged)
     if args.json:
         output.print_json([as_json(view) for view in views])
         return 0
-    output.print_findings(damaged)
+    output.print_findings([*damaged, *(unanswered or ())])
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0

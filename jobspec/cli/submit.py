@@ -6,6 +6,8 @@ Submitting the same folder again never starts a second job: a lost answer of the
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,9 @@ from jobspec.runs import Launch, RunPaths
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster
     from jobspec.plan import Plan
+
+
+_RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -92,7 +97,27 @@ def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
             fix="render the spec again",
             file=str(plan_file),
         ) from problem
-    return run_paths, pipeline.start_run(run_paths, plan, _profile_of(plan, args))
+    cluster = _profile_of(plan, args)
+    if plan.scheduler == "local" or cluster.profile.access.login == "here":
+        _refuse_moved(run_paths)
+    return run_paths, pipeline.start_run(run_paths, plan, cluster)
+
+
+def _refuse_moved(run_paths: RunPaths) -> None:
+    """Raises: JobspecError where the scripts of a folder would run, and write to, another one."""
+    from jobspec.finding import fail
+
+    folder = (run_paths.points() or [run_paths])[0]
+    found = _RUN_DIR.search(folder.job.read_text(encoding="utf-8")) if folder.job.is_file() else None
+    rendered = Path(*shlex.split(found.group(1))) if found else folder.root
+    if run_paths.state.exists() or (rendered.exists() and rendered.samefile(folder.root)):
+        return
+    raise fail(
+        "launch.moved",
+        f"`{folder.root}` was rendered as `{rendered}`",
+        why="the scripts in it name that folder: the run would write there, or not start",
+        fix="render the spec again with `--out`, or move the folder back",
+    )
 
 
 def _profile_of(plan: Plan, args: argparse.Namespace) -> LoadedCluster:

@@ -27,7 +27,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a form of a sweep's table", fix="use `json`")
     evidence, verdict = judge_run(run.root)
-    _write_reports(run)
+    _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
         _print_tail(run, verdict.first_cause)
@@ -54,12 +54,15 @@ def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
     print(text, end="" if text.endswith("\n") else "\n")
 
 
-def _write_reports(run: RunPaths) -> None:
-    """Write all forms of the report; a run directory that is read-only still gets its verdict printed."""
+def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
+    """Write all forms of what is printed; a run directory that is read-only still gets its verdict printed.
+
+    Judged anew, a run that goes on could get another verdict in the files than on the terminal.
+    """
     from jobspec.report import write_reports
 
     try:
-        write_reports(run.root)
+        write_reports(run.root, verdict, evidence)
     except OSError as problem:
         print(f"the reports could not be written: {problem}", file=sys.stderr)
 
@@ -89,9 +92,9 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
         )
     judged = {}
     for point in read_points(run).points:
-        judged[point.index] = judge_run(point.run.root)
+        evidence, verdict = judged[point.index] = judge_run(point.run.root)
         if not point.reused:
-            _write_reports(point.run)
+            _write_reports(point.run, verdict, evidence)
     table = sweep_table(run, judged)
     _write_table(run, table)
     print(render_sweep_table(table, fmt), end="")

@@ -55,6 +55,22 @@ def test_controller_that_comes_back_is_waited_for(
     assert json.loads((tmp_path / "scheduler.json").read_text())["state"] == "COMPLETED"
 
 
+def test_files_that_cannot_be_brought_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    """A login node that is away under a job that goes on; the verdict needs the files of its end."""
+    brought = iter([False, False, True])
+
+    def sync(launch: Launch) -> None:
+        if not next(brought):
+            raise fail("launch.ssh-closed", "the connection to `login` was lost")
+
+    monkeypatch.setattr(launchers, "sync", sync)
+    done = JobStatus(JobState.COMPLETED, exit_code=0)
+    assert follow(monkeypatch, RunPaths(tmp_path), done) == done
+    assert next(brought, None) is None
+
+
 def test_controller_that_stays_away_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
 ) -> None:

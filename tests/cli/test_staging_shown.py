@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     made = RunPaths(tmp_path / "big" / "20261128-010203-ab12cd")
     made.root.mkdir(parents=True)
     write_launch(made, Launch(made.root.name, str(made.root), "lab", "slurm", "x", 1.0, job_id="7"))
-    monkeypatch.setattr(launchers, "query", lambda wanted: dict.fromkeys(wanted, RUNNING))
+    monkeypatch.setattr(launchers, "query", lambda wanted, unanswered: dict.fromkeys(wanted, RUNNING))
     return made
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
-from fake_client import FakeClient, says
+from fake_client import Answer, FakeClient, says
+from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.base import Access, JobState
@@ -63,8 +65,29 @@ def test_intent_is_on_disk_before_the_scheduler_is_asked(run: RunPaths) -> None:
     assert (seen[0].job_name, seen[0].job_id) == (NAME, "")
 
 
+def test_two_submissions_at_once_are_one_job(run: RunPaths) -> None:
+    """The second one begins while sbatch has the first, and waits for what that says."""
+    second: list[Launch] = []
+    other = threading.Thread(target=lambda: second.append(launcher(FakeClient()).submit(run, PLAN, {})))
+
+    def slow(argv, secrets):  # type: ignore[no-untyped-def]
+        other.start()
+        await_waiting_for_lock(run.job)
+        return says("42\n")(argv, secrets)
+
+    first = launcher(FakeClient(sbatch=[slow])).submit(run, PLAN, {})
+    other.join(60)
+    assert [first.job_id, *(launch.job_id for launch in second)] == ["42", "42"]
+
+
 def test_lost_answer_is_found_in_the_queue(run: RunPaths) -> None:
     client = FakeClient(sbatch=[says(timed_out=True)], squeue=[says(queued("43"))])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
+    assert client.count("sbatch") == 1
+
+
+def test_client_that_a_signal_ended_may_have_submitted(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(code=-9)], squeue=[says(queued("43"))])
     assert launcher(client).submit(run, PLAN, {}).job_id == "43"
     assert client.count("sbatch") == 1
 
@@ -110,6 +133,24 @@ def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
     assert client.count("sbatch") == 1
     launch = read_launch(run)
     assert launch is not None and not launch.submitted, "the intent stays for the next call"
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)],
+)
+def test_accounting_that_does_not_answer_stops_the_submission_too(run: RunPaths, silent: Answer) -> None:
+    """The queue forgets a short job after minutes: then accounting alone knows that it has run."""
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    client = FakeClient(squeue=[says("")], sacct=[silent], sbatch=[says("99\n")])
+    with pytest.raises(JobspecError, match="is not known yet"):
+        launcher(client).submit(run, PLAN, {})
+    assert client.count("sbatch") == 0
 
 
 def test_refusal_shows_sbatchs_words_and_takes_the_intent_back(run: RunPaths) -> None:
@@ -298,3 +339,14 @@ def test_an_upstream_run_that_does_not_end_is_cancelled(run: RunPaths) -> None:
     UpstreamLauncher(client, sleep=waited.append).cancel([launch])
     assert client.calls[-1] == ("scancel", "51")
     assert 30 < sum(waited) < 60
+
+
+def test_job_whose_answer_was_lost_is_cancelled_by_its_name(run: RunPaths) -> None:
+    lost = Launch(RUN_ID, str(run.root), "lab", "slurm", NAME, 1000.0)
+    client = FakeClient(squeue=[says(queued("43", "RUNNING"))], scancel=[says()])
+    launcher(client).cancel([lost])
+    assert client.calls[-1] == ("scancel", "43")
+    client = FakeClient(squeue=[says("")], sacct=[says("")], scancel=[says()])
+    with pytest.raises(JobspecError, match="none to cancel"):
+        launcher(client).cancel([lost])
+    assert client.count("scancel") == 0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.client import Completed, LocalClient, run_retrying, shell_text
 from jobspec.launchers.environment import read_secrets, submission_environment
+from jobspec.launchers.local import process_start
 
 ENV = {
     "PATH": "/usr/bin:/bin",
@@ -30,6 +36,27 @@ def test_only_named_variables_reach_the_program() -> None:
 
 def test_program_that_hangs_is_given_up() -> None:
     assert LocalClient(ENV).run(["sleep", "600"], timeout_s=0.2).timed_out
+
+
+def test_program_below_a_wrapper_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could submit a second job after the first call was given up."""
+    number = tmp_path / "number"
+    script = f'sh -c "echo \\$\\$ >{number}; exec sleep 600"; true'
+
+    def give_up(child: subprocess.Popen[bytes], timeout: float) -> None:
+        await_true(lambda: number.exists() and number.read_text().endswith("\n"))
+        raise subprocess.TimeoutExpired(child.args, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", give_up)
+    assert LocalClient(ENV).run(["sh", "-c", script]).timed_out
+    await_true(lambda: not process_start(int(number.read_text())))
+
+
+def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_program_reads_no_terminal() -> None:

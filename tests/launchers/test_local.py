@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lock_support import await_waiting_for_lock
 
 from jobspec import launchers
 from jobspec.finding import JobspecError
@@ -270,3 +272,26 @@ def test_record_survives_and_names_no_folder(start) -> None:  # type: ignore[no-
 def test_missing_script_is_a_finding(tmp_path: Path) -> None:
     with pytest.raises(JobspecError, match=r"lacks `job.sbatch`"):
         LocalLauncher().submit(RunPaths(tmp_path), PLAN, {})
+
+
+def test_two_submissions_at_once_are_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    run.job.write_text("echo begun >>begun.txt")
+    begin, found = local._begin, []
+
+    def submit() -> None:
+        found.append(LocalLauncher().submit(run, PLAN, {}))
+
+    other = threading.Thread(target=submit)
+
+    def slow(keeper: subprocess.Popen[bytes]) -> None:
+        other.start()
+        await_waiting_for_lock(run.job)
+        begin(keeper)
+
+    monkeypatch.setattr(local, "_begin", slow)
+    submit()
+    other.join(60)
+    assert [await_final(launch) for launch in found] == [JobState.COMPLETED] * 2
+    assert (run.root / "begun.txt").read_text() == "begun\n"

@@ -7,13 +7,18 @@ import os
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import paramiko
 import pytest
+from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
+from jobspec.launchers import ssh
 from jobspec.launchers.ssh import SshClient
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -236,3 +241,65 @@ def test_one_connection_serves_many_commands(sshd: Server) -> None:
         assert client.run(["echo", str(number)]).stdout == f"{number}\n"
     assert len(client._connections) == 1
     client.close()
+
+
+def test_file_and_folder_that_vanish_are_left_out(
+    sshd: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job replaces its files by renaming others, and its programs remove folders."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    (remote / "folder").mkdir(parents=True)
+    for name in (".results.json.1", "results.json"):
+        (remote / name).write_text("{}")
+    listed = paramiko.SFTPClient.listdir_attr
+
+    def list_then_remove(sftp: paramiko.SFTPClient, path: str = ".") -> list[paramiko.SFTPAttributes]:
+        entries = listed(sftp, path)
+        if path == str(remote):
+            (remote / ".results.json.1").unlink()
+            (remote / "folder").rmdir()
+        return entries
+
+    monkeypatch.setattr(paramiko.SFTPClient, "listdir_attr", list_then_remove)
+    sshd.client().download(str(remote), local)
+    assert [path.name for path in local.iterdir()] == ["results.json"]
+
+
+def test_two_downloads_at_once_bring_every_line_once(
+    sshd: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, local = tmp_path / "remote", tmp_path / "local"
+    remote.mkdir()
+    (remote / "events.jsonl").write_text("one\n")
+    first, second = sshd.client(), sshd.client()
+    first.download(str(remote), local)
+    (remote / "events.jsonl").write_text("one\ntwo\n")
+    other = threading.Thread(target=second.download, args=(str(remote), local))
+    fetch = ssh._fetch
+
+    def slow(*args: Any) -> None:
+        if not other.ident:
+            other.start()
+            await_waiting_for_lock(tmp_path / ".local.lock")
+        fetch(*args)
+
+    monkeypatch.setattr(ssh, "_fetch", slow)
+    first.download(str(remote), local)
+    other.join(60)
+    assert (local / "events.jsonl").read_text() == "one\ntwo\n"
+
+
+def test_lost_connection_is_a_finding_and_opened_anew(sshd: Server) -> None:
+    client = sshd.client()
+    client.run(["true"])
+    client._transport().sock.close()
+    with pytest.raises(JobspecError, match="was lost"):
+        client.run(["true"])
+    assert client.run(["echo", "again"]).stdout == "again\n"
+
+
+def test_connection_lost_under_a_command_tells_nothing_of_it(sshd: Server) -> None:
+    """No exit code: a job may have been accepted, so this must not look like a refusal."""
+    client = sshd.client()
+    with pytest.raises(JobspecError, match="was lost"):
+        client.run(["sh", "-c", "kill -KILL $PPID"], timeout_s=600)

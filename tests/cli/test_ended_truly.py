@@ -1,0 +1,124 @@
+"""`cancel` and `report` say of a run what is so, also when its record is damaged or it goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from project_kit import Project
+
+from jobspec import launchers
+from jobspec.cli import observe, verdicts
+from jobspec.launchers.base import HERE, new_launch
+from jobspec.plan import Plan
+from jobspec.runs import Launch, RunPaths, write_launch
+from jobspec.sweep_points import finished_points, read_points
+
+
+def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+SLEEPER = "version: 1\nname: s\nframework: command\nlaunch: {mode: srun}\ntrain: {command: [sleep, '300']}\n"
+
+
+def test_run_with_a_damaged_record_is_not_said_to_have_ended(project: Project) -> None:
+    project.write("sleeper.yaml", SLEEPER)
+    assert project.cli("submit", "sleeper.yaml").code == 0
+    record = project.last().state
+    text = record.read_text()
+    record.write_text("")
+    done = project.cli("cancel", "last")
+    record.write_text(text)
+    assert (done.code, done.out) == (2, "")
+    assert "error[run.damaged-file]" in done.err
+    assert project.cli("cancel", "last").code == 0
+
+
+def test_run_that_was_only_rendered_is_said_so(project: Project) -> None:
+    assert project.cli("render", "hello.yaml", "--out", "out").code == 0
+    assert project.cli("cancel", "out").out == "run out: not started\n"
+
+
+def test_run_whose_submission_was_killed_is_not_said_to_be_cancelled(project: Project) -> None:
+    assert project.cli("render", "hello.yaml", "--out", "out").code == 0
+    run = project.root / "out"
+    plan = Plan("hello", "command", "local", "local", "srun")
+    write_launch(RunPaths(run), new_launch(RunPaths(run), plan, "local", HERE, 1000.0))
+    assert project.cli("cancel", "out").out == "run out: not started, its submission was interrupted\n"
+    assert project.cli("submit", "out", "--watch").code == 0
+
+
+def test_report_files_have_the_verdict_that_is_printed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run loses a file, or ends, while its report is made."""
+    assert project.cli("run", "hello.yaml").code == 0
+    run, judge = project.last(), verdicts.judge_run
+
+    def judge_then_change(*args: Any) -> Any:
+        judged = judge(*args)
+        (run.attempt(1) / "results.json").unlink()
+        return judged
+
+    monkeypatch.setattr(verdicts, "judge_run", judge_then_change)
+    done = project.cli("report", "last", "--json")
+    assert done.code == 0
+    assert json.loads((run.root / "report.json").read_text()) == json.loads(done.out)
+
+
+GOES_ON = """\
+version: 1
+name: s
+framework: command
+launch: {mode: srun}
+train: {command: [bash, -c, 'echo torch.OutOfMemoryError: CUDA out of memory.; sleep 300']}
+sweep: {mode: one_allocation, grid: {user.size: [1]}}
+"""
+
+
+def test_point_that_goes_on_after_an_error_has_not_finished(project: Project) -> None:
+    project.write("goes-on.yaml", GOES_ON)
+    assert project.cli("submit", "goes-on.yaml").code == 0
+    sweep = project.last()
+    (point,) = sweep.points()
+    await_true(lambda: "OutOfMemory" in "".join(path.read_text() for path in observe.log_files(point)))
+    done = project.cli("report", sweep.run_id, "--json")
+    assert "is RUNNING: the verdict is of what it has written so far" in done.err
+    (record,) = read_points(sweep).points
+    assert finished_points(sweep.root.parent, {0: record.key}) == {}
+    assert project.cli("cancel", sweep.run_id).code == 0
+
+
+def test_cluster_that_is_away_hides_no_run_of_another(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    here = project.last()
+    there = RunPaths(here.root.with_name("20261128-010203-ab12cd"))
+    there.root.mkdir()
+    away = Launch(there.run_id, "/x", "far", "slurm", "x", 0.0, job_id="1", login="no-such-host.invalid")
+    write_launch(there, away)
+    states = {row["run_id"]: row["state"] for row in project.cli("status", "--json").json}
+    assert states == {here.run_id: "COMPLETED", there.run_id: "UNKNOWN"}
+    done = project.cli("status")
+    assert (done.code, "COMPLETED" in done.out) == (0, True)
+    assert "error[launch." in done.err
+    assert not there.scheduler.exists()
+    assert project.cli("status", there.run_id).code == 2
+
+
+def test_report_brings_the_results_that_came_late(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` saw the job's end before the login node saw its last file, and wrote the end down."""
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    results = run.attempt(1) / "results.json"
+    text = results.read_text()
+    results.unlink()
+    assert project.cli("report", "last").code == 3
+    monkeypatch.setattr(launchers, "sync", lambda launch: results.write_text(text))
+    assert project.cli("report", "last").code == 0
