@@ -228,7 +228,9 @@ def _refused(host: str, problem: Exception) -> JobspecError:
             why="jobspec never accepts a host key by itself: secrets travel over this connection",
             fix=f"run `ssh {host}` once and compare the fingerprint",
         )
-    if isinstance(problem, paramiko.AuthenticationException):
+    # paramiko calls a connection that ends while it logs in a failed authentication, too.
+    cut_off = any(text in str(problem) for text in ("saw EOF", "Authentication timeout"))
+    if isinstance(problem, paramiko.AuthenticationException) and not cut_off:
         return fail(
             "launch.ssh-auth",
             f"`{host}` did not accept the login",

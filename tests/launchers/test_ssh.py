@@ -289,6 +289,19 @@ def test_two_downloads_at_once_bring_every_line_once(
     assert (local / "events.jsonl").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        ("Authentication failed.", "launch.ssh-auth"),
+        ("Authentication failed: transport shut down or saw EOF", "launch.ssh"),
+        ("Authentication timeout.", "launch.ssh"),
+    ],
+)
+def test_connection_that_ends_at_login_is_no_refused_login(said: str, rule: str) -> None:
+    told = ssh._refused("login", paramiko.AuthenticationException(said))
+    assert [(finding.rule, finding.why) for finding in told.findings] == [(rule, said)]
+
+
 def test_lost_connection_is_a_finding_and_opened_anew(sshd: Server) -> None:
     client = sshd.client()
     client.run(["true"])
