@@ -72,7 +72,7 @@ def test_two_submissions_at_once_are_one_job(run: RunPaths) -> None:
 
     def slow(argv, secrets):  # type: ignore[no-untyped-def]
         other.start()
-        await_waiting_for_lock(run.job)
+        await_waiting_for_lock()
         return says("42\n")(argv, secrets)
 
     first = launcher(FakeClient(sbatch=[slow])).submit(run, PLAN, {})

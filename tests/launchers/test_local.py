@@ -287,7 +287,7 @@ def test_two_submissions_at_once_are_one_process(tmp_path: Path, monkeypatch: py
 
     def slow(keeper: subprocess.Popen[bytes]) -> None:
         other.start()
-        await_waiting_for_lock(run.job)
+        await_waiting_for_lock()
         begin(keeper)
 
     monkeypatch.setattr(local, "_begin", slow)

@@ -280,7 +280,7 @@ def test_two_downloads_at_once_bring_every_line_once(
     def slow(*args: Any) -> None:
         if not other.ident:
             other.start()
-            await_waiting_for_lock(tmp_path / ".local.lock")
+            await_waiting_for_lock()
         fetch(*args)
 
     monkeypatch.setattr(ssh, "_fetch", slow)
