@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import cluster_files as files
-from cluster_files import ALICE, Options, address, node_names
+from cluster_files import ALICE, Options, address, hardware_address, node_names
 from machine import (
     CHECKOUT,
     Process,
@@ -307,7 +307,7 @@ class Cluster:
     def _connect(self, node: str) -> None:
         ctl, pid = self._processes["ctl"].pid, self._processes[node].pid
         if node == "ctl":
-            _ip(ctl, "link add br0 type bridge", "link set br0 up")
+            _ip(ctl, f"link add br0 address {hardware_address(node)} type bridge", "link set br0 up")
             return
         # A killed node's end of the pair may still be there.
         subprocess.run(
@@ -315,7 +315,9 @@ class Cluster:
             capture_output=True,
             check=False,
         )
-        _ip(ctl, f"link add v{node} type veth peer name eth0 netns {pid}", f"link set v{node} master br0 up")
+        # As after a real reboot: with another address others would look for the node in vain for some 9 s.
+        peer = f"peer name eth0 address {hardware_address(node)} netns {pid}"
+        _ip(ctl, f"link add v{node} type veth {peer}", f"link set v{node} master br0 up")
         _ip(pid, f"addr add {address(node)}/24 dev eth0", "link set eth0 up")
 
     def _states(self) -> dict[str, str]:

@@ -37,6 +37,11 @@ def address(node: str) -> str:
     return "10.77.0.1" if node == "ctl" else f"10.77.0.{10 + int(node[1:])}"
 
 
+def hardware_address(node: str) -> str:
+    """The MAC address of a node, the same each time that it is started."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address(node).split("."))
+
+
 def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
     """proctrack/cgroup, since proctrack/linuxproc leaves what has left its session (Ray's daemons) behind."""
     gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
@@ -47,8 +52,8 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
         "SlurmdUser=root",
         "AuthType=auth/munge",
         "CredType=cred/munge",
-        # A requeued job waits for its old credential to expire: 120 s by default, about 10 s with this.
-        f"AuthInfo=socket={lab}/munge/socket,cred_expire=5",
+        # A requeued job waits for its old credential to expire: 120 s by default, some 15 s with this.
+        f"AuthInfo=socket={lab}/munge/socket,cred_expire=10",
         f"StateSaveLocation={lab}/state/slurmctld",
         f"SlurmdSpoolDir={lab}/state/%n",
         f"SlurmctldPidFile={lab}/state/slurmctld.pid",
