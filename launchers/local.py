@@ -241,16 +241,10 @@ def _read_code(path: Path) -> int | None:
 
 
 def process_start(pid: int) -> str:
-    """Clock ticks after boot at which a process started; empty when there is none or it is a zombie.
+    """Clock ticks after boot at which a process started; empty when there is none or it is a zombie."""
+    from jobspec.runtime.procs import started
 
-    Source: proc(5), `/proc/pid/stat` fields 3 and 22. The name in field 2 may contain blanks and brackets.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    cells = text.rpartition(")")[2].split()
-    return "" if cells[0] in "ZX" else cells[19]
+    return str(started(pid) or "")
 
 
 def boot_id() -> str:

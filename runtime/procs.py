@@ -79,11 +79,11 @@ def descendants(root: int, table: Optional[Mapping[int, ProcessInfo]] = None) ->
 def started(pid: int) -> int:
     """When a process that runs was started, in ticks since boot; 0 for one that has ended.
 
-    It tells a process from a later one that got its pid.
+    It tells a process from a later one that got its pid. Source: proc(5), `/proc/pid/stat` fields 3 and 22.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return 0 if fields[0] == b"Z" else int(fields[19])
+        return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
     except (OSError, IndexError, ValueError):
         return 0
 

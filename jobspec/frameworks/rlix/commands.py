@@ -12,10 +12,11 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.rlix.probe import DRIVER, roots
 from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, PipelineSettings
 from jobspec.plan import CommandPlan
+from jobspec.runtime import rlix_cache
 
 LINK, RUN = "cache-link", "rlix"
 PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
-ROOT = "/tmp/rlix"  # fixed in RLix, `rlix/pipeline/coordinator.py`
+ROOT = str(rlix_cache.ROOT)
 END = "JOBSPEC_END"
 NOTE = "rlix/made"  # names of the folders that RLix makes below `ROOT`, one for each pipeline
 LINKER, RUNNER = "jobspec.runtime.rlix_cache", "jobspec.runtime.rlix_driver"
