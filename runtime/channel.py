@@ -36,6 +36,10 @@ class ChannelError(Exception):
     """The other side is not who it claims to be, or is gone. The text says which."""
 
 
+class EndedError(ChannelError):
+    """The other side is gone, or has given up."""
+
+
 def candidate_ports(key: str) -> Tuple[int, ...]:
     """The ports that a run's head may listen on, the same on every node. `key` names the job step."""
     digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big")
@@ -203,7 +207,7 @@ def find_head(
     deadline_s: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Link:
-    """Try hosts and ports in turn until a listener proves the token.
+    """Try hosts and ports in turn until a listener proves the token; an earlier host that answers is taken.
 
     Once `hurry()` is true only 5 s more are spent on it. Raises: ChannelError after `deadline_s`, with the
     last answer of every host.
@@ -212,10 +216,10 @@ def find_head(
     answers: Dict[str, str] = {}
     pause = 0.02
     while True:
-        for host in hosts:
+        for place, host in enumerate(hosts):
             for port in ports:
                 try:
-                    return connect(host, port, token, hello)
+                    return _connect_first(hosts[: place + 1], port, token, hello)
                 except (OSError, ChannelError) as error:
                     answers[f"{host}:{port}"] = str(error)
                     if isinstance(error, socket.gaierror):
@@ -226,6 +230,20 @@ def find_head(
             raise ChannelError("; ".join(f"{place}: {text}" for place, text in _telling(answers)))
         time.sleep(pause)
         pause = min(pause * 1.5, 0.5)
+
+
+def _connect_first(hosts: Sequence[str], port: int, token: str, hello: Hello) -> Link:
+    """Connect to the last of `hosts`, or to one before it that answers by now.
+
+    The head may have begun to listen just after an earlier host was tried. Which one is taken must not hang
+    on that: its address is what Ray and the ranks meet at, and another host may be on a slower network.
+    """
+    if len(hosts) > 1:
+        socket.create_connection((hosts[-1], port), timeout=CONNECT_S).close()
+        for earlier in hosts[:-1]:
+            with contextlib.suppress(OSError, ChannelError):
+                return connect(earlier, port, token, hello)
+    return connect(hosts[-1], port, token, hello)
 
 
 def _telling(answers: Mapping[str, str]) -> List[Tuple[str, str]]:
@@ -250,7 +268,7 @@ def _send_plain(sock: socket.socket, message: Mapping[str, Any]) -> None:
     try:
         sock.sendall(json.dumps(message).encode() + b"\n")
     except OSError as error:
-        raise ChannelError(f"sending failed: {error}") from error
+        raise EndedError(f"sending failed: {error}") from error
 
 
 def _receive_plain(sock: socket.socket, rest: bytes) -> Tuple[Message, bytes]:
@@ -285,7 +303,7 @@ def _receive_into(sock: socket.socket, view: memoryview) -> int:
     except socket.timeout as error:
         raise ChannelError(f"silent for {sock.gettimeout():.0f} s") from error
     except OSError as error:
-        raise ChannelError(f"connection lost: {error}") from error
+        raise EndedError(f"connection lost: {error}") from error
     if not count:
-        raise ChannelError("connection closed")
+        raise EndedError("connection closed")
     return count

@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from jobspec.runtime.agent import Node, Reply
-from jobspec.runtime.channel import ChannelError, Hello, Link, accept, keep_alive, listen
+from jobspec.runtime.channel import ChannelError, EndedError, Hello, Link, accept, keep_alive, listen
 from jobspec.runtime.identity import Identity
 
 GOODBYE_S = 3.0  # for the workers to leave by themselves
@@ -97,6 +97,9 @@ class Nodes:
     def _welcome(self, sock: socket.socket, address: str) -> None:
         try:
             hello, link = accept(sock, self._who.token)
+        except EndedError:
+            sock.close()  # it only looked whether somebody listens, or has given up
+            return
         except (ChannelError, OSError) as error:
             sock.close()
             self.refused += 1

@@ -3,6 +3,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from jobspec.runtime import channel
 from jobspec.runtime.channel import (
     ChannelError,
+    EndedError,
     Hello,
     Link,
     accept,
@@ -18,21 +20,26 @@ from jobspec.runtime.channel import (
     find_head,
     listen,
 )
+from jobspec.runtime.identity import Identity
+from jobspec.runtime.nodes import Nodes
 
 TOKEN = "ab" * 32
 
 
 @contextlib.contextmanager
 def server(token: str = TOKEN) -> Iterator[tuple[int, list[Any]]]:
-    """A listener for one connection; the list gets (hello, link) or the error."""
+    """A listener for one connection, and those that only look; the list gets (hello, link) or the error."""
     sock = listen([0])
     got: list[Any] = []
 
     def serve() -> None:
-        try:
-            got.append(accept(sock.accept()[0], token))
-        except (ChannelError, OSError) as error:
-            got.append(error)
+        while not got:
+            try:
+                got.append(accept(sock.accept()[0], token))
+            except EndedError:
+                continue
+            except (ChannelError, OSError) as error:
+                got.append(error)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -114,12 +121,18 @@ def test_silence_is_an_error() -> None:
     head.close()
 
 
+def turn_away(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
 def test_worker_finds_head_among_other_listeners() -> None:
     """On a shared node the first candidate port may belong to another job."""
     other = listen([0])
     with server() as (port, _):
         ports = [other.getsockname()[1], port]
-        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
+        threading.Thread(target=turn_away, args=(other,), daemon=True).start()
         find_head(["no-such-host.invalid", "127.0.0.1"], ports, TOKEN, Hello(1, "n1"), 60).close()
     other.close()
 
@@ -130,6 +143,44 @@ def test_not_found_names_what_was_tried() -> None:
         port = unused.getsockname()[1]
         with pytest.raises(ChannelError, match=f"127.0.0.1:{port}"):
             find_head(["127.0.0.1"], [port], TOKEN, Hello(1, "n1"), 0.3)
+
+
+@pytest.mark.parametrize("known", ["127.0.0.2", "no-such-host.invalid"])
+def test_name_of_the_head_is_taken_wherever_it_answers(monkeypatch: pytest.MonkeyPatch, known: str) -> None:
+    """The head begins to listen just after its name was refused; the other address is for a lame name."""
+    joined: list[str] = []
+    refused: list[str] = []
+    who = Identity(Path("/run"), 1, 0, ("head", "n1"), TOKEN)
+    nodes = Nodes(
+        who,
+        lambda *_: None,
+        lambda _, address: joined.append(address),
+        lambda *_: None,
+        lambda address, _: refused.append(address),
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    connect_now, asked = channel.connect, []
+
+    def late(host: str, *rest: Any) -> Link:
+        asked.append(host)
+        try:
+            return connect_now(host, *rest)
+        except OSError:
+            if len(asked) == 1:
+                nodes.listen([port])
+            raise
+
+    monkeypatch.setattr(channel, "connect", late)
+    link = find_head([known, "127.0.0.1"], [port], TOKEN, Hello(1, "n1"), 60)
+    nodes.wait_connected(60)
+    there = "127.0.0.2" if known == "127.0.0.2" else "127.0.0.1"
+    assert (link.peer_ip, nodes.local_ip()) == (there, there)
+    assert len(joined) == 1
+    assert (refused, nodes.refused) == ([], 0)
+    link.close()
+    nodes.close(0)
 
 
 def test_who_is_told_to_end_still_tells_the_head_but_looks_no_longer() -> None:
