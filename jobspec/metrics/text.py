@@ -62,9 +62,9 @@ LINE_HEAD = re.compile(
 def bare(line: str) -> str:
     """`line` as the program printed it: `clean`, and without what launchers and loggers put before it."""
     text = clean(line)
-    for _ in range(4):  # each may hold another: a label, a rank, a time
-        shorter = LINE_HEAD.sub("", text, count=1)
+    for _ in range(6):  # each may hold another: a label, a rank, a time, a process of vLLM's below Ray's
+        shorter = without_ray(LINE_HEAD.sub("", text, count=1))
         if len(shorter) == len(text):
             break
-        text = without_ray(shorter)
+        text = shorter
     return text

@@ -68,6 +68,7 @@ DONE = (
     _kind("GRPO training complete!"),
     _kind("Final validation metrics:"),
     _kind("'train_runtime': "),
+    _kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
 )
 
 ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE)

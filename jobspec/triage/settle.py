@@ -16,6 +16,8 @@ SAME_MOMENT_S = 5.0
 NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
+EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
+NOTES = 5  # the last level of `rank`
 BOUNDARIES = {
     "step": "the first training step was done",
     "construction": "the construction of the model began",
@@ -46,13 +48,15 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
 def rank(matches: Iterable[Match]) -> list[Match]:
     """The likeliest first cause first.
 
-    Specific lines come before weak ones, these before lines that were survived, then wrappers and notes.
+    Specific lines come before weak ones, these before lines that were survived, then wrappers, of which one
+    that says what ended comes before those that only repeat it, then notes.
     Within them time decides where every match has one, otherwise the order of reading: a line without a time
     cannot be placed between two that have one.
     """
     found = list(matches)
     timed = {
-        level: all(match.time is not None for match in found if _level(match) == level) for level in range(5)
+        level: all(match.time is not None for match in found if _level(match) == level)
+        for level in range(NOTES + 1)
     }
     return sorted(found, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
 
@@ -64,9 +68,9 @@ def first_cause(matches: Iterable[Match]) -> Match | None:
 
 def _level(match: Match) -> int:
     if match.verdict == NOTE:
-        return 4
+        return NOTES
     if match.wrapper:
-        return 3
+        return 4 if match.kind == EFFECT else 3
     return 2 if match.survived else int(match.generic)
 
 

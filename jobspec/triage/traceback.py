@@ -51,5 +51,9 @@ def _text(line: bytes) -> str:
 
 
 def _owner(line: str) -> str:
-    found = RAY_PREFIX.match(line)
-    return f"{found['pid']}@{found['ip']}" if found else ""
+    """Which process said it. vLLM puts prefixes of its own below Ray's, one for each process on the way."""
+    owner = ""
+    while found := RAY_PREFIX.match(line):
+        owner += f"{found['pid']}@{found['ip']} "
+        line = line[found.end() :]
+    return owner
