@@ -71,8 +71,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention "
             "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
-            "legacy-key max-model-len model owned pipeline precision-aware python relative-path "
-            "reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
+            "legacy-key max-model-len model owned pipeline placement precision-aware python "
+            "relative-path reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
             "sync-router-bias value vpp"
         ),
         "spec": _names(

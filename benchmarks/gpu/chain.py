@@ -71,7 +71,7 @@ def run_case(case: Case, more: Sequence[str]) -> Row:
     process = subprocess.Popen(
         [JOBSPEC, "run", SPEC, "--json", *more, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
-    note = kill_a_worker() if case.kill else ""
+    note = kill_a_worker(process) if case.kill else ""
     out, _ = process.communicate(timeout=LIMIT_S)
     seconds = time.monotonic() - start
     report = json.loads(out)
@@ -102,10 +102,10 @@ def peak_gib(folder: Path) -> float:
     return max((value for key, value in samples if key.endswith("memory_gib")), default=0.0)
 
 
-def kill_a_worker() -> str:
+def kill_a_worker(run: subprocess.Popen[str]) -> str:
     """SIGKILL a process that computes on a GPU, once training has made some steps."""
     begun = time.time()
-    while time.time() - begun < LIMIT_S / 2:
+    while run.poll() is None and time.time() - begun < LIMIT_S / 2:
         steps = [
             file for file in ROOT.glob("runs/smollm2-grpo/*/attempts/1/metrics/metrics.jsonl")
             if file.stat().st_mtime > begun and file.read_text().count("\n") >= 5

@@ -99,6 +99,23 @@ def test_reference_model_gets_the_trainers_gpus(checkout: Path, tmp_path: Path) 
     assert "megatron_config" not in text
 
 
+def test_trainer_apart_from_the_engines(checkout: Path, tmp_path: Path) -> None:
+    """One GPU each, as it ran on two real ones; the reference model lies on the trainer's."""
+    apart = {
+        "trainer.placement.colocate_all": False,
+        "trainer.placement.policy_num_gpus_per_node": 1,
+        "trainer.algorithm.use_kl_loss": True,
+    }
+    found = resolved(checkout, tmp_path, resources={"gpus_per_node": 2}, train={"overrides": apart})
+    assert errors(found) == {}
+    assert found.plan is not None
+    text = found.plan.commands[0].argv[0]
+    assert " trainer.placement.policy_num_gpus_per_node=1 \\\n" in text
+    assert " trainer.placement.ref_num_gpus_per_node=1 \\\n" in text
+    elsewhere = {**apart, "generator.inference_engine.run_engines_locally": False}
+    assert errors(resolved(checkout, tmp_path, train={"overrides": elsewhere})) == {}
+
+
 @pytest.mark.parametrize("name", ["train", "val"])
 def test_data_file_keeps_its_suffix(checkout: Path, tmp_path: Path, name: str) -> None:
     """SkyRL takes a path without a suffix for a data set on the hub. Found by a run of the real one."""
@@ -123,6 +140,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("sequence over 3 of 4 GPUs", {"resources": {"gpus_per_node": 4}, "train": {"rollout": {"engines": 4},
         "overrides": {"trainer.policy.sequence_parallel_size": 3}}}, "skyrl.fsdp-ulysses"),
     ("two GPUs, one engine", {"resources": {"gpus_per_node": 2}}, "skyrl.colocated"),
+    ("trainer on the engines' GPUs", {"resources": {"gpus_per_node": 2}, "train": {"overrides": {
+        "trainer.placement.colocate_all": False}}}, "skyrl.placement"),
     ("samples over 3 ranks", {"resources": {"gpus_per_node": 3}, "train": {"rollout": {"engines": 3}}},
      "skyrl.batch"),
     ("both kinds of KL", {"train": {"overrides": {"trainer.algorithm.use_kl_loss": True,

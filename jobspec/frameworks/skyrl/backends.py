@@ -6,7 +6,6 @@ Source: SkyRL at a9564572 (2026-08-21), `validate_cfg`, `TrainerConfig` and the 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error
@@ -32,6 +31,7 @@ def check_backend(context: Context) -> Iterator[Finding]:
     if all(setting(context, key) for key in both):
         what = "`use_kl_loss` and `use_kl_in_reward` exclude each other"
         yield error("skyrl.kl", what, fix="choose one", path="train.overrides")
+    yield from _check_apart(context)
     named = strategy(context)
     if named == "megatron":
         yield from check_megatron(context)
@@ -91,22 +91,36 @@ def _check_sharding(context: Context) -> Iterator[Finding]:
             what = f"`{key}` does nothing with FSDP"
             yield error("skyrl.fsdp-megatron", what, fix="remove it, or use Megatron", path=_override(key))
     if settings.data_parallel(context) < 1:
-        gpus = context.spec.resources.nodes * context.gpus_per_node
+        gpus = settings.trainer_gpus(context)
         what = f"{gpus} GPUs do not divide into groups of {setting(context, ULYSSES)} for one sequence"
         yield error("skyrl.fsdp-ulysses", what, fix=f"use a divisor of {gpus}", path=_override(ULYSSES))
 
 
 def _check_engines(context: Context) -> Iterator[Finding]:
     """Colocated engines must cover the trainer's GPUs; for Megatron the rules of its shape say so."""
-    degrees = ("num_engines", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-    engines = math.prod(int(setting(context, f"{ENGINE}.{name}")) for name in degrees)
-    trainer = math.prod(
-        int(setting(context, f"trainer.placement.policy_num_{name}")) for name in ("nodes", "gpus_per_node")
-    )
+    engines, trainer = settings.engine_gpus(context), settings.trainer_gpus(context)
     if setting(context, "trainer.placement.colocate_all") and engines != trainer:
         what = f"engines on {engines} GPUs and a trainer on {trainer}, which are to share them"
         why, fix = "SkyRL wants the same number", "set `train.rollout.engines` and its `tp`"
         yield error("skyrl.colocated", what, why, fix, path="train.rollout.engines")
+
+
+def _check_apart(context: Context) -> Iterator[Finding]:
+    """A trainer and engines that do not share GPUs must both find theirs: Ray waits for those that lack."""
+    if setting(context, "trainer.placement.colocate_all") or not setting(
+        context, f"{ENGINE}.run_engines_locally"
+    ):
+        return
+    engines, trainer = settings.engine_gpus(context), settings.trainer_gpus(context)
+    gpus = context.spec.resources.nodes * context.gpus_per_node
+    if engines + trainer > gpus:
+        yield error(
+            "skyrl.placement",
+            f"trainer and engines want {trainer} + {engines} GPUs, and the job has {gpus}",
+            "with `colocate_all: false` they share none, and Ray waits for the rest until its deadline",
+            "give the trainer fewer by `trainer.placement.policy_num_gpus_per_node`, or set fewer engines",
+            path="train.overrides.trainer.placement.colocate_all",
+        )
 
 
 def _override(key: str) -> str:

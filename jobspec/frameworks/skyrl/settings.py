@@ -7,6 +7,7 @@ the recipe of pull request 1816 for Nemotron-3-Ultra-550B.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ DEFAULTS: Mapping[str, Any] = {
     f"{ENGINE}.gpu_memory_utilization": 0.8,
     f"{ENGINE}.distributed_executor_backend": "ray",
     f"{ENGINE}.weight_sync_backend": "nccl",
+    f"{ENGINE}.run_engines_locally": True,
     f"{ENGINE}.use_expandable_segments": False,
 }
 # Set from the spec's own keys: an override of one would contradict what the run is judged by.
@@ -104,9 +106,21 @@ def data_parallel(context: Context) -> int:
     """Ranks that each train on samples of their own; 0 where the sizes do not divide."""
     if strategy(context) == "megatron":
         return shape(context).dp
-    gpus = context.spec.resources.nodes * context.gpus_per_node
-    ranks = int(setting(context, ULYSSES))
+    gpus, ranks = trainer_gpus(context), int(setting(context, ULYSSES))
     return gpus // ranks if ranks > 0 and gpus % ranks == 0 else 0
+
+
+def trainer_gpus(context: Context) -> int:
+    """All of the job's, unless a trainer apart from the engines is given fewer."""
+    return math.prod(
+        int(setting(context, f"trainer.placement.policy_num_{name}")) for name in ("nodes", "gpus_per_node")
+    )
+
+
+def engine_gpus(context: Context) -> int:
+    """GPUs of all engines together."""
+    degrees = ("num_engines", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    return math.prod(int(setting(context, f"{ENGINE}.{name}")) for name in degrees)
 
 
 def sizes(context: Context) -> dict[str, Any]:
@@ -129,12 +143,11 @@ def sizes(context: Context) -> dict[str, Any]:
         chosen |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
     overrides = {**DEFAULTS, **flat(spec.train.overrides)}
     if overrides["trainer.algorithm.use_kl_loss"] or overrides["trainer.algorithm.use_kl_in_reward"]:
-        # The reference model is laid out by its own keys, which default to 1.
+        # The reference model is laid out by its own keys, which default to 1, and lies on the trainer's GPUs.
         chosen |= {f"{REFERENCE}.{name}": value for name, value in degrees.items() if megatron}
-        chosen |= {
-            "trainer.placement.ref_num_nodes": spec.resources.nodes,
-            "trainer.placement.ref_num_gpus_per_node": context.gpus_per_node,
-        }
+        for name in ("nodes", "gpus_per_node"):
+            policy = f"trainer.placement.policy_num_{name}"
+            chosen[f"trainer.placement.ref_num_{name}"] = overrides.get(policy, chosen[policy])
     named = {
         "num_engines": rollout.engines,
         "tensor_parallel_size": rollout.tp,
