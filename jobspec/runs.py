@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import fcntl
 import json
 import os
 import re
@@ -232,19 +231,6 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes that call this for the same file waiting; the kernel lets go when we end.
-
-    A file system without locks, or a file that cannot be written, costs this protection and nothing else.
-    """
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(OSError):
-            # For writing: NFS gives an exclusive lock on nothing less.
-            fcntl.flock(held.enter_context(path.open("r+b")), fcntl.LOCK_EX)
-        yield
 
 
 def read_scheduler(run: RunPaths) -> dict[str, Any] | None:

@@ -19,8 +19,9 @@ from pathlib import Path
 from jobspec.finding import fail
 from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
 from jobspec.launchers.environment import LOCAL, submission_environment
+from jobspec.locks import locked
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, locked, read_launch, read_results, write_launch
+from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
 
 EXIT_FILE = "job-exit"
 CANCEL_FILE = "job-cancelled"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
-from jobspec.runs import locked
+from jobspec.locks import locked
 
 if TYPE_CHECKING:
     import paramiko

@@ -1,0 +1,43 @@
+"""Commands that wait for each other say so."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from jobspec.locks import holder, locked
+
+WAITER = """
+import sys
+from pathlib import Path
+from jobspec.locks import locked
+with locked(Path(sys.argv[1])):
+    print("got it")
+"""
+
+
+def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
+    path = tmp_path / "job.sbatch"
+    path.touch()
+    with locked(path):
+        with path.open("rb") as file:
+            name = holder(file)
+        waiter = subprocess.Popen(
+            [sys.executable, "-c", WAITER, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert waiter.stderr is not None
+        told = waiter.stderr.readline()
+        assert waiter.poll() is None
+    assert told == f"waiting for {name} to be done with {path}; Ctrl-C ends the wait\n"
+    assert waiter.communicate(timeout=60)[0] == "got it\n"
+
+
+def test_nobody_waits_for_what_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "job.sbatch"
+    path.touch()
+    done = subprocess.run([sys.executable, "-c", WAITER, path], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("got it\n", "")
+
+
+def test_file_that_cannot_be_locked_costs_only_the_protection(tmp_path: Path) -> None:
+    with locked(tmp_path / "missing"):
+        assert not (tmp_path / "missing").exists()
