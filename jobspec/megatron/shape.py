@@ -21,7 +21,8 @@ SPEC_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RolloutShape:
-    """The engines that generate. `colocated`: on the trainer's GPUs, by turns; else on `nodes` of their own.
+    """The engines that generate. `colocated`: on the trainer's GPUs, by turns; else on `nodes` of their own,
+    or with 0 on GPUs that the framework's own rules count.
 
     `memory_fraction` is the share of a GPU that an awake engine takes (vLLM's `gpu_memory_utilization`).
     `stays` says that a colocated engine keeps its weights on the GPU while the trainer works, as it does

@@ -162,6 +162,22 @@ def test_mistake_is_named_before_submission(
     assert any(name == rule or name.startswith(f"{rule}.") for name in found), sorted(found)
 
 
+def test_trainer_apart_from_the_engines_has_gpus_of_its_own(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    """An engine of four nodes beside a trainer on eight: only that the weights travel so is refused here."""
+    apart = {
+        f"{OVER}/trainer.placement.colocate_all": False,
+        f"{OVER}/trainer.placement.policy_num_nodes": 8,
+        "train/rollout": {"engines": 1, "tp": 8, "pp": 4},
+    }
+    room = {"resources/nodes": 12, **apart}
+    assert set(errors(resolved(checkouts["new"], tmp_path, change=room))) == {"skyrl.sync-broadcast"}
+    found = errors(resolved(checkouts["new"], tmp_path, change=apart))
+    assert set(found) == {"skyrl.sync-broadcast", "skyrl.placement"}
+    assert "64 + 32 GPUs" in found["skyrl.placement"].what
+
+
 def test_unpatched_checkout_is_refused_for_the_recipe_only(
     checkouts: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -107,18 +107,18 @@ def _check_engines(context: Context) -> Iterator[Finding]:
 
 def _check_apart(context: Context) -> Iterator[Finding]:
     """A trainer and engines that do not share GPUs must both find theirs: Ray waits for those that lack."""
-    if setting(context, "trainer.placement.colocate_all") or not setting(
-        context, f"{ENGINE}.run_engines_locally"
-    ):
+    elsewhere = not setting(context, f"{ENGINE}.run_engines_locally")
+    if setting(context, "trainer.placement.colocate_all") or elsewhere:
         return
     engines, trainer = settings.engine_gpus(context), settings.trainer_gpus(context)
-    gpus = context.spec.resources.nodes * context.gpus_per_node
+    nodes = context.spec.resources.nodes
+    gpus, fewer = nodes * context.gpus_per_node, "nodes" if nodes > 1 else "gpus_per_node"
     if engines + trainer > gpus:
         yield error(
             "skyrl.placement",
             f"trainer and engines want {trainer} + {engines} GPUs, and the job has {gpus}",
             "with `colocate_all: false` they share none, and Ray waits for the rest until its deadline",
-            "give the trainer fewer by `trainer.placement.policy_num_gpus_per_node`, or set fewer engines",
+            f"give the trainer fewer by `trainer.placement.policy_num_{fewer}`, or set fewer engines",
             path="train.overrides.trainer.placement.colocate_all",
         )
 

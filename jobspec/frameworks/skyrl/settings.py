@@ -263,7 +263,6 @@ def shape(context: Context) -> TrainShape:
             dp=int(get(f"{ENGINE}.data_parallel_size")),
             ep=int(get(f"{ENGINE}.expert_parallel_size")),
             colocated=colocated,
-            nodes=0 if colocated else spec.resources.nodes,
             memory_fraction=float(get(f"{ENGINE}.gpu_memory_utilization")),
             executor="mp" if get(f"{ENGINE}.distributed_executor_backend") == "mp" else "ray",
         ),
