@@ -35,17 +35,19 @@ def _lock(path: Path, file: IO[bytes]) -> None:
 
 
 def holder(file: IO[bytes]) -> str:
-    """Who holds the lock of an open file, for people; one on another machine or in a container is unknown.
-
-    Source: proc_locks(5).
-    """
+    """Who holds the lock of an open file, for people; one on another machine or in a container is unknown."""
     status = os.fstat(file.fileno())
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()
-            if words[1] == "FLOCK" and words[5] == place:
-                argv = Path("/proc", words[4], "cmdline").read_bytes().replace(b"\0", b" ")
-                command = " ".join(os.fsdecode(argv).split())
-                return f"process {words[4]} ({command[:80]})"
-    return "another command"
+    pid = ""
+    with contextlib.suppress(OSError):
+        pid = holder_pid(Path("/proc/locks").read_text(encoding="ascii"), place)
+    return f"process {pid}" if pid else "another command"
+
+
+def holder_pid(locks: str, place: str) -> str:
+    """The process that holds the flock(2) of a file (`MAJOR:MINOR:INODE`), from `/proc/locks`; or "".
+
+    Source: proc_locks(5). A waiter's line has `->` before its kind.
+    """
+    rows = (line.split() for line in locks.splitlines())
+    return next((row[4] for row in rows if row[1] == "FLOCK" and row[5] == place), "")

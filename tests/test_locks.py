@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobspec.locks import holder, locked
+from jobspec.locks import holder, holder_pid, locked
 
 WAITER = """
 import sys
@@ -29,6 +29,17 @@ def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
         assert waiter.poll() is None
     assert told == f"waiting for {name} to be done with {path}; Ctrl-C ends the wait\n"
     assert waiter.communicate(timeout=60)[0] == "got it\n"
+
+
+def test_holder_is_neither_a_waiter_nor_of_another_file_or_kind() -> None:
+    locks = """\
+1: POSIX  ADVISORY  WRITE 11 08:01:5678 0 EOF
+2: FLOCK  ADVISORY  WRITE 12 08:01:567 0 EOF
+3: -> FLOCK  ADVISORY  WRITE 13 08:01:5678 0 EOF
+4: FLOCK  ADVISORY  WRITE 14 08:01:5678 0 EOF
+"""
+    assert holder_pid(locks, "08:01:5678") == "14"
+    assert holder_pid(locks, "08:02:5678") == ""
 
 
 def test_nobody_waits_for_what_is_free(tmp_path: Path) -> None:
