@@ -48,11 +48,15 @@ def test_engine_that_was_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["CUDA error: out of memory", "RuntimeError: NCCL error: unhandled cuda error"]
+    ("line", "cause"),
+    [
+        ("CUDA error: out of memory", "gpu.out-of-memory"),
+        ("RuntimeError: NCCL error: unhandled cuda error", "effect.exception"),
+    ],
 )
-def test_what_the_engine_died_of_comes_first(line: str) -> None:
+def test_what_the_engine_died_of_comes_first(line: str, cause: str) -> None:
     own = f"{SERVER} (EngineCore pid=30541) {line}\n"
-    assert cause_of(KILLED + own) != "effect.engine-died"
+    assert cause_of(KILLED + own) == cause
 
 
 def test_engine_that_ends_with_the_run() -> None:
