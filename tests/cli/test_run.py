@@ -25,13 +25,14 @@ def failing(code: int) -> str:
 
 
 def await_driver(run: RunPaths, seconds: float = 60.0) -> None:
+    """Return once the driver has said its words: its phase begins some time before its command does."""
     deadline = time.monotonic() + seconds
-    events = run.attempt(1) / "events.jsonl"
+    logs = run.attempt(1) / "logs"
     while time.monotonic() < deadline:
-        if events.exists() and '"driver"' in events.read_text():
+        if any("hello from the driver" in path.read_text() for path in logs.glob("*/*.log")):
             return
         time.sleep(0.05)
-    raise AssertionError(f"no driver event after {seconds} s: {[path.name for path in run.root.iterdir()]}")
+    raise AssertionError(f"no word of the driver after {seconds} s: {[p.name for p in run.root.iterdir()]}")
 
 
 def test_run_ends_with_its_verdict(project: Project) -> None:
