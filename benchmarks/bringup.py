@@ -22,10 +22,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/slurm"))
 
-from cluster import Cluster
-from cluster_files import Options
-from lab import PYTHON, Lab, await_true
-from machine import missing
+from tests.slurm.cluster import Cluster
+from tests.slurm.cluster_files import Options
+from tests.slurm.lab import PYTHON, Lab, await_true
+from tests.slurm.machine import missing
 
 AIM = 1.15
 

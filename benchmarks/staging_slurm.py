@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "slurm"))
 
-from cluster import Cluster
-from cluster_files import Options
-from machine import missing
+from tests.slurm.cluster import Cluster
+from tests.slurm.cluster_files import Options
+from tests.slurm.machine import missing
 
 __all__ = ["Cluster", "job", "missing", "sender", "slurm"]
 START_S = 30.0

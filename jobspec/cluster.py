@@ -22,8 +22,8 @@ from jobspec.spec.document import Document, in_order, parse_document, read_text
 from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
 from jobspec.spec.paths import format_path
-from jobspec.spec.text import did_you_mean, one_of
 from jobspec.spec.validate import convert, explain
+from jobspec.words import did_you_mean, one_of
 
 DEFAULT_CLUSTER = "local"
 SYSTEM_FOLDER = Path("/etc/jobspec/clusters")

@@ -26,10 +26,10 @@ from jobspec.limits import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
 from jobspec.metrics.require import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
-from jobspec.spec.text import did_you_mean, one_of
 from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import VOID, Cause, Deliverable, EvidenceItem, Result, Status, Verdict, is_void
+from jobspec.words import did_you_mean, one_of
 
 IMPORTS, RUN = "Import proof", "Run"
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from jobspec.metrics.text import clean
+from jobspec.log_text import clean
 from jobspec.verdict import EvidenceItem
 
 BLOCK_BYTES = 4 * 1024**2

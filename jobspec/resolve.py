@@ -25,8 +25,8 @@ from jobspec.plan import (
 )
 from jobspec.sources import RepoSource, unreadable
 from jobspec.spec.paths import Origin
-from jobspec.spec.text import one_of
 from jobspec.units import parse_bytes
+from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from jobspec.finding import Finding, error
-from jobspec.spec.text import nearest
+from jobspec.words import nearest
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jobspec.finding import fail
 from jobspec.launchers.client import Client, run_retrying
 from jobspec.launchers.slurm import refusal_fix
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 SINFO_FORMAT = "%R|%l|%D|%c|%m|%G|%a"
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.checkruns import bridge_checks, bridge_repo, check_cause, judge_check
 from jobspec.coverage import judge
@@ -18,6 +17,7 @@ from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
 from jobspec.testlog import TestLog, parse_test_log, read_test_log
 from jobspec.triage import scan_files
 from jobspec.verdict import Deliverable, Result, Status
+from tests.verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 PYTEST = CommandPlan("checks-bridge", ("python3", "-m", "pytest", "-q", "tests"))
 TESTS = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
 from jobspec.plan import ImportProof, SlurmPlan
 from jobspec.verdict import worst
+from tests.verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 DISK = "OSError: [Errno 28] No space left on device"
 # Before the first train step it would only say that the run is too large for these GPUs.

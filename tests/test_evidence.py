@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_support import PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.coverage import Result, judge
 from jobspec.evidence import Checkpoint, SchedulerState, read_checkpoints, read_evidence
+from tests.verdict_support import PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 
 @pytest.fixture

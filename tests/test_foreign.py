@@ -13,7 +13,6 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from verdict_support import StandInFramework
 
 from jobspec.cli import main
 from jobspec.finding import JobspecError
@@ -24,6 +23,7 @@ from jobspec.frameworks.base import Level
 from jobspec.plan import ExpectPlan
 from jobspec.report import render_report
 from jobspec.verdict import Result, Status, Verdict
+from tests.verdict_support import StandInFramework
 
 STEPS = "".join(f"step:{step} - actor/loss:0.{step} - training/global_step:{step}\n" for step in (1, 2, 3))
 DISK = "OSError: [Errno 28] No space left on device\n"

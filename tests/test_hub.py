@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from fake_hub import COMMIT, FakeHub
 
 from jobspec import hub
 from jobspec.finding import JobspecError
+from tests.fake_hub import COMMIT, FakeHub
 
 pytest.importorskip("huggingface_hub")
 FILES = {"config.json": b'{"model_type": "x"}', "sub/data.txt": b"x" * 100_000, "skip.bin": b"y"}

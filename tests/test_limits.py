@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verdict_support import PLAN
 
 from jobspec.evidence_model import Attempt, Evidence
 from jobspec.frameworks.base import Level
 from jobspec.limits import limitations
 from jobspec.plan import LearningPlan, Plan
+from tests.verdict_support import PLAN
 
 WHOLE = replace(
     PLAN,

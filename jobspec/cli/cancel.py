@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from jobspec import launchers
-from jobspec.cli import observe, output, parser, pipeline
+from jobspec import launchers, pipeline
+from jobspec.cli import observe, output, parser
 from jobspec.cli.status import as_json
 from jobspec.finding import JobspecError
 

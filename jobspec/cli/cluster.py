@@ -6,7 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.finding import Finding
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.finding import fail
-from jobspec.spec.text import did_you_mean
 from jobspec.units import duration, figure
+from jobspec.words import did_you_mean
 
 if TYPE_CHECKING:
     from jobspec.comparison import Comparison

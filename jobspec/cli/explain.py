@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.finding import fail
 from jobspec.spec.paths import parse_path
 

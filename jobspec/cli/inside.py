@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from jobspec.cli import observe, pipeline
+from jobspec import pipeline
+from jobspec.cli import observe
 from jobspec.finding import fail
 from jobspec.launchers.client import connect
 from jobspec.runs import Launch, RunPaths, array_ranges

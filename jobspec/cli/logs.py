@@ -13,13 +13,13 @@ from codecs import getincrementaldecoder
 from pathlib import Path
 from typing import BinaryIO
 
-from jobspec import launchers
-from jobspec.cli import observe, output, parser, pipeline
+from jobspec import launchers, pipeline
+from jobspec.cli import observe, output, parser
 from jobspec.cli.progress import ProgressReader
 from jobspec.cli.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
 from jobspec.runs import RunPaths, read_launch
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 POLL_S = 0.5
 PIECE_BYTES = 1024 * 1024

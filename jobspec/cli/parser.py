@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         """A word out of a known set, or the nearest one of it; argparse lists the set alone."""
         if action.choices is None or value in action.choices:
             return
-        from jobspec.spec.text import did_you_mean, one_of
+        from jobspec.words import did_you_mean, one_of
 
         name = "/".join(action.option_strings) or str(action.metavar or action.dest)
         known = [str(choice) for choice in action.choices]

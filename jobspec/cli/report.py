@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from jobspec import launchers
-from jobspec.cli import observe, output, parser, pipeline, verdicts
+from jobspec import launchers, pipeline
+from jobspec.cli import observe, output, parser, verdicts
 from jobspec.finding import JobspecError
 from jobspec.runs import RunPaths, read_launch
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.cli import submit as submit_command
 from jobspec.finding import Finding, allow, fail
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec import staging
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline, staging
+from jobspec.cli import output, parser
 
 if TYPE_CHECKING:
     from jobspec.resolve import Resolved

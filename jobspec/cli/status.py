@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from jobspec.cli import observe, output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import observe, output, parser
 from jobspec.cli.observe import View
 from jobspec.cli.progress import Progress
 from jobspec.finding import Finding, JobspecError

@@ -11,7 +11,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.runs import Launch, RunPaths
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
-from jobspec.cli import output, parser, pipeline
+from jobspec import pipeline
+from jobspec.cli import output, parser
 from jobspec.finding import Finding, JobspecError
 
 

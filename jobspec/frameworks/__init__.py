@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from jobspec.finding import fail
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
-from jobspec.spec.text import did_you_mean, one_of
+from jobspec.words import did_you_mean, one_of
 
 __all__ = ["Context", "Framework", "FrameworkPlan", "Level", "find_level", "get", "names"]
 

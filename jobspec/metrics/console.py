@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from sys import intern
 
+from jobspec.log_text import bare, to_number, unwrap_scalars
 from jobspec.metrics.table import Row, Table
-from jobspec.metrics.text import bare, to_number, unwrap_scalars
 
 Values = list[tuple[str, float]]
 

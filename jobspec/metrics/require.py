@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from jobspec.finding import JobspecError, fail
 from jobspec.metrics.table import Row, Table
 from jobspec.plan import AbortPlan, TermPlan
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 FUNCTIONS = ("max", "min", "mean", "first", "last", "count", "finite")
 OPERATORS: dict[str, Callable[[float, float], bool]] = {

@@ -13,8 +13,8 @@ from jobspec.spec.construct import Builder
 from jobspec.spec.kinds import WORDS, binary, mistaken
 from jobspec.spec.paths import Positions
 from jobspec.spec.schema import Kind, root_shape
-from jobspec.spec.text import did_you_mean
 from jobspec.spec.yaml_nodes import compose
+from jobspec.words import did_you_mean
 
 MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
 

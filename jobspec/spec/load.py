@@ -36,8 +36,8 @@ from jobspec.spec.paths import (
     without,
 )
 from jobspec.spec.schema import Shape, root_shape
-from jobspec.spec.text import did_you_mean
 from jobspec.spec.validate import convert, explain
+from jobspec.words import did_you_mean
 
 __all__ = [
     "LoadedSpec", "Origin", "Positions", "dump_spec", "interpolate_cluster", "load_spec", "parse_spec",

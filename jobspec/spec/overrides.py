@@ -21,9 +21,9 @@ from jobspec.spec.construct import Builder
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
-from jobspec.spec.text import did_you_mean
 from jobspec.spec.validate import unknown_key_fix
 from jobspec.spec.yaml_nodes import compose
+from jobspec.words import did_you_mean
 
 _SPLIT = re.compile(r"""((?:'[^']*'|"[^"]*"|[^='"])*)=(.*)\Z""", re.S)
 SHAPE_OF_SETTING = "write it as `--set train.steps=10`"

@@ -14,7 +14,7 @@ from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.model import JobSpec, Metrics
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
-from jobspec.spec.text import did_you_mean, nearest, one_of
+from jobspec.words import did_you_mean, nearest, one_of
 
 # Hugging Face's own limits on a repository name: `name` or `owner/name` of word characters, `-` and `.`.
 # Source: huggingface_hub `utils/_validators.py`, `validate_repo_id`.

@@ -18,7 +18,7 @@ from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
-from jobspec.spec.text import did_you_mean, nearest, one_of, shown
+from jobspec.words import did_you_mean, nearest, one_of, shown
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from jobspec.metrics.text import bare
+from jobspec.log_text import bare
 from jobspec.triage.blocks import PART_BYTES
 
 MAX_TRIES = 100  # lines of a block that hold a literal and turn out to be something else

@@ -20,7 +20,7 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from jobspec.metrics.text import bare, clean
+from jobspec.log_text import bare, clean
 from jobspec.triage import landmarks
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks, distinct, plain, take
 from jobspec.triage.index import HintIndex

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobspec.metrics.text import RAY_PREFIX, bare, strip_ansi
+from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
 MAX_LINES = 160  # lines looked back: a deep traceback of a trainer has about 100
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from project_kit import Project
 
 from jobspec import launchers
 from jobspec.finding import JobspecError
 from jobspec.runs import read_launch
+from tests.cli.project_kit import Project
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_kit import HELLO, Done, Project
 
 from jobspec.runs import RunPaths
+from tests.cli.project_kit import HELLO, Done, Project
 
 GOOD = "import os\n\ndef test_mapping():\n    assert os.environ['FLAVOUR'] == 'plain'\n"
 BAD = "\ndef test_shape():\n    assert (2, 3) == (3, 2)\n"

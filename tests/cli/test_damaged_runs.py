@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_kit import Project
 
 from jobspec.cli import observe, verdicts
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
 from jobspec.report import render_report
 from jobspec.runs import RunPaths, read_launch
+from tests.cli.project_kit import Project
 
 FILES = ("plan.json", "attempts/1/results.json", "artifacts/manifest.json", "attempts/1/events.jsonl")
 ODD = (None, 3, [1], {"a": {}})

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from project_kit import Project
 
 from jobspec import launchers
 from jobspec.cli import observe, verdicts
@@ -16,6 +15,7 @@ from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
 from jobspec.runs import Launch, RunPaths, write_launch
 from jobspec.sweep_points import finished_points, read_points
+from tests.cli.project_kit import Project
 
 
 def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:

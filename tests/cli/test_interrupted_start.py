@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from project_kit import Project
 
 from jobspec.cli import run
 from jobspec.launchers import JobState
 from jobspec.launchers.local import LocalLauncher
 from jobspec.runs import Launch, RunPaths
+from tests.cli.project_kit import Project
 
 SLEEPER = "version: 1\nname: s\nframework: command\nlaunch: {mode: srun}\ntrain: {command: [sleep, '300']}\n"
 

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from project_kit import Project
+
+from tests.cli.project_kit import Project
 
 SWEEP = """\
 version: 1

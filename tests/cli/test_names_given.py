@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 BAD_KEY = HELLO + "lunch: 1\n"
 

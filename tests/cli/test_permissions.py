@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from project_kit import HELLO, Done, Project
 
 from jobspec import frameworks
+from tests.cli.project_kit import HELLO, Done, Project
 
 Run = Callable[..., Done]
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 pytest.importorskip("submitit")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from project_kit import HELLO, Project
 
 from jobspec.runs import RunPaths, read_launch
+from tests.cli.project_kit import HELLO, Project
 
 SLEEPER = HELLO.replace('echo "hello from the driver"', 'echo "hello from the driver"; sleep 300')
 

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 FIXTURE = Path(__file__).parents[1] / "fixtures/skyrl_fsdp"
 

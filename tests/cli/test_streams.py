@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 

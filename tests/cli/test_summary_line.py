@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 BAD_SITE = "version: 1\nname: site\nscheduler: pbs\n"
 

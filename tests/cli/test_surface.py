@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from project_kit import HELLO, Project
 
 from jobspec import cli
 from jobspec.cli import boundary, output
@@ -17,6 +16,7 @@ from jobspec.cli.parser import build_parser
 from jobspec.cli.reference import reference
 from jobspec.finding import fail
 from jobspec.units import duration
+from tests.cli.project_kit import HELLO, Project
 
 ROOT = Path(__file__).parents[2]
 MODULES = cli.command_modules()

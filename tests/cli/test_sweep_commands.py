@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from project_kit import Project
+
+from tests.cli.project_kit import Project
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Each point appends to `ran`; `blocked` finds a disk full until `repaired` is there.

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from project_kit import Project
 
 from jobspec.cli.variables import VARIABLES
+from tests.cli.project_kit import Project
 
 ROOT = Path(__file__).parents[2]
 READ = re.compile(r"""environ\.get\("([A-Z_]+)|\benv\.get\("([A-Z_]+)""")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from project_kit import HELLO, Project
+
+from tests.cli.project_kit import HELLO, Project
 
 NO_RUN = [
     ["logs", "nosuch"],

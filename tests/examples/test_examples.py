@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from script_module import load_script
 
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
@@ -17,6 +16,7 @@ from jobspec.runtime import hfcache
 from jobspec.runtime.listing_checks import check_listing
 from jobspec.spec.load import load_spec
 from jobspec.sweep import check_points
+from tests.script_module import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fake_nemo_rl
-import fake_rlix
-import fake_verl
 import pytest
+
+from tests.frameworks import fake_nemo_rl, fake_rlix, fake_verl
 
 ROOT = Path(__file__).parents[2]
 FAKE_GPUS = Path(__file__).with_name("fake_gpus.sh")

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from framework_kit import make_fake_nemo_rl
+from tests.frameworks.framework_kit import make_fake_nemo_rl
 
 TREE = Path(__file__).with_name("fake_nemo_rl_tree")
 ENTRIES = {

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checkout_kit import write_checkout
+from tests.frameworks.checkout_kit import write_checkout
 
 DRIVER = '''\
 """The stand-in's driver: arguments, order of calls and printed lines of RLix's own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checkout_kit import write_checkout
+from tests.frameworks.checkout_kit import write_checkout
 
 CONFIG = '''\
 """Settings of the stand-in."""

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from script_module import load_script
-
 from jobspec.frameworks.verl.checkout import CONFIG, PREPARE_GSM8K, WRAPPER
+from tests.script_module import load_script
 
 TREE = Path(__file__).parent / "fake_verl_tree"
 # Variable -> default. Sizes of roles follow the common ones.

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fake_rlix import make_fake_nemo_fork, make_fake_rlix
-from fake_skyrl import make_fake_skyrl
-from fake_verl import fake_checkout
 
 from jobspec import frameworks
 from jobspec.evidence import Attempt, Evidence
@@ -29,6 +26,9 @@ from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
+from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.frameworks.fake_verl import fake_checkout
 
 
 def site_text(*, cpus: int, memory: str, gpu_memory: str) -> str:

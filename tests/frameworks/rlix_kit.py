@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from fake_rlix import make_fake_nemo_fork, make_fake_rlix
-from framework_kit import site_text
 
 from jobspec.cluster import load_cluster
 from jobspec.finding import Finding
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import parse_spec
+from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.frameworks.framework_kit import site_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples/rlix"
 CONFIG = "examples/configs/grpo_math_1B.yaml"

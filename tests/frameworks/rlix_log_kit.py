@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from framework_kit import context, plan_of
-
 from jobspec.evidence import Attempt, Evidence, LogFile
 from jobspec.frameworks.rlix.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
 from jobspec.verdict import Deliverable, Status
+from tests.frameworks.framework_kit import context, plan_of
 
 IDS = {"one": "ft_0a1b2c3d4e5f", "two": "ft_a0b1c2d3e4f5"}
 STEPS = 3

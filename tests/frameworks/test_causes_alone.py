@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fake_rlix import make_fake_nemo_fork, make_fake_rlix
-from fake_skyrl import make_fake_skyrl
-from fake_verl import make_bridge, make_checkout
-from framework_kit import make_fake_nemo_rl
 
 from jobspec.cli.starters import starter
 from jobspec.cluster import load_cluster
@@ -17,6 +13,10 @@ from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
+from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.frameworks.fake_verl import make_bridge, make_checkout
+from tests.frameworks.framework_kit import make_fake_nemo_rl
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "sweep" not in path.name)

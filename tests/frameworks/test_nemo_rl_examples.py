@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from framework_kit import make_fake_nemo_rl
 
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
+from tests.frameworks.framework_kit import make_fake_nemo_rl
 
 ROOT = Path(__file__).parents[2]
 TWO_NODES = ("resources.nodes=2", "resources.gpus_per_node=8")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nemo_rl import write_events
 
 from jobspec import foreign, frameworks
 from jobspec.cli import main
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
 from jobspec.verdict import Status, Verdict
+from tests.frameworks.fake_nemo_rl import write_events
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chain_kit import MARKS, PROGRAM, Chain, nemo_rl_inputs, run_chain
+from tests.frameworks.chain_kit import MARKS, PROGRAM, Chain, nemo_rl_inputs, run_chain
 
 pytestmark = MARKS
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nemo_rl import fake_bridge, fake_nemo_rl
-from framework_kit import context, plan_of
 
 from jobspec import frameworks
 from jobspec.coverage import judge
@@ -27,6 +25,8 @@ from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.triage import scan_files
 from jobspec.verdict import Status, Verdict
+from tests.frameworks.fake_nemo_rl import fake_bridge, fake_nemo_rl
+from tests.frameworks.framework_kit import context, plan_of
 
 IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"
 VARIANTS, CAPTURE = "Requested variants", "Metrics/log capture"

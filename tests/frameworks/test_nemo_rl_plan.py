@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_kit import context, findings, make_fake_nemo_rl, rules
 
 from jobspec import frameworks
 from jobspec.frameworks.base import FrameworkPlan
 from jobspec.frameworks.nemo_rl import commands
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, VARIANTS, Variant
 from jobspec.plan import CommandPlan, UpstreamPlan
+from tests.frameworks.framework_kit import context, findings, make_fake_nemo_rl, rules
 
 HOSTILE = 'a\'b "c" $(touch hit) `touch hit`; touch hit'
 

@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fake_rlix import make_fake_nemo_fork, make_fake_rlix
-from rlix_kit import CONFIG, EXAMPLES, errors, make_checkouts, resolved, wrappers
 
 from jobspec.cluster import load_cluster
 from jobspec.frameworks.rlix.settings import hydra_value
 from jobspec.plan import from_json, to_json
 from jobspec.resolve import resolve
 from jobspec.spec.load import parse_spec
+from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.frameworks.rlix_kit import CONFIG, EXAMPLES, errors, make_checkouts, resolved, wrappers
 
 
 @pytest.fixture(scope="module")

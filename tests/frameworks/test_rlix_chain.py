@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from chain_kit import MARKS, Chain, rlix_inputs, run_chain
+from tests.frameworks.chain_kit import MARKS, Chain, rlix_inputs, run_chain
 
 pytestmark = MARKS
 

@@ -8,7 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlix_log_kit import (
+
+from jobspec import frameworks
+from jobspec.coverage import judge as judge_run
+from jobspec.evidence import Artifact, CommandResult, PhaseResult, Results
+from jobspec.frameworks.rlix.judge import judge
+from jobspec.limits import limitations
+from jobspec.metrics import Row, Table
+from jobspec.plan import LearningPlan
+from jobspec.triage import scan_lines
+from jobspec.verdict import Result, Status
+from tests.frameworks.rlix_log_kit import (
     IDS,
     PARTS,
     STEPS,
@@ -25,16 +35,6 @@ from rlix_log_kit import (
     plan,
     without,
 )
-
-from jobspec import frameworks
-from jobspec.coverage import judge as judge_run
-from jobspec.evidence import Artifact, CommandResult, PhaseResult, Results
-from jobspec.frameworks.rlix.judge import judge
-from jobspec.limits import limitations
-from jobspec.metrics import Row, Table
-from jobspec.plan import LearningPlan
-from jobspec.triage import scan_lines
-from jobspec.verdict import Result, Status
 
 
 @pytest.mark.parametrize("ahead", [0, 1], ids=["version is the step", "version is the step after"])

@@ -6,7 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rlix_log_kit import (
+
+from jobspec import frameworks
+from jobspec.evidence import LogFile
+from jobspec.frameworks.rlix.judge import judge
+from jobspec.metrics import Row, Table
+from jobspec.plan import ExpectPlan
+from jobspec.verdict import Status
+from tests.frameworks.rlix_log_kit import (
     IDS,
     PARTS,
     STEPS,
@@ -20,13 +27,6 @@ from rlix_log_kit import (
     plan,
     without,
 )
-
-from jobspec import frameworks
-from jobspec.evidence import LogFile
-from jobspec.frameworks.rlix.judge import judge
-from jobspec.metrics import Row, Table
-from jobspec.plan import ExpectPlan
-from jobspec.verdict import Status
 
 
 def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:

@@ -10,14 +10,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_rlix import make_fake_rlix
-from rlix_kit import CONFIG, EXAMPLES, OVER, errors, make_checkouts, pipelines, resolved, wrappers
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
 from jobspec.frameworks.rlix import topology
 from jobspec.resolve import resolve
 from jobspec.spec.load import parse_spec
+from tests.frameworks.fake_rlix import make_fake_rlix
+from tests.frameworks.rlix_kit import (
+    CONFIG,
+    EXAMPLES,
+    OVER,
+    errors,
+    make_checkouts,
+    pipelines,
+    resolved,
+    wrappers,
+)
 
 
 @pytest.fixture(scope="module")

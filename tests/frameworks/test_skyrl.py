@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_skyrl import make_fake_skyrl
-from framework_kit import context, plan_of, site_text
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
@@ -24,6 +22,8 @@ from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import load_spec, parse_spec
 from jobspec.verdict import Status
+from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.frameworks.framework_kit import context, plan_of, site_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KWARGS = "trainer.policy.megatron_config.transformer_config_kwargs"

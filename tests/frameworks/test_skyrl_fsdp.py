@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_skyrl import make_fake_skyrl
 
 from jobspec import foreign, frameworks
 from jobspec.cluster import load_cluster
 from jobspec.coverage import figures, judge
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
-from jobspec.metrics.text import strip_ansi
+from jobspec.log_text import strip_ansi
 from jobspec.plan import LearningPlan
 from jobspec.report import render_report
 from jobspec.resolve import Resolved, resolve
@@ -34,6 +33,7 @@ from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import parse_spec
 from jobspec.triage import first_cause, scan_lines
 from jobspec.verdict import Deliverable, Result, Status
+from tests.frameworks.fake_skyrl import make_fake_skyrl
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests/fixtures/skyrl_fsdp"

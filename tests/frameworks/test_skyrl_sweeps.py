@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fake_skyrl import make_fake_skyrl
-from measured import ROWS, Row
 from test_skyrl import errors, resolved
 
 from jobspec.evidence import Attempt, Evidence, LogFile
@@ -15,6 +13,8 @@ from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan
 from jobspec.sweep import Checked, check_points
 from jobspec.verdict import Status
+from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.megatron.measured import ROWS, Row
 
 # Published results without a point here: mixed lengths, and one layout measured twice.
 MEASURED = [

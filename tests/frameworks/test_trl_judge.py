@@ -7,11 +7,11 @@ import random
 from typing import Any
 
 import pytest
-from framework_kit import context, evidence, plan_of, table
 
 from jobspec import frameworks
 from jobspec.metrics import Table
 from jobspec.verdict import Deliverable, Status
+from tests.frameworks.framework_kit import context, evidence, plan_of, table
 
 STEPS = 24
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_kit import context, findings, plan_of, rules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from jobspec import frameworks
 from jobspec.frameworks.trl import rules as trl_rules
 from jobspec.runtime.trl_loop import OWNED_OPTIONS
 from jobspec.runtime.trl_state import TrainConfig
+from tests.frameworks.framework_kit import context, findings, plan_of, rules
 
 HAS_TRL = importlib.util.find_spec("trl") is not None
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_kit import context, evidence, plan_of
-from script_module import load_script
 
 from jobspec import frameworks
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.runtime import trl_state
 from jobspec.verdict import Deliverable, Status
+from tests.frameworks.framework_kit import context, evidence, plan_of
+from tests.script_module import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NEEDS = [name for name in ("ray", "torch", "trl") if importlib.util.find_spec(name) is None]

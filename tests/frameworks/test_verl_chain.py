@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from chain_kit import MARKS, Chain, run_chain, verl_inputs
+from tests.frameworks.chain_kit import MARKS, Chain, run_chain, verl_inputs
 
 pytestmark = MARKS
 

@@ -9,13 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from fake_verl import make_bridge, make_checkout
-from script_module import load_script
 
 from jobspec.cli.starters import starter
 from jobspec.cluster import load_cluster
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
+from tests.frameworks.fake_verl import make_bridge, make_checkout
+from tests.script_module import load_script
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "examples/verl").glob("*.yaml"))

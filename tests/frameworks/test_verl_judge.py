@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verl_kit import context, plan_of
 
 from jobspec.evidence import Attempt, CommandResult, Evidence, LogFile, Results
 from jobspec.frameworks import get
@@ -17,6 +16,7 @@ from jobspec.frameworks.verl.variants import NAME as VARIANTS
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.verdict import Deliverable, Status
+from tests.frameworks.verl_kit import context, plan_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 HEAD = """\

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_verl import make_bridge, make_checkout
-from verl_kit import context, plan_of
 
 from jobspec.frameworks.verl import probe
+from tests.frameworks.fake_verl import make_bridge, make_checkout
+from tests.frameworks.verl_kit import context, plan_of
 
 
 def look(wanted: dict[str, object], *pythonpath: Path) -> subprocess.CompletedProcess[str]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from fake_verl import RELEASES, fake_checkout
-from verl_kit import context, errors, findings, plan_of
 
 from jobspec.finding import JobspecError
 from jobspec.frameworks import get
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.parquet import row_count
+from tests.frameworks.fake_verl import RELEASES, fake_checkout
+from tests.frameworks.verl_kit import context, errors, findings, plan_of
 
 
 def script(level: str = "smoke", release: str = "0.8.0", name: str = "train", **more: Any) -> str:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_verl import make_bridge, make_checkout
-from verl_kit import context, plan_of
 
 from jobspec import frameworks
 from jobspec.foreign import expected, judge_files
 from jobspec.verdict import Result, Verdict
+from tests.frameworks.fake_verl import make_bridge, make_checkout
+from tests.frameworks.verl_kit import context, plan_of
 
 PASS, FAIL, BLOCKED = Result.PASS, Result.FAIL, Result.BLOCKED
 EXAMPLES = Path(__file__).parents[2] / "examples"

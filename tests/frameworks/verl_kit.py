@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from fake_verl import fake_bridge, fake_checkout
 
 from jobspec import frameworks
 from jobspec.finding import Finding
@@ -14,6 +13,7 @@ from jobspec.frameworks.base import Context
 from jobspec.plan import ImportProof, Plan
 from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.model import JobSpec
+from tests.frameworks.fake_verl import fake_bridge, fake_checkout
 
 MINIMAL: Mapping[str, Any] = {
     "version": 1,

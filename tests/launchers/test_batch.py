@@ -7,8 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from fake_client import Answer, FakeClient, says
-from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.base import Access, JobState
@@ -17,6 +15,8 @@ from jobspec.launchers.ray_sub import RaySubLauncher
 from jobspec.launchers.upstream import UpstreamLauncher
 from jobspec.plan import Plan
 from jobspec.runs import Launch, RunPaths, read_launch
+from tests.launchers.fake_client import Answer, FakeClient, says
+from tests.launchers.lock_support import await_waiting_for_lock
 
 RUN_ID = "20261128-010203-ab12cd"
 NAME = f"demo-{RUN_ID}"

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_client import FakeClient, says
 
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.launchers.detect import detect, parse_sinfo, profile_text
 from jobspec.launchers.probe import judge_node
 from jobspec.spec.cluster_model import ClusterProfile
+from tests.launchers.fake_client import FakeClient, says
 
 SINFO = """\
 main|infinite|4|16|64000|gpu:8|up

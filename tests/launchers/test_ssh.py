@@ -15,11 +15,11 @@ from typing import Any
 
 import paramiko
 import pytest
-from lock_support import await_waiting_for_lock
 
 from jobspec.finding import JobspecError
 from jobspec.launchers import ssh
 from jobspec.launchers.ssh import SshClient
+from tests.launchers.lock_support import await_waiting_for_lock
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = pytest.mark.skipif(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from measured import ROWS, Row
-from shapes_kit import known
-
 from jobspec.megatron.memory import GIB, Estimate, estimate
+from tests.megatron.measured import ROWS, Row
+from tests.megatron.shapes_kit import known
 
 H200 = 141 * GIB
 PROCESS = ("CUDA and NCCL", "engine, asleep", "engine, awake")  # what the allocator does not see

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from script_module import load_script
+
+from tests.script_module import load_script
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu/memory_score.py"
 

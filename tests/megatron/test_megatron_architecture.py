@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from shapes_kit import TINY, TINY_MOE, known
 
 from jobspec.megatron.architecture import find_architecture, known_architectures, parse_config
 from jobspec.megatron.shape import TrainShape
 from jobspec.megatron.weights import gpu_weights, model_weights, stages
+from tests.megatron.shapes_kit import TINY, TINY_MOE, known
 
 NAMED = [name for name in known_architectures() if re.search(r"-\d+(\.\d+)?b", name)]
 # The name tells parameters without embeddings, or rounds generously.

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from measured import ROWS, Row
-from memory_score import H200, allocated, is_right, judged, table
-from shapes_kit import TINY_MOE, known, tiny
 from test_megatron_recipes import RECIPES, shape_of
 
 from jobspec.checks.megatron import Training, check_training
@@ -18,6 +15,9 @@ from jobspec.megatron.memory import GIB, Estimate, estimate
 from jobspec.megatron.routing import routing_imbalance
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 from jobspec.megatron.shapes import suggest
+from tests.megatron.measured import ROWS, Row
+from tests.megatron.memory_score import H200, allocated, is_right, judged, table
+from tests.megatron.shapes_kit import TINY_MOE, known, tiny
 
 ROOT = Path(__file__).parents[2]
 MEASURED = [row for row in ROWS if row.fits is not None]

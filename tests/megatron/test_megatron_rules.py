@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measured import GLM, ROWS, ULTRA, Row
-from shapes_kit import known, tiny
 
 from jobspec.megatron.architecture import Architecture
 from jobspec.megatron.rules import RULES, check_shape, is_valid
 from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 from jobspec.megatron.violation import with_value
+from tests.megatron.measured import GLM, ROWS, ULTRA, Row
+from tests.megatron.shapes_kit import known, tiny
 
 BASE = TrainShape(2, 8, tp=2, pp=2, etp=1)
 DENSE, MOONLIGHT, QWEN = "Qwen3-8B", "Moonlight-16B-A3B", "Qwen3-30B-A3B"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shapes_kit import TINY, ShapedFramework
 
 from jobspec import frameworks
 from jobspec.checks.megatron import Training, check_training
@@ -21,6 +20,7 @@ from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
 from jobspec.resolve import Resolved, resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
+from tests.megatron.shapes_kit import TINY, ShapedFramework
 
 ROOT = Path(__file__).parents[2]
 ULTRA = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from verdict_support import PLAN, learning_rows, passing_run
 
 from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
@@ -15,6 +14,7 @@ from jobspec.frameworks.signals import learning_deliverable
 from jobspec.metrics import Row, Table
 from jobspec.metrics.health import troubles
 from jobspec.verdict import Status
+from tests.verdict_support import PLAN, learning_rows, passing_run
 
 Function = Callable[[int], float]
 

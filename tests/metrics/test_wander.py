@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from script_module import load_script
 
 from jobspec.metrics.curve import curves
 from jobspec.metrics.signal import MIN_POINTS, assess
 from jobspec.metrics.wander import MIN_DRIFT, drift_ratio, steady_ratio, step_ratio, wanders
+from tests.script_module import load_script
 
 Make = Callable[[random.Random, int], list[float]]
 SIMULATION = load_script(Path(__file__).parents[2] / "benchmarks/learning_signal.py")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from render_kit import Stage
+
+from tests.render.render_kit import Stage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

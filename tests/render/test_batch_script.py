@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 from jobspec.containers import BWRAP_SIGNALS
 from jobspec.render import render
+from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from render_kit import RUN_ID, resolve_text
 
 from jobspec.finding import Finding
 from jobspec.git import git_state
@@ -17,6 +16,7 @@ from jobspec.render import render
 from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import parse_spec
 from jobspec.sweep import render_sweep
+from tests.render.render_kit import RUN_ID, resolve_text
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
 from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
@@ -21,6 +20,7 @@ from jobspec.resolve import Resolved
 from jobspec.scriptcheck import check_scripts
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
+from tests.render.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
 CANARY = "canary"
 HOSTILE = st.sampled_from(

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from render_kit import RUN_ID, resolve_text
 
 from jobspec.bundle import write_run
 from jobspec.render import render
+from tests.render.render_kit import RUN_ID, resolve_text
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs `bwrap` (Debian: bubblewrap)")
 

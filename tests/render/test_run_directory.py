@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from render_kit import RUN_ID, SLURM, resolve_text
 
 from jobspec.bundle import build_runtime, write_run
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
 from jobspec.render import new_run_id, plan_json, render
 from jobspec.scriptcheck import check_scripts
+from tests.render.render_kit import RUN_ID, SLURM, resolve_text
 
 PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))
 SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"

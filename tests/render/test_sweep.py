@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
@@ -18,6 +17,7 @@ from jobspec.plan import from_json
 from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import LoadedSpec, parse_spec
 from jobspec.sweep import SweepOutcome, check_sweep, expand, point_key, render_sweep
+from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BASE = """\
 version: 1

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from render_kit import RUN_ID, Stage, resolve_text
 from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
@@ -17,6 +16,7 @@ from jobspec.render import render
 from jobspec.scriptcheck import check_scripts
 from jobspec.sources import missing_script
 from jobspec.upstream import OURS
+from tests.render.render_kit import RUN_ID, Stage, resolve_text
 
 # As ray.sub does it: text to a file as it is, bash runs the file, every SLURM_ variable gone.
 SCRIPT = """\

@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import framework_kit
-import verl_kit
-from verdict_support import PHASES, T0, RunFolder
-
 from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
 from jobspec.plan import CollectPlan, Plan
 from jobspec.verdict import Verdict
+from tests.frameworks import framework_kit, verl_kit
+from tests.verdict_support import PHASES, T0, RunFolder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STEPS = 24

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage_kit import MAKERS, healthy, verdict
-from verdict_support import T0, RunFolder
 
 from jobspec import foreign, frameworks
 from jobspec.evidence import read_evidence
 from jobspec.report import FORMATS, render_report
 from jobspec.verdict import Result, Verdict
+from tests.report.damage_kit import MAKERS, healthy, verdict
+from tests.verdict_support import T0, RunFolder
 
 FRAMEWORKS = list(MAKERS)
 ALL = frozenset(FRAMEWORKS)

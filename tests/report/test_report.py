@@ -14,7 +14,6 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
@@ -23,6 +22,7 @@ from jobspec.report.model import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
 from jobspec.report.text import counted, fit, number
 from jobspec.verdict import Cause, EvidenceItem
+from tests.verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
 DISK = "OSError: [Errno 28] No space left on device: '<b>/data</b>'"

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 from jobspec.checkruns import bridge_checks
 from jobspec.coverage import judge
@@ -15,6 +14,7 @@ from jobspec.evidence import Evidence, read_evidence
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report import render_report
 from jobspec.verdict import Deliverable, EvidenceItem, Status
+from tests.verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 GUIDE = (
     "Bridge-side checks",

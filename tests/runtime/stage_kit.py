@@ -141,7 +141,7 @@ STAGER = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from stage_kit import Source, run
+from tests.runtime.stage_kit import Source, run
 from jobspec.runtime import transfer
 transfer.CHUNK_BYTES = 64 << 10
 class Killed(Source):

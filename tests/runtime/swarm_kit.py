@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stage_kit import Source, item
-
 from jobspec.runtime import stage
 from jobspec.runtime.swarm import Peer, Swarm
+from tests.runtime.stage_kit import Source, item
 
 TOKEN = "cd" * 32
 
@@ -108,8 +107,8 @@ PROCESS = """
 import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from stage_kit import Source, item
-from swarm_kit import Node, Peer
+from tests.runtime.stage_kit import Source, item
+from tests.runtime.swarm_kit import Node, Peer
 class Marked(Source):
     def after(self, entry, view):
         if self.bytes >= int(sys.argv[5]):

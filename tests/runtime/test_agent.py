@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from agent_lab import make_run, running, shell
 
 from jobspec.finding import JobspecError
 from jobspec.plan import CollectPlan, CommandPlan, RayPlan, SlurmPlan, StagePlan
 from jobspec.runtime import exec_
 from jobspec.runtime.procs import started
+from tests.runtime.agent_lab import make_run, running, shell
 
 PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 

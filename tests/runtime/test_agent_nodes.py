@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agent_lab import running, shell
 
 from jobspec.plan import CollectPlan, CommandPlan, HelpersPlan, ImportProof, RayPlan, RepoPlan, StagePlan
 from jobspec.runtime import channel
+from tests.runtime.agent_lab import running, shell
 
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root and unshare(1)"

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from stage_kit import content, hf_repo, item, rules, run, sharded
 
 from jobspec.runtime import leases, stage
+from tests.runtime.stage_kit import content, hf_repo, item, rules, run, sharded
 
 MIB = 1 << 20
 

@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from agent_lab import running, shell
 
 from jobspec.plan import CollectPlan, MadePlan
 from jobspec.runtime import made
+from tests.runtime.agent_lab import running, shell
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from agent_lab import make_run, running, shell
 
 from jobspec.plan import CommandPlan
 from jobspec.runtime.agent import Node
 from jobspec.runtime.finish import no_test_ran
 from jobspec.runtime.identity import from_environment
+from tests.runtime.agent_lab import make_run, running, shell
 
 TOUCH = shell("touch $JOBSPEC_RUN_DIR/trained")
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
 from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
 from jobspec.runtime import raycluster, signals
+from tests.runtime.agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
 pytestmark = pytest.mark.ray
 IP = shutil.which("ip") or ""

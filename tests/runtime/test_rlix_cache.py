@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from other_user import as_nobody, in_child
-from rlix_node_kit import driver, start
 
 from jobspec.runtime import rlix_cache
 from jobspec.triage import scan_lines
+from tests.runtime.other_user import as_nobody, in_child
+from tests.runtime.rlix_node_kit import driver, start
 
 
 def linked(node: Path, **env: str) -> tuple[int, str]:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from rlix_node_kit import driver
 
 from jobspec.runtime import rlix_driver, rlix_probe
 from jobspec.runtime.rlix_driver import SETTLE_S, Admission, Run, places
+from tests.runtime.rlix_node_kit import driver
 
 ONE, TWO = "ft_0123456789ab", "ft_ba9876543210"
 START = 1795869564.0

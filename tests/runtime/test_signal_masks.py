@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_lab import HOSTILE_CALLER, running, shell
 
 from jobspec.bundle import build_runtime
 from jobspec.plan import CommandPlan, ImportProof
+from tests.runtime.agent_lab import HOSTILE_CALLER, running, shell
 
 SHOW = "grep -E '^Sig(Blk|Ign)' /proc/self/status"
 

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from other_user import as_nobody, in_child
-from stage_kit import (
+
+from jobspec.runtime import stage
+from jobspec.runtime.hfcache import FileEntry
+from tests.runtime.other_user import as_nobody, in_child
+from tests.runtime.stage_kit import (
     NAME,
     Source,
     blob_of,
@@ -21,9 +24,6 @@ from stage_kit import (
     sharded,
     snapshot,
 )
-
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root, to mount a file system or to become another user"

@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from stage_kit import (
+
+from jobspec.runtime import stage
+from jobspec.runtime.hfcache import FileEntry
+from jobspec.runtime.transfer import Stream, open_local
+from tests.runtime.stage_kit import (
     COMMIT,
     NAME,
     Source,
@@ -23,10 +27,6 @@ from stage_kit import (
     sharded,
     snapshot,
 )
-
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.transfer import Stream, open_local
 
 # Source
 

@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_kit import (
+
+from jobspec.runtime import stage
+from jobspec.runtime.hfcache import FileEntry
+from jobspec.runtime.transfer import Stream
+from tests.runtime.stage_kit import (
     COMMIT,
     NAME,
     Source,
@@ -32,10 +36,6 @@ from stage_kit import (
     snapshot,
     stager,
 )
-
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.transfer import Stream
 
 
 class Hanging(Source):

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from stage_kit import COMMIT, hf_repo, run
+
+from tests.runtime.stage_kit import COMMIT, hf_repo, run
 
 transformers = pytest.importorskip("transformers")
 

@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_kit import COMMIT, Source, blob_of, content, hf_repo, item, rules, run, safetensors, sharded
 
 from jobspec.runtime import stage
+from tests.runtime.stage_kit import (
+    COMMIT,
+    Source,
+    blob_of,
+    content,
+    hf_repo,
+    item,
+    rules,
+    run,
+    safetensors,
+    sharded,
+)
 
 
 def test_staged_model_is_the_source(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage_kit import (
+
+from jobspec.runtime import chunks
+from jobspec.runtime.channel import ChannelError, Hello, connect
+from jobspec.runtime.hfcache import FileEntry
+from jobspec.runtime.swarm import Peer
+from tests.runtime.stage_kit import (
     COMMIT,
     Source,
     blob_of,
@@ -24,12 +29,7 @@ from stage_kit import (
     sharded,
     stager,
 )
-from swarm_kit import TOKEN, Node, ProcessNode, Relay, nodes, peers_of, read_in_all, stage_all
-
-from jobspec.runtime import chunks
-from jobspec.runtime.channel import ChannelError, Hello, connect
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.swarm import Peer
+from tests.runtime.swarm_kit import TOKEN, Node, ProcessNode, Relay, nodes, peers_of, read_in_all, stage_all
 
 MODEL = sharded(3, 9 << 20)
 BIG = {"model.safetensors": safetensors(48 << 20)}  # a share has as many chunks on every node

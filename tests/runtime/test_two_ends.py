@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from agent_lab import RAY, Run, make_run, running, shell
 
 from jobspec.finding import Finding, error
 from jobspec.runtime import collect, finish, raycluster
@@ -23,6 +22,7 @@ from jobspec.runtime.nodes import RunStoppedError
 from jobspec.runtime.raycluster import Probe, RayNode, RayPorts, RayStart
 from jobspec.runtime.record import blocked
 from jobspec.runtime.redact import Redactor
+from tests.runtime.agent_lab import RAY, Run, make_run, running, shell
 
 PATIENCE_S = 60.0
 LOST = error("node.lost", "node `b` left")

@@ -16,7 +16,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from agent_lab import make_run, running, shell
 
 from jobspec.plan import CollectPlan, ImportProof
 from jobspec.runtime import channel, checkout_run, driver, imports, procs, worker
@@ -25,6 +24,7 @@ from jobspec.runtime.channel import Hello, Link, candidate_ports, connect
 from jobspec.runtime.identity import Identity, from_environment
 from jobspec.runtime.nodes import Call, Nodes
 from jobspec.runtime.redact import Redactor
+from tests.runtime.agent_lab import make_run, running, shell
 
 TOKEN = "t" * 64
 PATIENCE_S = 60.0

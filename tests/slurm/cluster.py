@@ -26,9 +26,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import cluster_files as files
-from cluster_files import ALICE, Options, address, hardware_address, node_names
-from machine import (
+from tests.slurm import cluster_files as files
+from tests.slurm.cluster_files import ALICE, Options, address, hardware_address, node_names
+from tests.slurm.machine import (
     CHECKOUT,
     Process,
     cgroup_folders,
@@ -399,7 +399,7 @@ def _act(args: argparse.Namespace) -> int:
             cluster = Cluster(args.name, options)
         began = time.monotonic()
         cluster.start()
-        from lab import Lab  # imports this module
+        from tests.slurm.lab import Lab  # imports this module
 
         Lab(cluster).prepare()
         seconds = time.monotonic() - began

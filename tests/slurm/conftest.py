@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster as harness
 import pytest
-import rootfs
-from cluster_files import Options
-from lab import Lab
-from machine import CHECKOUT, missing
+
+from tests.slurm import cluster as harness
+from tests.slurm import rootfs
+from tests.slurm.cluster_files import Options
+from tests.slurm.lab import Lab
+from tests.slurm.machine import CHECKOUT, missing
 
 FAKE_GPUS = CHECKOUT / "tests/frameworks/fake_gpus.sh"
 PACKAGE_OF = {

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import cluster as harness
-import rootfs
-from machine import CACHE, read_only_paths
+from tests.slurm import cluster as harness
+from tests.slurm import rootfs
+from tests.slurm.machine import CACHE, read_only_paths
 
 PYTHON = Path(sys.prefix) / "bin/python"
 PARTITIONS = ("main", "low", "high")

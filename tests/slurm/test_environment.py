@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from lab import Lab
+
+from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lab import Lab, await_true, end
+
+from tests.slurm.lab import Lab, await_true, end
 
 pytestmark = [pytest.mark.slurm]
 

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import cluster as harness
 import pytest
-from cluster_files import ALICE, Options, address
-from lab import Lab, await_true
+
+from tests.slurm import cluster as harness
+from tests.slurm.cluster_files import ALICE, Options, address
+from tests.slurm.lab import Lab, await_true
 
 pytestmark = [pytest.mark.slurm]
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from lab import Lab, await_true
+
+from tests.slurm.lab import Lab, await_true
 
 pytestmark = [pytest.mark.slurm]
 

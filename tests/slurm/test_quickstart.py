@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cluster_files import ALICE
-from lab import Lab
-from machine import CHECKOUT
+
+from tests.slurm.cluster_files import ALICE
+from tests.slurm.lab import Lab
+from tests.slurm.machine import CHECKOUT
 
 pytestmark = [
     pytest.mark.slurm,

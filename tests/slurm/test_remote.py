@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import Lab, await_true, profile_text
+
+from tests.slurm.lab import Lab, await_true, profile_text
 
 PORT = 2222
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chain_kit import rlix_inputs
-from lab import Lab, tail
+
+from tests.frameworks.chain_kit import rlix_inputs
+from tests.slurm.lab import Lab, tail
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_skyrl import make_fake_skyrl
-from lab import Lab
+
+from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cluster_files import ALICE
-from lab import Lab, await_true
+
+from tests.slurm.cluster_files import ALICE
+from tests.slurm.lab import Lab, await_true
 
 pytestmark = [pytest.mark.slurm]
 COMMIT = "c" * 40

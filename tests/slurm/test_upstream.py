@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import Lab, profile_text
+
+from tests.slurm.lab import Lab, profile_text
 
 pytestmark = [pytest.mark.slurm]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from chain_kit import verl_inputs
-from lab import Lab
+
+from tests.frameworks.chain_kit import verl_inputs
+from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 

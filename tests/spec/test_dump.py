@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given
-from strategies import TRAPS, specs, texts, values
 
 from jobspec.finding import JobspecError
 from jobspec.spec.document import parse_document
@@ -17,6 +16,7 @@ from jobspec.spec.load import parse_spec
 from jobspec.spec.model import JobSpec, Train
 from jobspec.spec.rules import override_secrets
 from jobspec.spec.validate import convert
+from tests.strategies import TRAPS, specs, texts, values
 
 
 def same(left: Any, right: Any) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from strategies import texts
 
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.spec.interpolate import escape, expand_cluster, unescape
 from jobspec.spec.load import interpolate_cluster, parse_spec
+from tests.strategies import texts
 
 HEAD = "version: 1\nname: x\nframework: verl\n"
 SITE = """\

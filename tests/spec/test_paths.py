@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import texts, values
 
 from jobspec.spec.paths import Path, find_path, format_path, leaves, lookup, parse_path, with_value, without
+from tests.strategies import texts, values
 
 paths = (
     st.lists(st.one_of(texts, st.integers(0, 20)), min_size=1, max_size=5)

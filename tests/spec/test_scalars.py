@@ -6,9 +6,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import TRAPS
 
 from jobspec.spec import scalars
+from tests.strategies import TRAPS
 
 plain = st.one_of(
     st.sampled_from([t for t in TRAPS if t and t.isprintable()]),

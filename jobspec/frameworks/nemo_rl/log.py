@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jobspec.frameworks.nemo_rl.proofs import PROOFS, Proof
-from jobspec.metrics.text import RAY_REPEATED, strip_ansi
+from jobspec.log_text import RAY_REPEATED, strip_ansi
 from jobspec.verdict import EvidenceItem
 
 BLOCK_BYTES = 4 * 1024**2

@@ -17,7 +17,7 @@ from jobspec.frameworks.nemo_rl.levels import variants_of
 from jobspec.frameworks.nemo_rl.probe import probe
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.metrics.signal import MIN_POINTS
-from jobspec.spec.text import did_you_mean, one_of
+from jobspec.words import did_you_mean, one_of
 
 WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)
 KEY = re.compile(r"\+{0,2}[A-Za-z_]\w*(\.\w+)+", re.ASCII)

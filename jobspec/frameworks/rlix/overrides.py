@@ -26,7 +26,7 @@ from jobspec.frameworks.rlix.settings import (
     PipelineSettings,
     setting,
 )
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
 RUN_VARIABLE = re.compile(r"\$\{oc\.env:JOBSPEC_[A-Z0-9_]+\}")

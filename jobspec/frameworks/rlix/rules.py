@@ -22,7 +22,7 @@ from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
 from jobspec.metrics.require import parse_condition, parse_requirement
 from jobspec.metrics.signal import MIN_POINTS
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 # NeMo-RL's switches that asynchronous GRPO through RLix depends on, and what else would happen.
 ASYNC: Mapping[str, tuple[object, str]] = {

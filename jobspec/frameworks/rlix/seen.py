@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.rlix.commands import RUN
-from jobspec.metrics.text import strip_ansi
+from jobspec.log_text import strip_ansi
 from jobspec.verdict import EvidenceItem
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from jobspec.frameworks.skyrl.settings import (
     setting,
     strategy,
 )
-from jobspec.spec.text import did_you_mean
+from jobspec.words import did_you_mean
 
 
 def check_backend(context: Context) -> Iterator[Finding]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.base import Context
+from jobspec.log_text import strip_ansi
 from jobspec.metrics.table import Row, Table
-from jobspec.metrics.text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:

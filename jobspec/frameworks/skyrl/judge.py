@@ -19,7 +19,7 @@ from jobspec.frameworks.signals import (
     training_deliverable,
 )
 from jobspec.frameworks.skyrl import locked
-from jobspec.metrics.text import strip_ansi
+from jobspec.log_text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.sources import files_of, is_missing, stage_plan_of_model
-from jobspec.spec.text import did_you_mean
 from jobspec.units import parse_bytes
+from jobspec.words import did_you_mean
 
 ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
 TEMPLATE = "chat_template.jinja"

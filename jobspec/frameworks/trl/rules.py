@@ -16,7 +16,7 @@ from jobspec.frameworks.base import Context
 from jobspec.metrics.signal import MIN_POINTS
 from jobspec.runtime.trl_loop import OWNED_OPTIONS
 from jobspec.runtime.trl_rewards import BUILT_IN
-from jobspec.spec.text import did_you_mean, nearest, one_of
+from jobspec.words import did_you_mean, nearest, one_of
 
 # Spec keys for what the driver decides itself.
 INSTEAD = {

@@ -13,7 +13,7 @@ from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_confi
 from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
 from jobspec.frameworks.verl.parquet import row_count
-from jobspec.spec.text import did_you_mean, one_of
+from jobspec.words import did_you_mean, one_of
 
 ENGINES = ("vllm", "sglang")
 REPLAY = ("disabled", "R2", "R3")

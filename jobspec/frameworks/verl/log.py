@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobspec.foreign_scan import find_lines
 from jobspec.frameworks.verl.config import MAX_BLOCK_LINES, Block, Setting, Settings
-from jobspec.metrics.text import RAY_PREFIX, strip_ansi, without_ray
+from jobspec.log_text import RAY_PREFIX, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
 TRAINED = re.compile(r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)")

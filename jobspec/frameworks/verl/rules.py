@@ -30,7 +30,7 @@ from jobspec.frameworks.verl.knobs import (
 )
 from jobspec.frameworks.verl.levels import VARIANTS
 from jobspec.metrics.signal import MIN_POINTS
-from jobspec.spec.text import did_you_mean, one_of
+from jobspec.words import did_you_mean, one_of
 
 BRIDGE = "megatron.bridge"
 CPUS_PER_GPU = 3  # verl's placement groups ask for them, and wait for ever. Source: max_colocate_count
