@@ -19,7 +19,7 @@ from jobspec.runs import Launch, RunPaths, RunStore, known_folders, remember_fol
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster
     from jobspec.plan import Plan
-    from jobspec.resolve import Resolved
+    from jobspec.planning.resolve import Resolved
     from jobspec.spec.load import LoadedSpec
     from jobspec.sweep import SweepOutcome
 
@@ -134,7 +134,7 @@ def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = Fal
 
     `fetch` clones repositories that the spec names by URL alone, which only a run needs.
     """
-    from jobspec.resolve import resolve as resolve_spec
+    from jobspec.planning.resolve import resolve as resolve_spec
 
     loaded, profile = load(args, path)
     resolved = resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)

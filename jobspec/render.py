@@ -25,7 +25,7 @@ from jobspec.quoting import directive, environment, own_folders
 from jobspec.runs import array_ranges
 
 if TYPE_CHECKING:
-    from jobspec.resolve import Resolved
+    from jobspec.planning.resolve import Resolved
 
 STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream.SCRIPT}
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
@@ -65,7 +65,7 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     plan = resolved.plan
     if plan is None:
         raise _no_plan()
-    from jobspec.lock import lock_text
+    from jobspec.planning.lock import lock_text
 
     try:
         scripts = _scripts(plan, resolved.hooks, run_id, run_dir, f"{top or run_dir}/runtime.pyz")
@@ -159,7 +159,7 @@ def render_array(
     `points` are the numbers of those that are to run, `first` is any point: all ask for the same allocation.
     `in_turn`: the script runs them one after the other in one allocation, and not each as a task of an array.
     """
-    from jobspec.lock import lock_text
+    from jobspec.planning.lock import lock_text
 
     if base.plan is None or first.plan is None:
         raise _no_plan()

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
-from jobspec.lookups import Lookups
 from jobspec.plan import Plan
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning.lookups import Lookups
+from jobspec.planning.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster
@@ -279,7 +279,7 @@ def point_key(found: Resolved) -> str:
 
     The plan alone does not say what was uncommitted or which image a tag meant; the lock does.
     """
-    from jobspec.lock import lock_data
+    from jobspec.planning.lock import lock_data
     from jobspec.render import plan_json
 
     plan = found.plan

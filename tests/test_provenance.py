@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec import git
 from jobspec.cluster import load_cluster
 from jobspec.finding import JobspecError
-from jobspec.git import checkout, git_state, resolve_ref, strip_credentials
-from jobspec.lock import lock_text
-from jobspec.provenance import changed_since, file_digest, hub_commit, image_digest
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning import git
+from jobspec.planning.git import checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.lock import lock_text
+from jobspec.planning.provenance import changed_since, file_digest, hub_commit, image_digest
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.load import parse_spec
 
 
@@ -260,7 +260,7 @@ def test_a_failed_clone_says_why_and_leaves_nothing(repo: Path, tmp_path: Path) 
 
 
 def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobspec import provenance
+    from jobspec.planning import provenance
 
     monkeypatch.setattr(provenance, "FULL_DIGEST_BYTES", 1000)
     monkeypatch.setattr(provenance, "EDGE_BYTES", 100)

@@ -12,7 +12,7 @@ import pytest
 
 from jobspec.cluster import parse_cluster
 from jobspec.plan import HelpersPlan, ImportProof, Mount, Plan, from_json, to_json
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
 from jobspec.spec.paths import Origin

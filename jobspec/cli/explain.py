@@ -20,7 +20,7 @@ from jobspec.spec.paths import parse_path
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
-    from jobspec.resolve import Resolved
+    from jobspec.planning.resolve import Resolved
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:

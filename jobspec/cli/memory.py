@@ -10,7 +10,7 @@ from jobspec.finding import JobspecError, fail
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
     from jobspec.megatron.memory import Estimate, StageMemory
-    from jobspec.resolve import Resolved
+    from jobspec.planning.resolve import Resolved
 
 
 def print_memory(resolved: Resolved, as_json: bool) -> int:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def changes(args: argparse.Namespace) -> tuple[Finding, ...]:
     """What differs between the lock and what would run now, errors of the lock's own spec included."""
-    from jobspec.provenance import changed_since
+    from jobspec.planning.provenance import changed_since
 
     resolved = pipeline.resolve(args)
     facts = resolved.loaded.data.get("lock")

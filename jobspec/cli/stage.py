@@ -17,7 +17,7 @@ from jobspec import pipeline, staging
 from jobspec.cli import output, parser
 
 if TYPE_CHECKING:
-    from jobspec.resolve import Resolved
+    from jobspec.planning.resolve import Resolved
 
 PROGRESS_S = 10.0
 MAX_HOURS = 24 * 365

@@ -15,7 +15,7 @@ import jobspec.checks
 from jobspec.checks import RULES, at_submit, check, check_secrets
 from jobspec.cluster import parse_cluster
 from jobspec.plan import ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan
-from jobspec.resolve import resolve
+from jobspec.planning.resolve import resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from jobspec.cluster import load_cluster
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
 from jobspec.runtime.listing_checks import check_listing
 from jobspec.spec.load import load_spec

@@ -14,7 +14,7 @@ import pytest
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
 from jobspec.frameworks.rlix import topology
-from jobspec.resolve import resolve
+from jobspec.planning.resolve import resolve
 from jobspec.spec.load import parse_spec
 from tests.frameworks.fake_rlix import make_fake_rlix
 from tests.frameworks.rlix_kit import (

@@ -27,8 +27,8 @@ from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
 from jobspec.log_text import strip_ansi
 from jobspec.plan import LearningPlan
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.report import render_report
-from jobspec.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
 from jobspec.spec.load import parse_spec
 from jobspec.triage import first_cause, scan_lines

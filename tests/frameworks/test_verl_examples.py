@@ -12,7 +12,7 @@ import pytest
 
 from jobspec.cli.starters import starter
 from jobspec.cluster import load_cluster
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.load import load_spec
 from tests.frameworks.fake_verl import make_bridge, make_checkout
 from tests.script_module import load_script

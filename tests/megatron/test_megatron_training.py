@@ -17,7 +17,7 @@ from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.memory import GIB
 from jobspec.megatron.page import PAGE, with_tables
 from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
-from jobspec.resolve import Resolved, resolve
+from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.load import parse_spec
 from tests.megatron.shapes_kit import TINY, ShapedFramework

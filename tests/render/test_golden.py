@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import Finding
-from jobspec.git import git_state
+from jobspec.planning.git import git_state
 from jobspec.render import render
 from jobspec.scriptcheck import check_scripts
 from jobspec.spec.load import parse_spec

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
+from jobspec.planning.resolve import Resolved
 from jobspec.render import WAIT_FOR_AGENT, render
-from jobspec.resolve import Resolved
 from jobspec.scriptcheck import check_scripts
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data

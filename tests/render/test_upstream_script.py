@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
+from jobspec.planning.repos import missing_script
 from jobspec.render import render
 from jobspec.scriptcheck import check_scripts
-from jobspec.sources import missing_script
 from jobspec.upstream import OURS
 from tests.render.render_kit import RUN_ID, Stage, resolve_text
 

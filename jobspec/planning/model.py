@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, warning
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
-from jobspec.sources import files_of, stage_plan_of_model
+from jobspec.planning.repos import files_of, stage_plan_of_model
 
 if TYPE_CHECKING:
     from jobspec.plan import StagePlan

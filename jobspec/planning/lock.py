@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jobspec
-from jobspec.provenance import image_digest, profile_digest
+from jobspec.planning.provenance import image_digest, profile_digest
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan
-    from jobspec.resolve import Resolved
-    from jobspec.sources import RepoSource
+    from jobspec.planning.repos import RepoSource
+    from jobspec.planning.resolve import Resolved
 
 
 HEAD = "# Written by jobspec: this run's spec with everything pinned. `jobspec submit` takes it as it is.\n"

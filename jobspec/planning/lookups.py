@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from jobspec.sources import (
+from jobspec.planning.repos import (
     RepoSource,
     hidden_from_bundle,
     missing_helpers,
@@ -53,7 +53,7 @@ class Lookups:
     def model(
         self, spec: JobSpec, base: Path, hf_home: str, named: str
     ) -> tuple[Architecture | None, list[Finding]]:
-        from jobspec.models import read_architecture
+        from jobspec.planning.model import read_architecture
 
         return self._once(
             ("model", _key(spec.model), base, hf_home, named),

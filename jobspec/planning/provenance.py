@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from jobspec.finding import Finding, error, warning
-from jobspec.git import GitState, git_state
+from jobspec.planning.git import GitState, git_state
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, RepoPlan, StagePlan
@@ -37,7 +37,7 @@ EDGE_BYTES = 1024**2
 
 
 class CheckedOut(Protocol):
-    """A repository as `jobspec.sources` found it."""
+    """A repository as `jobspec.planning.repos` found it."""
 
     @property
     def plan(self) -> RepoPlan: ...
@@ -51,7 +51,7 @@ class Site(Protocol):
 
 
 class Now(Protocol):
-    """What `jobspec.resolve` made of a lock just now; it lies above this module."""
+    """What `jobspec.planning.resolve` made of a lock just now; it lies above this module."""
 
     @property
     def plan(self) -> Plan | None: ...

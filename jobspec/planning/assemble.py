@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.containers import mounts_for
-from jobspec.lookups import Lookups, home
 from jobspec.plan import (
     AbortPlan,
     CollectPlan,
@@ -24,14 +23,15 @@ from jobspec.plan import (
     RayPlan,
     SlurmPlan,
 )
-from jobspec.sources import is_folder
+from jobspec.planning.lookups import Lookups, home
+from jobspec.planning.repos import is_folder
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import FrameworkPlan, Level
-    from jobspec.sources import RepoSource
+    from jobspec.planning.repos import RepoSource
     from jobspec.spec.cluster_model import ClusterProfile
     from jobspec.spec.model import JobSpec
 

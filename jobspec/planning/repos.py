@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
-from jobspec.git import GitState, checkout, git_state, resolve_ref, strip_credentials
 from jobspec.plan import Plan, RepoPlan, StagePlan, data_variable
-from jobspec.provenance import hub_commit, patch_name
+from jobspec.planning.git import GitState, checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.provenance import hub_commit, patch_name
 from jobspec.units import is_below
 
 if TYPE_CHECKING:

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from jobspec.assemble import Work, assemble, find_hf_home
 from jobspec.checks import check, check_secrets
 from jobspec.cluster import DEFAULT_CLUSTER
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
-from jobspec.lookups import Lookups
 from jobspec.plan import (
     Plan,
 )
-from jobspec.sources import RepoSource, unreadable
+from jobspec.planning.assemble import Work, assemble, find_hf_home
+from jobspec.planning.lookups import Lookups
+from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.spec.paths import Origin
 from jobspec.units import parse_bytes
 from jobspec.words import one_of
