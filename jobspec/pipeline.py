@@ -183,9 +183,9 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
     """
     from datetime import UTC, datetime
 
-    from jobspec import render
-    from jobspec.bundle import write_run
-    from jobspec.scriptcheck import check_scripts
+    from jobspec.rendering import files as render
+    from jobspec.rendering.run_folder import write_run
+    from jobspec.rendering.script_check import check_scripts
 
     plan = plan_of(resolved)
     run_id = render.new_run_id(datetime.now(UTC))

@@ -129,7 +129,7 @@ class UpstreamPlan:
     """The framework's own batch script, run in place of jobspec's step in mode `upstream`.
 
     `script` lies below `root`, the checkout, and runs from there. `env` is what the script itself reads
-    beside what jobspec sets (`jobspec.upstream.OURS`), such as `DEDICATED_RAY_HEAD`.
+    beside what jobspec sets (`jobspec.rendering.upstream_script.OURS`), such as `DEDICATED_RAY_HEAD`.
     """
 
     root: str

@@ -254,7 +254,7 @@ def render_sweep(
 
     Points that `find_finished` knows are listed and get no folder: their results lie in the earlier run.
     """
-    from jobspec.render import render, render_array
+    from jobspec.rendering.files import render, render_array
 
     checked = check_points(loaded, cluster, level=level, allow=allow)
     points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
@@ -280,7 +280,7 @@ def point_key(found: Resolved) -> str:
     The plan alone does not say what was uncommitted or which image a tag meant; the lock does.
     """
     from jobspec.planning.lock import lock_data
-    from jobspec.render import plan_json
+    from jobspec.rendering.files import plan_json
 
     plan = found.plan
     if plan is None:

@@ -12,8 +12,8 @@ from jobspec.launchers import slurm
 from jobspec.launchers.base import JobState
 from jobspec.launchers.batch import SlurmLauncher
 from jobspec.launchers.client import run_retrying
+from jobspec.rendering.upstream_script import SCRIPT
 from jobspec.runs import Launch
-from jobspec.upstream import SCRIPT
 
 # For the command to end, the collection, and the results; then the job is cancelled as any other.
 END_S, POLL_S = 40.0, 1.0

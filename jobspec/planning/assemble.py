@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.containers import mounts_for
 from jobspec.plan import (
     AbortPlan,
     CollectPlan,
@@ -25,6 +24,7 @@ from jobspec.plan import (
 )
 from jobspec.planning.lookups import Lookups, home
 from jobspec.planning.repos import is_folder
+from jobspec.rendering.step_prefix import mounts_for
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.units import parse_bytes, parse_time, slurm_time
 

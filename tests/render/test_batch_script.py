@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.containers import BWRAP_SIGNALS
-from jobspec.render import render
+from jobspec.rendering.files import render
+from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"

@@ -12,8 +12,8 @@ import pytest
 
 from jobspec.finding import Finding
 from jobspec.planning.git import git_state
-from jobspec.render import render
-from jobspec.scriptcheck import check_scripts
+from jobspec.rendering.files import render
+from jobspec.rendering.script_check import check_scripts
 from jobspec.spec.load import parse_spec
 from jobspec.sweep import render_sweep
 from tests.render.render_kit import RUN_ID, resolve_text

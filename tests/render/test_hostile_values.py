@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.containers import RUNTIMES, step_prefix, with_mount
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
 from jobspec.planning.resolve import Resolved
-from jobspec.render import WAIT_FOR_AGENT, render
-from jobspec.scriptcheck import check_scripts
+from jobspec.rendering.files import WAIT_FOR_AGENT, render
+from jobspec.rendering.script_check import check_scripts
+from jobspec.rendering.step_prefix import RUNTIMES, step_prefix, with_mount
 from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
 from tests.render.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from jobspec.quoting import comment, directive, environment, own_folders, quote, words
+from jobspec.rendering.quoting import comment, directive, environment, own_folders, quote, words
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 ONE_LINE = st.text(

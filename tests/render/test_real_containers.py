@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.bundle import write_run
-from jobspec.render import render
+from jobspec.rendering.files import render
+from jobspec.rendering.run_folder import write_run
 from tests.render.render_kit import RUN_ID, resolve_text
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs `bwrap` (Debian: bubblewrap)")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.bundle import build_runtime, write_run
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
-from jobspec.render import new_run_id, plan_json, render
-from jobspec.scriptcheck import check_scripts
+from jobspec.rendering.files import new_run_id, plan_json, render
+from jobspec.rendering.run_folder import build_runtime, write_run
+from jobspec.rendering.script_check import check_scripts
 from tests.render.render_kit import RUN_ID, SLURM, resolve_text
 
 PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))

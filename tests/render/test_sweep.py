@@ -14,7 +14,7 @@ import pytest
 from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
-from jobspec.scriptcheck import check_scripts
+from jobspec.rendering.script_check import check_scripts
 from jobspec.spec.load import LoadedSpec, parse_spec
 from jobspec.sweep import SweepOutcome, check_sweep, expand, point_key, render_sweep
 from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text

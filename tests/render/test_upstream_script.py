@@ -13,9 +13,9 @@ from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
 from jobspec.planning.repos import missing_script
-from jobspec.render import render
-from jobspec.scriptcheck import check_scripts
-from jobspec.upstream import OURS
+from jobspec.rendering.files import render
+from jobspec.rendering.script_check import check_scripts
+from jobspec.rendering.upstream_script import OURS
 from tests.render.render_kit import RUN_ID, Stage, resolve_text
 
 # As ray.sub does it: text to a file as it is, bash runs the file, every SLURM_ variable gone.

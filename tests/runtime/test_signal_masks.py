@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.bundle import build_runtime
 from jobspec.plan import CommandPlan, ImportProof
+from jobspec.rendering.run_folder import build_runtime
 from tests.runtime.agent_lab import HOSTILE_CALLER, running, shell
 
 SHOW = "grep -E '^Sig(Blk|Ign)' /proc/self/status"

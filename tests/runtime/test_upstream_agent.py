@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.bundle import build_runtime
 from jobspec.finding import JobspecError
 from jobspec.plan import Plan, UpstreamPlan, to_json
+from jobspec.rendering.run_folder import build_runtime
 from jobspec.runtime import upstream
 from jobspec.runtime.identity import without_step
 

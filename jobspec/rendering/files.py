@@ -1,7 +1,7 @@
 """Plan -> the files of a run directory, through `templates/`. Pure.
 
-How values get into a script, and why none can get in unquoted, is in `jobspec.quoting`; what the checkers
-say about a script in `jobspec.scriptcheck`; how files become a run directory in `jobspec.bundle`.
+How values get into a script, and why none can get in unquoted, is in `jobspec.rendering.quoting`; what the checkers
+say about a script in `jobspec.rendering.script_check`; how files become a run directory in `jobspec.rendering.run_folder`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobspec import upstream
-from jobspec.containers import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
-from jobspec.quoting import directive, environment, own_folders
+from jobspec.rendering import upstream_script
+from jobspec.rendering.quoting import directive, environment, own_folders
+from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
 from jobspec.runs import array_ranges
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
 
-STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream.SCRIPT}
+STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream_script.SCRIPT}
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
@@ -109,12 +109,12 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "hooks": tuple(hooks),
         "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
-        "stale": upstream.stale_containers(plan),
+        "stale": upstream_script.stale_containers(plan),
         # The workers' step of a foreign script goes on until the job has ended: no place to clean up in.
         "cleanup": () if foreign else _cleanup(plan, run_id),
-        "head_container": upstream.HEAD_CONTAINER,
-        "worker_container": upstream.WORKER_CONTAINER,
-        "upstream": upstream.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
+        "head_container": upstream_script.HEAD_CONTAINER,
+        "worker_container": upstream_script.WORKER_CONTAINER,
+        "upstream": upstream_script.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,

@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jobspec.containers import with_mount
 from jobspec.plan import Plan, UpstreamPlan
+from jobspec.rendering.step_prefix import with_mount
 
 SCRIPT = "upstream.sh"
 HEAD_CONTAINER, WORKER_CONTAINER = "ray-head", "ray-worker"
