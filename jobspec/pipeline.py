@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.planning.resolve import Resolved
     from jobspec.spec.load import LoadedSpec
-    from jobspec.sweep import SweepOutcome
+    from jobspec.sweeps.points import SweepOutcome
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None
 
 def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, ...]:
     """Findings about every point of a spec's sweep."""
-    from jobspec import sweep
+    from jobspec.sweeps import points as sweep
 
     _, _, findings = sweep.check_sweep(resolved.loaded, resolved.cluster, level=args.level, allow=args.allow)
     return tuple(findings)
@@ -218,8 +218,8 @@ def _render_sweep(
     resolved: Resolved, args: argparse.Namespace, run_id: str, run_dir: str, here: Path
 ) -> SweepOutcome:
     """All points but those that an earlier run beside `here` has finished."""
-    from jobspec import sweep
-    from jobspec.sweep_points import finished_points
+    from jobspec.sweeps import points as sweep
+    from jobspec.sweeps.finished import finished_points
 
     again = getattr(args, "rerun", False) or not RunPaths(here).standard
     return sweep.render_sweep(

@@ -13,7 +13,7 @@ from jobspec.runs import RunPaths
 
 if TYPE_CHECKING:
     from jobspec.evidence_model import Evidence
-    from jobspec.sweep_table import SweepTable
+    from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
 TAIL_LINES = 20
@@ -81,8 +81,8 @@ def _print_tail(run: RunPaths, cause: Cause | None) -> None:
 def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     """Print the table of a sweep and write its forms; each point has a report of its own beside it."""
     from jobspec.report.sweep import SWEEP_FORMATS, render_sweep_table
-    from jobspec.sweep_points import read_points
-    from jobspec.sweep_table import sweep_table
+    from jobspec.sweeps.finished import read_points
+    from jobspec.sweeps.table import sweep_table
 
     fmt = "text" if fmt == "summary" else fmt
     if fmt not in SWEEP_FORMATS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from jobspec.sweep_table import OK, SweepRow, SweepTable
+from jobspec.sweeps.table import OK, SweepRow, SweepTable
 
 if TYPE_CHECKING:
     from jinja2 import Template

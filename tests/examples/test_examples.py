@@ -15,7 +15,7 @@ from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
 from jobspec.runtime.listing_checks import check_listing
 from jobspec.spec.load import load_spec
-from jobspec.sweep import check_points
+from jobspec.sweeps.points import check_points
 from tests.script_module import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

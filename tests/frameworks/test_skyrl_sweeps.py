@@ -11,7 +11,7 @@ from jobspec.evidence import Attempt, Evidence, LogFile
 from jobspec.frameworks.skyrl import harness
 from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan
-from jobspec.sweep import Checked, check_points
+from jobspec.sweeps.points import Checked, check_points
 from jobspec.verdict import Status
 from tests.frameworks.fake_skyrl import make_fake_skyrl
 from tests.megatron.measured import ROWS, Row

@@ -15,7 +15,7 @@ from jobspec.planning.git import git_state
 from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.spec.load import parse_spec
-from jobspec.sweep import render_sweep
+from jobspec.sweeps.points import render_sweep
 from tests.render.render_kit import RUN_ID, resolve_text
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from jobspec.finding import JobspecError
 from jobspec.plan import from_json
 from jobspec.rendering.script_check import check_scripts
 from jobspec.spec.load import LoadedSpec, parse_spec
-from jobspec.sweep import SweepOutcome, check_sweep, expand, point_key, render_sweep
+from jobspec.sweeps.points import SweepOutcome, check_sweep, expand, point_key, render_sweep
 from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BASE = """\

@@ -15,7 +15,7 @@ from jobspec.evidence_model import Attempt, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.table import prefer
 from jobspec.runs import RunPaths
-from jobspec.sweep_points import PointRecord, read_points
+from jobspec.sweeps.finished import PointRecord, read_points
 from jobspec.verdict import Result, Verdict
 
 OK, OOM, FAIL, BLOCKED = "OK", "OOM", "FAIL", "BLOCKED"
