@@ -1,7 +1,7 @@
 """What a run left behind, read from its files alone and never judged here.
 
 Reading never fails: a missing, torn or unreadable file becomes a finding in `Evidence.problems`, and what
-such a file would have proved is simply not there. `jobspec.coverage` draws the conclusions.
+such a file would have proved is simply not there. `jobspec.judging.judge` draws the conclusions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The types of a verdict: deliverables, their evidence, and what was concluded.
 
-Plain frozen data and no rules: `jobspec.coverage` judges, `jobspec.report` renders.
+Plain frozen data and no rules: `jobspec.judging.judge` judges, `jobspec.report` renders.
 """
 
 from __future__ import annotations

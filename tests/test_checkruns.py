@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.checkruns import bridge_checks, bridge_repo, check_cause, judge_check
-from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
 from jobspec.evidence_model import Attempt, CommandResult, Evidence, LogFile
+from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
 from jobspec.testlog import TestLog, parse_test_log, read_test_log
 from jobspec.triage import scan_files

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
+from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
 from jobspec.plan import ImportProof, SlurmPlan
 from jobspec.verdict import worst
 from tests.verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from jobspec.cli import main
 from jobspec.finding import JobspecError
-from jobspec.foreign import expected, judge_files
 from jobspec.foreign_files import find_logs, is_text
 from jobspec.foreign_scan import scan_facts
 from jobspec.frameworks.base import Level
+from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.plan import ExpectPlan
 from jobspec.report import render_report
 from jobspec.verdict import Result, Status, Verdict

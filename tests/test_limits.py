@@ -10,7 +10,7 @@ import pytest
 
 from jobspec.evidence_model import Attempt, Evidence
 from jobspec.frameworks.base import Level
-from jobspec.limits import limitations
+from jobspec.judging.not_proved import limitations
 from jobspec.plan import LearningPlan, Plan
 from tests.verdict_support import PLAN
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.coverage import Deliverable, Status
 from jobspec.evidence import Evidence
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.judging.judge import Deliverable, Status
 from jobspec.plan import (
     CollectPlan,
     CommandPlan,

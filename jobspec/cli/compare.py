@@ -14,7 +14,7 @@ from jobspec.units import duration, figure
 from jobspec.words import did_you_mean
 
 if TYPE_CHECKING:
-    from jobspec.comparison import Comparison
+    from jobspec.judging.compare import Comparison
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if len(args.runs_wanted) < 2:
         raise fail("usage.arguments", "one run cannot be compared", fix="name two or more runs")
-    from jobspec.comparison import compare, read_side
+    from jobspec.judging.compare import compare, read_side
 
     store = pipeline.store(args)
     found = _chosen(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)

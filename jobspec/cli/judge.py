@@ -46,13 +46,14 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from jobspec import foreign, frameworks
+    from jobspec import frameworks
+    from jobspec.judging import foreign_run
 
     framework = frameworks.get(args.framework)
     level = args.level or framework.levels[0].name
-    wanted = foreign.expected(
+    wanted = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
-    evidence, verdict = foreign.judge_files(Path(args.path), wanted)
+    evidence, verdict = foreign_run.judge_files(Path(args.path), wanted)
     verdicts.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

@@ -37,8 +37,8 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
 
 
 def judge_run(root: Path) -> tuple[Evidence, Verdict]:
-    from jobspec.coverage import judge
     from jobspec.evidence import read_evidence
+    from jobspec.judging.judge import judge
 
     evidence = read_evidence(root)
     return evidence, judge(evidence)

@@ -18,8 +18,8 @@ from jobspec.megatron.shape import TrainShape
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
-    from jobspec.coverage import Deliverable
     from jobspec.evidence import Evidence
+    from jobspec.judging.judge import Deliverable
     from jobspec.spec.cluster_model import ClusterProfile
     from jobspec.spec.model import JobSpec
 

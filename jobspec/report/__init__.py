@@ -33,7 +33,7 @@ def write_reports(
     """
     evidence = read_evidence(run_dir) if evidence is None else evidence
     if verdict is None:
-        from jobspec.coverage import judge
+        from jobspec.judging.judge import judge
 
         verdict = judge(evidence)
     report = build_report(verdict, evidence)

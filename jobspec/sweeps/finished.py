@@ -89,8 +89,8 @@ def _earlier(folder: Path) -> Iterator[tuple[str, RunPaths]]:
 
 
 def _result(point: RunPaths) -> Result:
-    from jobspec.coverage import judge
     from jobspec.evidence import read_evidence
+    from jobspec.judging.judge import judge
 
     return judge(read_evidence(point.root)).result if _has_ended(point) else Result.NOTHING_RAN
 

@@ -1,6 +1,6 @@
 """First cause of a failed run: failure signatures as data, and the matcher over logs.
 
-Knows logs and signatures only; what a cause means for a run is the business of `jobspec.coverage`.
+Knows logs and signatures only; what a cause means for a run is the business of `jobspec.judging.judge`.
 """
 
 from jobspec.triage.match import Match

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from jobspec import foreign, frameworks
+from jobspec import frameworks
 from jobspec.cli import main
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
+from jobspec.judging import foreign_run
 from jobspec.verdict import Status, Verdict
 from tests.frameworks.fake_nemo_rl import write_events
 
@@ -51,8 +52,8 @@ def write(folder: Path, log: str | None = None, metrics: dict[str, Any] | None =
 def judged(
     folder: Path, level: str = "smoke", *variants: str, steps: int = 0, imports: tuple[str, ...] = ()
 ) -> Verdict:
-    wanted = foreign.expected(frameworks.get("nemo_rl"), level, variants, steps, (), "", imports)
-    return foreign.judge_files(folder, wanted)[1]
+    wanted = foreign_run.expected(frameworks.get("nemo_rl"), level, variants, steps, (), "", imports)
+    return foreign_run.judge_files(folder, wanted)[1]
 
 
 def status(verdict: Verdict, name: str) -> Status:

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.coverage import judge
 from jobspec.evidence import Attempt, CommandResult, Event, Evidence, LogFile, Results
 from jobspec.frameworks.nemo_rl.levels import BY_NAME
+from jobspec.judging.judge import judge
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.triage import scan_files

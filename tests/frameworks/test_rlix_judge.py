@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from jobspec import frameworks
-from jobspec.coverage import judge as judge_run
 from jobspec.evidence import Artifact, CommandResult, PhaseResult, Results
 from jobspec.frameworks.rlix.judge import judge
-from jobspec.limits import limitations
+from jobspec.judging.judge import judge as judge_run
+from jobspec.judging.not_proved import limitations
 from jobspec.metrics import Row, Table
 from jobspec.plan import LearningPlan
 from jobspec.triage import scan_lines

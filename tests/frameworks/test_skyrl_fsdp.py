@@ -20,11 +20,12 @@ from typing import Any
 import pytest
 import yaml
 
-from jobspec import foreign, frameworks
+from jobspec import frameworks
 from jobspec.cluster import load_cluster
-from jobspec.coverage import figures, judge
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import Attempt, Evidence, LogFile, read_evidence
+from jobspec.judging import foreign_run
+from jobspec.judging.judge import figures, judge
 from jobspec.log_text import strip_ansi
 from jobspec.plan import LearningPlan
 from jobspec.planning.resolve import Resolved, resolve
@@ -300,8 +301,8 @@ def test_files_of_the_run_alone_prove_its_last_checkpoint(tmp_path: Path) -> Non
     """Without a plan nobody knows which log is the later one: `resume.log` sorts before `train.log`."""
     for name in ("logs", "metrics"):
         shutil.copytree(RUN / "attempts/1" / name, tmp_path / "files" / name)
-    wanted = foreign.expected(frameworks.get("skyrl"), "checkpoint", (), 0, (), "", ())
-    evidence, verdict = foreign.judge_files(tmp_path / "files", wanted)
+    wanted = foreign_run.expected(frameworks.get("skyrl"), "checkpoint", (), 0, (), "", ())
+    evidence, verdict = foreign_run.judge_files(tmp_path / "files", wanted)
     assert verdict.result is Result.PASS
     found = {item.name: item.reason for item in verdict.deliverables}
     assert found["Checkpoint"] == "complete up to step 4"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.foreign import expected, judge_files
+from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.verdict import Result, Status, Verdict
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

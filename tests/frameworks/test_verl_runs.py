@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.foreign import expected, judge_files
+from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.verdict import Result, Verdict
 from tests.frameworks.fake_verl import make_bridge, make_checkout
 from tests.frameworks.verl_kit import context, plan_of

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
 from jobspec.frameworks.signals import learning_deliverable
+from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.metrics.health import troubles
 from jobspec.verdict import Status

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
+from jobspec.judging.judge import judge
 from jobspec.plan import CollectPlan, Plan
 from jobspec.verdict import Verdict
 from tests.frameworks import framework_kit, verl_kit

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from jobspec import foreign, frameworks
+from jobspec import frameworks
 from jobspec.evidence import read_evidence
+from jobspec.judging import foreign_run
 from jobspec.report import FORMATS, render_report
 from jobspec.verdict import Result, Verdict
 from tests.report.damage_kit import MAKERS, healthy, verdict
@@ -406,10 +407,10 @@ def test_damaged_files_of_others_pass_nothing_without_proof(
     DAMAGES[damage].apply(run)
     for part in ("logs", "metrics"):
         shutil.copytree(run.folder / part, tmp_path / "files" / part)
-    wanted = foreign.expected(
+    wanted = foreign_run.expected(
         frameworks.get(framework), LEVELS[framework], (), run.plan.expect.steps, (), "", ()
     )
-    found = foreign.judge_files(tmp_path / "files", wanted)[1]
+    found = foreign_run.judge_files(tmp_path / "files", wanted)[1]
     assert found.reason
     proved = DAMAGES[damage].still_proved | (frozenset() if damage.startswith("log") else BY_LOG)
     assert found.result is not Result.PASS or framework in proved

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.coverage import Deliverable, Result, Status, Verdict, judge
 from jobspec.evidence import Evidence, read_evidence
+from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
 from jobspec.report.model import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobspec.checkruns import bridge_checks
-from jobspec.coverage import judge
 from jobspec.evidence import Evidence, read_evidence
+from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report import render_report
 from jobspec.verdict import Deliverable, EvidenceItem, Status

@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from jobspec.coverage import judge
 from jobspec.evidence import read_evidence
 from jobspec.finding import fail
+from jobspec.judging.judge import judge
 from jobspec.runs import RunPaths
 
 ABSENT = "-"

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobspec.causes import first_cause
-from jobspec.coverage import cause_of, decide, figures, held_back, line_findings, with_level
 from jobspec.deliverables import metrics_deliverable
 from jobspec.evidence import read_checkpoints
 from jobspec.evidence_model import Attempt, Evidence, LogFile
@@ -22,7 +20,9 @@ from jobspec.foreign_files import FoundLog, find_logs
 from jobspec.foreign_scan import Facts, scan_facts
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
-from jobspec.limits import limitations
+from jobspec.judging.first_cause import first_cause
+from jobspec.judging.judge import cause_of, decide, figures, held_back, line_findings, with_level
+from jobspec.judging.not_proved import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
 from jobspec.metrics.require import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar

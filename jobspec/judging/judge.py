@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobspec.causes import SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.checkruns import other_checks
 from jobspec.deliverables import (
     all_pass,
@@ -23,7 +22,8 @@ from jobspec.deliverables import (
 )
 from jobspec.evidence import Attempt, Evidence
 from jobspec.finding import Finding, JobspecError, warning
-from jobspec.limits import limitations
+from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
+from jobspec.judging.not_proved import limitations
 from jobspec.metrics.health import troubles
 from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
