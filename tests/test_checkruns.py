@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.checkruns import bridge_checks, bridge_repo, check_cause, judge_check
-from jobspec.evidence import read_evidence
-from jobspec.evidence_model import Attempt, CommandResult, Evidence, LogFile
+from jobspec.evidence.evidence import Attempt, CommandResult, Evidence, LogFile
+from jobspec.evidence.pytest_log import TestLog, parse_test_log, read_test_log
+from jobspec.evidence.read import read_evidence
+from jobspec.evidence.repo_tests import bridge_checks, bridge_repo, check_cause, judge_check
 from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
-from jobspec.testlog import TestLog, parse_test_log, read_test_log
 from jobspec.triage import scan_files
 from jobspec.verdict import Deliverable, Result, Status
 from tests.verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
@@ -46,7 +46,7 @@ def real_log(tmp_path: Path, name: str, *options: str) -> tuple[Path, int]:
 
 
 def attempt_with(log: Path, code: int | None, tests: TestLog | None) -> tuple[Attempt, CommandResult]:
-    from jobspec.evidence_model import Results
+    from jobspec.evidence.evidence import Results
 
     result = CommandResult("checks-bridge", code, log=log.name, phase="checks", tests=tests)
     results = Results("failed", code, commands=(result,))

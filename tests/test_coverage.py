@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence import Evidence, read_evidence
+from jobspec.evidence.read import Evidence, read_evidence
 from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
 from jobspec.plan import ImportProof, SlurmPlan
 from jobspec.verdict import worst

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.evidence import Checkpoint, SchedulerState, read_checkpoints, read_evidence
+from jobspec.evidence.read import Checkpoint, SchedulerState, read_checkpoints, read_evidence
 from jobspec.judging.judge import Result, judge
 from tests.verdict_support import PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobspec.cli import main
+from jobspec.evidence.found_logs import find_logs, is_text
+from jobspec.evidence.log_facts import scan_facts
 from jobspec.finding import JobspecError
-from jobspec.foreign_files import find_logs, is_text
-from jobspec.foreign_scan import scan_facts
 from jobspec.frameworks.base import Level
 from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.plan import ExpectPlan
@@ -267,7 +267,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
 
 
 def test_facts_are_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobspec.foreign_scan.BLOCK_BYTES", 64)
+    monkeypatch.setattr("jobspec.evidence.log_facts.BLOCK_BYTES", 64)
     lines = [f"noise {i}" for i in range(500)]
     lines[321] = END.format(7).strip()
     (tmp_path / "a.log").write_text("\n".join(lines))

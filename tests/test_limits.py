@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.evidence_model import Attempt, Evidence
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.frameworks.base import Level
 from jobspec.judging.not_proved import limitations
 from jobspec.plan import LearningPlan, Plan

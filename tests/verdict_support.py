@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.evidence import Evidence
+from jobspec.evidence.read import Evidence
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.judging.judge import Deliverable, Status
 from jobspec.plan import (

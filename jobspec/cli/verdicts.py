@@ -12,7 +12,7 @@ from jobspec.finding import fail
 from jobspec.runs import RunPaths
 
 if TYPE_CHECKING:
-    from jobspec.evidence_model import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -37,7 +37,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
 
 
 def judge_run(root: Path) -> tuple[Evidence, Verdict]:
-    from jobspec.evidence import read_evidence
+    from jobspec.evidence.read import read_evidence
     from jobspec.judging.judge import judge
 
     evidence = read_evidence(root)

@@ -18,7 +18,7 @@ from jobspec.megatron.shape import TrainShape
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
     from jobspec.judging.judge import Deliverable
     from jobspec.spec.cluster_model import ClusterProfile
     from jobspec.spec.model import JobSpec

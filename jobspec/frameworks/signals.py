@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jobspec.checkruns import BRIDGE_CHECKS, bridge_checks
+from jobspec.evidence.repo_tests import BRIDGE_CHECKS, bridge_checks
 from jobspec.metrics.health import Trouble, troubles
 from jobspec.metrics.signal import Direction, assess
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
     from jobspec.metrics import Row
 
 __all__ = [

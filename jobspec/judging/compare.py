@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from jobspec.evidence import read_evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.finding import fail
 from jobspec.judging.judge import judge
 from jobspec.runs import RunPaths

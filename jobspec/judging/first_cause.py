@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jobspec.checkruns import check_cause
-from jobspec.evidence import Attempt, Event, Evidence
+from jobspec.evidence.read import Attempt, Event, Evidence
+from jobspec.evidence.repo_tests import check_cause
 from jobspec.finding import Finding
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE

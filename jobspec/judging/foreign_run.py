@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jobspec.deliverables import metrics_deliverable
-from jobspec.evidence import read_checkpoints
-from jobspec.evidence_model import Attempt, Evidence, LogFile
+from jobspec.evidence.deliverables import metrics_deliverable
+from jobspec.evidence.evidence import Attempt, Evidence, LogFile
+from jobspec.evidence.found_logs import FoundLog, find_logs
+from jobspec.evidence.log_facts import Facts, scan_facts
+from jobspec.evidence.read import read_checkpoints
 from jobspec.finding import fail
-from jobspec.foreign_files import FoundLog, find_logs
-from jobspec.foreign_scan import Facts, scan_facts
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import first_cause

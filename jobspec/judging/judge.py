@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobspec.checkruns import other_checks
-from jobspec.deliverables import (
+from jobspec.evidence.deliverables import (
     all_pass,
     artifacts_deliverable,
     metrics_deliverable,
@@ -20,7 +19,8 @@ from jobspec.deliverables import (
     phase_deliverables,
     run_deliverable,
 )
-from jobspec.evidence import Attempt, Evidence
+from jobspec.evidence.read import Attempt, Evidence
+from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.not_proved import limitations

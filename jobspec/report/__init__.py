@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jobspec.evidence import Evidence, read_evidence
+from jobspec.evidence.read import Evidence, read_evidence
 from jobspec.report.model import REPORT_FILES, Report, build_report, report_path
 from jobspec.verdict import Verdict
 

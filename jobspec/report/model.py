@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobspec.checkruns import bridge_repo
-from jobspec.evidence import Attempt, Event, Evidence, NodeFacts
+from jobspec.evidence.read import Attempt, Event, Evidence, NodeFacts
+from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.metrics.require import parse_requirement
 from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict

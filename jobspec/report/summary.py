@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from jobspec.checkruns import BRIDGE, BRIDGE_CHECKS
+from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.model import Report
 from jobspec.report.text import MAX_LINE, place

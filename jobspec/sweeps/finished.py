@@ -89,7 +89,7 @@ def _earlier(folder: Path) -> Iterator[tuple[str, RunPaths]]:
 
 
 def _result(point: RunPaths) -> Result:
-    from jobspec.evidence import read_evidence
+    from jobspec.evidence.read import read_evidence
     from jobspec.judging.judge import judge
 
     return judge(read_evidence(point.root)).result if _has_ended(point) else Result.NOTHING_RAN

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from jobspec.evidence_model import Attempt, Evidence
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.table import prefer
 from jobspec.runs import RunPaths

@@ -14,7 +14,7 @@ import yaml
 
 from jobspec import frameworks
 from jobspec.cluster import load_cluster
-from jobspec.evidence import Attempt, Evidence, LogFile
+from jobspec.evidence.read import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
 from jobspec.frameworks.skyrl.options import read_options
 from jobspec.metrics import read_metrics

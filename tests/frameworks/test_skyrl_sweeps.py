@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_skyrl import errors, resolved
 
-from jobspec.evidence import Attempt, Evidence, LogFile
+from jobspec.evidence.read import Attempt, Evidence, LogFile
 from jobspec.frameworks.skyrl import harness
 from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan

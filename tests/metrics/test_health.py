@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence import read_evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.frameworks.signals import learning_deliverable
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.evidence import read_evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.plan import CollectPlan, Plan
 from jobspec.verdict import Verdict

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.evidence import read_evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.judging import foreign_run
 from jobspec.report import FORMATS, render_report
 from jobspec.verdict import Result, Verdict

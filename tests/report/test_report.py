@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.evidence import Evidence, read_evidence
+from jobspec.evidence.read import Evidence, read_evidence
 from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
 from jobspec.report.model import Curve

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.checkruns import bridge_checks
-from jobspec.evidence import Evidence, read_evidence
+from jobspec.evidence.read import Evidence, read_evidence
+from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report import render_report

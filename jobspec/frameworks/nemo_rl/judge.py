@@ -33,7 +33,7 @@ from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence_model import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 MODULE = "megatron.bridge"
 EXTRAS = {

@@ -17,7 +17,7 @@ from jobspec.metrics import Table
 from jobspec.verdict import EvidenceItem
 
 if TYPE_CHECKING:
-    from jobspec.evidence_model import Evidence, LogFile
+    from jobspec.evidence.evidence import Evidence, LogFile
 
 LOSS = "train/loss"
 STEP_LINES = ("step", "sc-step")  # printed for a completed step; a header is printed at its start

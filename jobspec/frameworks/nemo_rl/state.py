@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jobspec.evidence_model import Checkpoint
+from jobspec.evidence.evidence import Checkpoint
 from jobspec.frameworks.nemo_rl.log import Line, numbers
 from jobspec.frameworks.nemo_rl.parts import HF_IMPORT, Part, combine, passed, unseen, wrong
 from jobspec.frameworks.nemo_rl.runs import STEP_LINES, VariantRun, unfinished_checkpoints

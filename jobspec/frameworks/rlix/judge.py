@@ -13,8 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.deliverables import metrics_deliverable
-from jobspec.evidence import read_checkpoints
+from jobspec.evidence.deliverables import metrics_deliverable
+from jobspec.evidence.read import read_checkpoints
 from jobspec.frameworks.rlix.seen import Line, PipelineSeen, Seen, names, overlap, see
 from jobspec.frameworks.signals import LEARNING, TRAINING, learning_deliverable, training_deliverable
 from jobspec.metrics.table import only
@@ -22,7 +22,7 @@ from jobspec.plan import PartPlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
 
 TOTAL, SHARED, TRACE = "Pipelines", "GPUs shared between pipelines", "GPU trace"
 REWARD, LOSS, GRAD = "train/reward", "train/loss", "train/grad_norm"

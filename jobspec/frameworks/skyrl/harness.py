@@ -21,7 +21,7 @@ from jobspec.metrics.table import Row, Table
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
 
 MAIN = "skyrl.train.entrypoints.main_base"
 STEPS, RESULTS_FILE = "trainer.num_dummy_steps", "trainer.sweep_results_file"

@@ -19,7 +19,7 @@ from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
 from jobspec.runtime.trl_state import TrainConfig
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
     from jobspec.verdict import Deliverable
 
 NOT_PROVED = (

@@ -15,7 +15,7 @@ from jobspec.frameworks.signals import (
 from jobspec.verdict import Deliverable, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence import Evidence
+    from jobspec.evidence.read import Evidence
 
 FINITE = ("reward", "loss", "grad_norm")
 

@@ -20,7 +20,7 @@ from jobspec.frameworks.verl.variants import judge_variants
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence_model import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 IMPORT, RUN, CAPTURE = "Local Bridge import in verl", "verl Megatron backend run", "Log capture"
 FINITE = (
@@ -98,7 +98,7 @@ def _probed(seen: Seen) -> Iterator[tuple[str, str, EvidenceItem]]:
 
 def _foreign_import(seen: Seen, root: str) -> Deliverable:
     """Lines that name the module's file, or frames of tracebacks in it; another place voids the run."""
-    from jobspec.foreign_scan import scan_facts
+    from jobspec.evidence.log_facts import scan_facts
 
     evidence = seen.evidence
     logs = evidence.last.logs if evidence.last else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobspec.evidence_model import Checkpoint, Evidence
+from jobspec.evidence.evidence import Checkpoint, Evidence
 from jobspec.frameworks.verl.log import LogFacts
 from jobspec.frameworks.verl.seen import Seen
 from jobspec.frameworks.verl.shown import Judged, blocked, failed, passed
@@ -135,7 +135,7 @@ def _saved_by_log(seen: Seen) -> Judged:
 
 def _checkpoints(evidence: Evidence) -> tuple[Checkpoint, ...]:
     """Checkpoints of the last attempt. Without a folder in the plan they are in the run's own directory."""
-    from jobspec.evidence import read_checkpoints  # it pulls in all readers
+    from jobspec.evidence.read import read_checkpoints  # it pulls in all readers
 
     if evidence.foreign:
         return evidence.checkpoints

@@ -14,7 +14,7 @@ from jobspec.metrics import concat, read_console
 from jobspec.verdict import EvidenceItem
 
 if TYPE_CHECKING:
-    from jobspec.evidence_model import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 STEP, KL, GRAD = "training/global_step", "actor/kl_loss", "actor/grad_norm"
 REWARD = "critic/rewards/mean"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobspec.evidence import CHECKPOINT_NAME
+from jobspec.evidence.read import CHECKPOINT_NAME
 from jobspec.finding import Finding, warning
 
 # `x.log`, `x.log.1`, `run.log.mcore_1step`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`;

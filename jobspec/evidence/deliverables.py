@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from jobspec.evidence import GOOD, Attempt, CommandResult, Event, Evidence
+from jobspec.evidence.read import GOOD, Attempt, CommandResult, Event, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.require import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan

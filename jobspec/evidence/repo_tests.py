@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobspec.evidence_model import Attempt, CommandResult, Evidence
+from jobspec.evidence.evidence import Attempt, CommandResult, Evidence
+from jobspec.evidence.pytest_log import TestLog
 from jobspec.plan import CommandPlan, Plan
-from jobspec.testlog import TestLog
 from jobspec.triage import Match
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status
 
@@ -167,7 +167,7 @@ def _missing_package(tests: TestLog) -> bool:
 
 def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
     """Sessions of pytest whose root folder is a checkout of Megatron-Bridge."""
-    from jobspec.testlog import read_test_log
+    from jobspec.evidence.pytest_log import read_test_log
 
     attempt = evidence.last
     read = ((log.path, read_test_log(evidence.root / log.path)) for log in (attempt.logs if attempt else ()))

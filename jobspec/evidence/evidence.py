@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jobspec.evidence.pytest_log import TestLog
 from jobspec.finding import Finding
 from jobspec.metrics import Table, continue_tables
 from jobspec.plan import Plan
-from jobspec.testlog import TestLog
 from jobspec.triage import Match
 
 GOOD = frozenset({"ok", "cached"})  # outcomes of a phase that ended well

@@ -15,7 +15,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from jobspec.evidence_model import (
+from jobspec.evidence.evidence import (
     GOOD,
     Artifact,
     Attempt,
@@ -29,11 +29,11 @@ from jobspec.evidence_model import (
     Results,
     SchedulerState,
 )
+from jobspec.evidence.pytest_log import read_test_log
 from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs import SCRIPT_LOGS, RunPaths
-from jobspec.testlog import read_test_log
 from jobspec.triage import LogSource, scan_files
 from jobspec.triage.facts import with_recorded_facts
 
