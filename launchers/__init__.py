@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
-from jobspec.runs import Launch, RunPaths, write_json
+from jobspec.runs.store import Launch, RunPaths, write_json
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan

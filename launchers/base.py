@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs.store import Launch, RunPaths
 
 
 class JobState(Enum):

@@ -18,7 +18,7 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
 from jobspec.locks import locked
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs.store import Launch, RunPaths, read_launch, read_results, write_launch
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0

@@ -13,7 +13,7 @@ from jobspec.launchers.base import JobState
 from jobspec.launchers.batch import SlurmLauncher
 from jobspec.launchers.client import run_retrying
 from jobspec.rendering.upstream_script import SCRIPT
-from jobspec.runs import Launch
+from jobspec.runs.store import Launch
 
 # For the command to end, the collection, and the results; then the job is cancelled as any other.
 END_S, POLL_S = 40.0, 1.0

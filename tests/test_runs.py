@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec import runs
 from jobspec.finding import JobspecError
-from jobspec.runs import (
+from jobspec.runs import store as runs
+from jobspec.runs.store import (
     Launch,
     RunPaths,
     RunStore,

@@ -9,7 +9,7 @@ from jobspec import pipeline
 from jobspec.cli import observe
 from jobspec.finding import fail
 from jobspec.launchers.client import connect
-from jobspec.runs import Launch, RunPaths, array_ranges
+from jobspec.runs.store import Launch, RunPaths, array_ranges
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:

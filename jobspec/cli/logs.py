@@ -18,7 +18,7 @@ from jobspec.cli import observe, output, parser
 from jobspec.cli.progress import ProgressReader
 from jobspec.cli.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
-from jobspec.runs import RunPaths, read_launch
+from jobspec.runs.store import RunPaths, read_launch
 from jobspec.words import did_you_mean
 
 POLL_S = 0.5

@@ -12,7 +12,7 @@ from jobspec import launchers
 from jobspec.cli.progress import NO_PROGRESS, Progress, ProgressReader
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
+from jobspec.runs.store import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
 from jobspec.stage_progress import StageProgress, StageTracker
 
 _TAIL_BYTES = 64 * 1024

@@ -14,7 +14,7 @@ import sys
 from jobspec import launchers, pipeline
 from jobspec.cli import observe, output, parser, verdicts
 from jobspec.finding import JobspecError
-from jobspec.runs import RunPaths, read_launch
+from jobspec.runs.store import RunPaths, read_launch
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
 FORMATS = (*RUN_FORMATS, *verdicts.SWEEP_ONLY)

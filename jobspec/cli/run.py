@@ -22,7 +22,7 @@ from jobspec.cli.screen import Screen, open_screen
 from jobspec.cli.submit import announcement, submit
 from jobspec.finding import JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs import Launch, RunPaths, read_results
+from jobspec.runs.store import Launch, RunPaths, read_results
 
 # Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
 FILES_S = 0.25

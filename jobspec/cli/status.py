@@ -17,7 +17,7 @@ from jobspec.cli import observe, output, parser
 from jobspec.cli.observe import View
 from jobspec.cli.progress import Progress
 from jobspec.finding import Finding, JobspecError
-from jobspec.runs import RunPaths, read_results
+from jobspec.runs.store import RunPaths, read_results
 from jobspec.stage_progress import StageProgress
 from jobspec.units import duration, figure
 

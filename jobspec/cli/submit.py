@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs.store import Launch, RunPaths
 
 if TYPE_CHECKING:
     from jobspec.cluster import LoadedCluster

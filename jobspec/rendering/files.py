@@ -22,7 +22,7 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.rendering import upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
-from jobspec.runs import array_ranges
+from jobspec.runs.store import array_ranges
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jobspec.cli import main
-from jobspec.runs import RunPaths, RunStore
+from jobspec.runs.store import RunPaths, RunStore
 
 HELLO = """\
 version: 1

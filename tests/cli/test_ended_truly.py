@@ -13,7 +13,7 @@ from jobspec import launchers
 from jobspec.cli import observe, verdicts
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, write_launch
+from jobspec.runs.store import Launch, RunPaths, write_launch
 from jobspec.sweeps.finished import finished_points, read_points
 from tests.cli.project_kit import Project
 

@@ -13,7 +13,7 @@ from jobspec.cli import run as run_command
 from jobspec.cli.observe import EventTail
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState, JobStatus
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs.store import Launch, RunPaths
 
 LAUNCH = Launch("20261128-010203-ab12cd", "/x", "lab", "slurm", "x", 0.0, job_id="1")
 Answer = Callable[[], JobStatus]

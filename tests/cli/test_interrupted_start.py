@@ -7,7 +7,7 @@ import pytest
 from jobspec.cli import run
 from jobspec.launchers import JobState
 from jobspec.launchers.local import LocalLauncher
-from jobspec.runs import Launch, RunPaths
+from jobspec.runs.store import Launch, RunPaths
 from tests.cli.project_kit import Project
 
 SLEEPER = "version: 1\nname: s\nframework: command\nlaunch: {mode: srun}\ntrain: {command: [sleep, '300']}\n"

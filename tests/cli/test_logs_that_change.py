@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli import logs, observe
-from jobspec.runs import RunPaths
+from jobspec.runs.store import RunPaths
 
 
 def test_log_that_begins_anew_is_printed_from_its_start(

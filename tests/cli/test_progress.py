@@ -13,7 +13,7 @@ from jobspec.cli import progress as progress_module
 from jobspec.cli.logs import _last_lines
 from jobspec.cli.progress import ProgressReader
 from jobspec.cli.screen import shown
-from jobspec.runs import RunPaths
+from jobspec.runs.store import RunPaths
 
 VERL_KEYS = {"reward": "critic/rewards/mean", "loss": "actor/pg_loss", "grad norm": "actor/grad_norm"}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobspec.runs import RunPaths, read_launch
+from jobspec.runs.store import RunPaths, read_launch
 from tests.cli.project_kit import HELLO, Project
 
 SLEEPER = HELLO.replace('echo "hello from the driver"', 'echo "hello from the driver"; sleep 300')

@@ -15,7 +15,7 @@ from jobspec import launchers
 from jobspec.cli import observe, screen, status
 from jobspec.cli.progress import NO_PROGRESS
 from jobspec.launchers import JobState, JobStatus
-from jobspec.runs import Launch, RunPaths, write_launch
+from jobspec.runs.store import Launch, RunPaths, write_launch
 
 # The first rows of a run on two nodes; n2 shares its storage's bytes with n1.
 STAGING: list[dict[str, Any]] = [

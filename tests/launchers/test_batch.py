@@ -14,7 +14,7 @@ from jobspec.launchers.batch import SlurmLauncher
 from jobspec.launchers.ray_sub import RaySubLauncher
 from jobspec.launchers.upstream import UpstreamLauncher
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch
+from jobspec.runs.store import Launch, RunPaths, read_launch
 from tests.launchers.fake_client import Answer, FakeClient, says
 from tests.launchers.lock_support import await_waiting_for_lock
 

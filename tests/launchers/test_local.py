@@ -20,7 +20,7 @@ from jobspec.launchers import local
 from jobspec.launchers.base import JobState
 from jobspec.launchers.local import LocalLauncher, alive, process_start
 from jobspec.plan import Plan
-from jobspec.runs import Launch, RunPaths, read_launch
+from jobspec.runs.store import Launch, RunPaths, read_launch
 from tests.launchers.lock_support import await_waiting_for_lock
 
 PLAN = Plan("demo", "command", "local", "local", "srun")
@@ -107,7 +107,7 @@ def test_run_is_found_again_from_another_process(start) -> None:  # type: ignore
     run, launch = start("sleep 30")
     script = (
         "import sys; from pathlib import Path\n"
-        "from jobspec.runs import *; from jobspec.launchers import query\n"
+        "from jobspec.runs.store import *; from jobspec.launchers import query\n"
         "launch = read_launch(RunPaths(Path(sys.argv[1]))); print(query([launch])[launch].state.value)"
     )
     argv = [sys.executable, "-c", script, str(run.root)]
@@ -220,7 +220,7 @@ def test_launcher_that_is_killed_while_it_starts_has_started_nothing(tmp_path: P
         "from pathlib import Path\n"
         "from jobspec.launchers import local\n"
         "from jobspec.plan import Plan\n"
-        "from jobspec.runs import RunPaths\n"
+        "from jobspec.runs.store import RunPaths\n"
         "def killed(keeper):\n"
         "    print(keeper.pid, flush=True)\n"
         "    os.kill(os.getpid(), 9)\n"
