@@ -17,9 +17,9 @@ from jobspec.finding import Finding, JobspecError, fail, is_allowed
 from jobspec.runs.store import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
 
 if TYPE_CHECKING:
-    from jobspec.cluster import LoadedCluster
     from jobspec.plan import Plan
     from jobspec.planning.resolve import Resolved
+    from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.load import LoadedSpec
     from jobspec.sweeps.points import SweepOutcome
 
@@ -107,7 +107,7 @@ def profile(
 
     Raises: JobspecError with all that is wrong with it; where there is none, at what named it.
     """
-    from jobspec.cluster import load_cluster
+    from jobspec.spec.find_site import load_cluster
 
     named = os.environ.get("JOBSPEC_CLUSTER")
     try:

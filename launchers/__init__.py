@@ -16,7 +16,7 @@ from jobspec.runs.store import Launch, RunPaths, write_json
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
-    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.site import ClusterProfile
 
 __all__ = [
     "Access",

@@ -14,7 +14,7 @@ from jobspec.finding import fail
 from jobspec.launchers.slurm import refusal_fix
 
 if TYPE_CHECKING:
-    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.site import ClusterProfile
 
 
 def new_executor(

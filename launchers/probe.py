@@ -21,7 +21,7 @@ from jobspec.finding import Finding, error, fail, warning
 from jobspec.launchers.functions import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
-    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.site import ClusterProfile
 
 POLL_S = 0.5
 # Less than this on the node-local disk cannot hold a model of any size.

@@ -12,7 +12,7 @@ from jobspec.finding import JobspecError, fail
 from jobspec.launchers.functions import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
-    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.site import ClusterProfile
 
 POLL_S = 1.0
 

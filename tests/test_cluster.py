@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobspec import cluster
-from jobspec.cluster import list_clusters, load_cluster, parse_cluster
 from jobspec.finding import JobspecError
+from jobspec.spec import find_site
+from jobspec.spec.find_site import list_clusters, load_cluster, parse_cluster
 
 SITE = "version: 1\nname: {name}\npaths: {{runs: /shared/{folder}}}\n"
 SHIPPED = ["local", "slurm-generic", "slurm-pyxis"]
@@ -19,7 +19,7 @@ SHIPPED = ["local", "slurm-generic", "slurm-pyxis"]
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A home and a system folder of this test alone."""
-    monkeypatch.setattr(cluster, "SYSTEM_FOLDER", tmp_path / "etc")
+    monkeypatch.setattr(find_site, "SYSTEM_FOLDER", tmp_path / "etc")
     return {"HOME": str(tmp_path / "home"), "USER": "alice"}
 
 
@@ -164,7 +164,7 @@ def test_shipped_profiles_are_clean(name: str, env: dict[str, str]) -> None:
     ports = loaded.profile.network.ray_ports
     assert loaded.findings == ()
     assert loaded.profile.description
-    assert max(ports.head, ports.worker_max) < cluster.EPHEMERAL_FROM
+    assert max(ports.head, ports.worker_max) < find_site.EPHEMERAL_FROM
     assert "${" not in str(loaded.profile)
     assert loaded.profile.paths.node_local == "/tmp/jobspec-alice"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from jobspec.cluster import parse_cluster
 from jobspec.plan import HelpersPlan, ImportProof, Mount, Plan, from_json, to_json
 from jobspec.planning.resolve import Resolved, resolve
-from jobspec.spec.dump import dump_spec
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.spec.paths import Origin
+from jobspec.spec.yaml.dump import dump_spec
 
 LOCAL: dict[str, Any] = {
     "version": 1,

@@ -12,8 +12,8 @@ from dataclasses import replace
 from jobspec.checks import containers, environment, launch, network, resources, staging, upstream
 from jobspec.finding import ERROR, Finding, is_allowed, warning
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 Rule = Callable[[Plan, JobSpec, ClusterProfile], Iterable[Finding]]
 

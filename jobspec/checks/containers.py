@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 from jobspec.units import is_below
 
 # Characters that part one mount from the next, or source from target, in the runtime's own option.

@@ -11,9 +11,9 @@ import msgspec
 
 from jobspec.finding import Finding, error
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
 from jobspec.spec.interpolate import SECRET_NAME
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 RESERVED = re.compile(r"(JOBSPEC|SLURM|SBATCH|RAY_AUTH)_\w*|RAY_ADDRESS")
 

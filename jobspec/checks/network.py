@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, error
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 SOCKET_PATH_BYTES = 107  # sun_path of AF_UNIX without its final NUL, unix(7)
 # `/r-XXXXXXXX/session_2026-11-28_01-02-03_123456_1234567/sockets/plasma_store`, as Ray 2.60 names it

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, warning
 from jobspec.plan import Plan, StagePlan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 # `%` starts a pattern in srun's file names, `:` and `,` part mounts; the rest would be split or executed.
 PLAIN_PATH = re.compile(r"[\w./+@=~-]+", re.ASCII)

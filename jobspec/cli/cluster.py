@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from jobspec.cluster import DEFAULT_CLUSTER, list_clusters, place_findings
+    from jobspec.spec.find_site import DEFAULT_CLUSTER, list_clusters, place_findings
 
     entries = list_clusters(os.environ)
     if args.json:

@@ -16,8 +16,8 @@ from jobspec.cli import output, parser
 from jobspec.runs.store import Launch, RunPaths
 
 if TYPE_CHECKING:
-    from jobspec.cluster import LoadedCluster
     from jobspec.plan import Plan
+    from jobspec.spec.find_site import LoadedCluster
 
 
 _RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)

@@ -55,7 +55,7 @@ def _findings(args: argparse.Namespace, path: str) -> tuple[Finding, ...]:
 
 def _profiles(args: argparse.Namespace) -> frozenset[str]:
     """The files that findings about a site profile name."""
-    from jobspec.cluster import list_clusters
+    from jobspec.spec.find_site import list_clusters
 
     named = [args.cluster_file] if args.cluster_file else []
     return frozenset([*named, *(str(entry.path) for entry in list_clusters(os.environ))]) - {*args.spec}

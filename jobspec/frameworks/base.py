@@ -20,8 +20,8 @@ from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, MadePlan, StagePlan
 if TYPE_CHECKING:
     from jobspec.evidence.read import Evidence
     from jobspec.judging.judge import Deliverable
-    from jobspec.spec.cluster_model import ClusterProfile
-    from jobspec.spec.model import JobSpec
+    from jobspec.spec.job import JobSpec
+    from jobspec.spec.site import ClusterProfile
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
-    from jobspec.spec.cluster_model import ClusterProfile
-    from jobspec.spec.model import JobSpec
+    from jobspec.spec.job import JobSpec
+    from jobspec.spec.site import ClusterProfile
 
 
 @dataclass

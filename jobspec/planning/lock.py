@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import jobspec
 from jobspec.planning.provenance import image_digest, profile_digest
-from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
+from jobspec.spec.yaml.dump import dump_spec
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.megatron.architecture import Architecture
     from jobspec.plan import Plan, StagePlan
-    from jobspec.spec.cluster_model import ClusterProfile
-    from jobspec.spec.model import JobSpec, Model
+    from jobspec.spec.job import JobSpec, Model
+    from jobspec.spec.site import ClusterProfile
 
 T = TypeVar("T")
 

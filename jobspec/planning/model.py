@@ -17,7 +17,7 @@ from jobspec.planning.repos import files_of, stage_plan_of_model
 
 if TYPE_CHECKING:
     from jobspec.plan import StagePlan
-    from jobspec.spec.model import Model
+    from jobspec.spec.job import Model
 
 
 def read_architecture(

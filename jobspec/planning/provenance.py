@@ -20,7 +20,7 @@ from jobspec.planning.git import GitState, git_state
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, RepoPlan, StagePlan
-    from jobspec.spec.cluster_model import ClusterProfile
+    from jobspec.spec.site import ClusterProfile
 
 __all__ = [
     "GitState",

@@ -22,7 +22,7 @@ from jobspec.planning.provenance import hub_commit, patch_name
 from jobspec.units import is_below
 
 if TYPE_CHECKING:
-    from jobspec.spec.model import Data, JobSpec, Model, Repo
+    from jobspec.spec.job import Data, JobSpec, Model, Repo
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from jobspec.checks import check, check_secrets
-from jobspec.cluster import DEFAULT_CLUSTER
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
@@ -24,15 +23,16 @@ from jobspec.plan import (
 from jobspec.planning.assemble import Work, assemble, find_hf_home
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.repos import RepoSource, unreadable
+from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
 from jobspec.units import parse_bytes
 from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
-    from jobspec.cluster import LoadedCluster
+    from jobspec.spec.find_site import LoadedCluster
+    from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.model import JobSpec
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobspec.finding import Finding, error
-from jobspec.spec import scalars
 from jobspec.spec.paths import Locate, Path, find_path, format_path, lookup, parse_path
 from jobspec.spec.schema import ANY, Shape
+from jobspec.spec.yaml import scalars
 from jobspec.words import did_you_mean, one_of, shown
 
 MAX_EXPANDED = 4 * 1024 * 1024  # ours: what references may add to a spec, in characters

@@ -18,11 +18,8 @@ import msgspec
 
 from jobspec.finding import Finding, JobspecError, allow, error
 from jobspec.spec import rules
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.document import in_order, parse_document, read_text
-from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import BadReferenceError, Expander, expand_cluster, map_texts
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
 from jobspec.spec.overrides import Setting, apply_sets, locate, put
 from jobspec.spec.paths import (
     Origin,
@@ -36,7 +33,10 @@ from jobspec.spec.paths import (
     without,
 )
 from jobspec.spec.schema import Shape, root_shape
+from jobspec.spec.site import ClusterProfile
 from jobspec.spec.validate import convert, explain
+from jobspec.spec.yaml.document import in_order, parse_document, read_text
+from jobspec.spec.yaml.dump import dump_spec
 from jobspec.words import did_you_mean
 
 __all__ = [

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error
-from jobspec.spec import scalars
-from jobspec.spec.construct import Builder
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
 from jobspec.spec.validate import unknown_key_fix
-from jobspec.spec.yaml_nodes import compose
+from jobspec.spec.yaml import scalars
+from jobspec.spec.yaml.construct import Builder
+from jobspec.spec.yaml.nodes import compose
 from jobspec.words import did_you_mean
 
 _SPLIT = re.compile(r"""((?:'[^']*'|"[^"]*"|[^='"])*)=(.*)\Z""", re.S)

@@ -11,7 +11,7 @@ from typing import Any
 from jobspec.finding import JobspecError
 from jobspec.plan import data_variable
 from jobspec.spec.interpolate import SECRET_NAME
-from jobspec.spec.model import JobSpec, Metrics
+from jobspec.spec.job import JobSpec, Metrics
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.words import did_you_mean, nearest, one_of

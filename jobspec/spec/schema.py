@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 
 Kind = Literal["job", "cluster"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.finding import Finding, error
-from jobspec.spec import scalars
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
+from jobspec.spec.job import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
+from jobspec.spec.site import ClusterProfile
+from jobspec.spec.yaml import scalars
 from jobspec.words import did_you_mean, nearest, one_of, shown
 
 if TYPE_CHECKING:

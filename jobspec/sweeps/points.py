@@ -20,9 +20,9 @@ from jobspec.planning.lookups import Lookups
 from jobspec.planning.resolve import Resolved, resolve
 
 if TYPE_CHECKING:
-    from jobspec.cluster import LoadedCluster
+    from jobspec.spec.find_site import LoadedCluster
+    from jobspec.spec.job import Sweep
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.model import Sweep
 
 MAX_SHOWN = 20  # findings of points that are printed one by one
 

@@ -13,11 +13,11 @@ import pytest
 
 import jobspec.checks
 from jobspec.checks import RULES, at_submit, check, check_secrets
-from jobspec.cluster import parse_cluster
 from jobspec.plan import ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan
 from jobspec.planning.resolve import resolve
-from jobspec.spec.dump import dump_spec
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
+from jobspec.spec.yaml.dump import dump_spec
 
 SPEC: dict[str, Any] = {
     "version": 1,

@@ -10,10 +10,10 @@ from types import ModuleType
 
 import pytest
 
-from jobspec.cluster import load_cluster
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime import hfcache
 from jobspec.runtime.listing_checks import check_listing
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from jobspec.sweeps.points import check_points
 from tests.script_module import load_script

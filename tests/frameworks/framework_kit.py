@@ -24,8 +24,8 @@ from jobspec.frameworks.nemo_rl.common import GRPO_STEPS
 from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from tests.frameworks.fake_skyrl import make_fake_skyrl
 from tests.frameworks.fake_verl import fake_checkout

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from jobspec.cluster import load_cluster
 from jobspec.finding import Finding
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from tests.frameworks.framework_kit import site_text

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli.starters import starter
-from jobspec.cluster import load_cluster
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from tests.frameworks.fake_skyrl import make_fake_skyrl

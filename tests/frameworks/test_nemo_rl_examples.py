@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import load_cluster
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from tests.frameworks.framework_kit import make_fake_nemo_rl
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import load_cluster
 from jobspec.frameworks.rlix.settings import hydra_value
 from jobspec.plan import from_json, to_json
 from jobspec.planning.resolve import resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from tests.frameworks.rlix_kit import CONFIG, EXAMPLES, errors, make_checkouts, resolved, wrappers

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.cluster import load_cluster
 from jobspec.frameworks.rlix import topology
 from jobspec.planning.resolve import resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from tests.frameworks.fake_rlix import make_fake_rlix
 from tests.frameworks.rlix_kit import (

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from jobspec import frameworks
-from jobspec.cluster import load_cluster
 from jobspec.evidence.read import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
 from jobspec.frameworks.skyrl.options import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec, parse_spec
 from jobspec.verdict import Status
 from tests.frameworks.fake_skyrl import make_fake_skyrl

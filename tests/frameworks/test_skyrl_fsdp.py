@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 from jobspec import frameworks
-from jobspec.cluster import load_cluster
 from jobspec.evidence.deliverables import metrics_deliverable
 from jobspec.evidence.read import Attempt, Evidence, LogFile, read_evidence
 from jobspec.judging import foreign_run
@@ -31,6 +30,7 @@ from jobspec.plan import LearningPlan
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.report import render_report
 from jobspec.runtime.identity import Identity, node_paths, program_environment
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.triage import first_cause, scan_lines
 from jobspec.verdict import Deliverable, Result, Status

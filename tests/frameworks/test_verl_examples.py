@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jobspec.cli.starters import starter
-from jobspec.cluster import load_cluster
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from tests.frameworks.fake_verl import make_bridge, make_checkout
 from tests.script_module import load_script

@@ -11,8 +11,8 @@ from jobspec import frameworks
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.plan import ImportProof, Plan
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
+from jobspec.spec.site import ClusterProfile
 from tests.frameworks.fake_verl import fake_bridge, fake_checkout
 
 MINIMAL: Mapping[str, Any] = {

@@ -11,7 +11,7 @@ import pytest
 
 from jobspec.launchers import allreduce, probe
 from jobspec.launchers.functions import last_words
-from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.site import ClusterProfile
 
 pytest.importorskip("torch")
 

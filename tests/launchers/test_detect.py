@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.launchers.detect import detect, parse_sinfo, profile_text
 from jobspec.launchers.probe import judge_node
-from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.find_site import parse_cluster
+from jobspec.spec.site import ClusterProfile
 from tests.launchers.fake_client import FakeClient, says
 
 SINFO = """\
@@ -103,7 +103,7 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_each_difference_has_its_finding(changed: dict[str, Any], rule: str) -> None:
-    from jobspec.spec.cluster_model import Node
+    from jobspec.spec.site import Node
 
     profile = ClusterProfile(version=1, name="site", node=Node(cpus=16, gpus=8))
     found = [finding.rule for finding in judge_node(profile, {**GOOD, **changed})]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from jobspec import staging
-from jobspec.cluster import load_cluster
 from jobspec.finding import JobspecError
 from jobspec.launchers.stage_job import bring_there
 from jobspec.plan import StagePlan
-from jobspec.spec.cluster_model import ClusterProfile
+from jobspec.spec.find_site import load_cluster
+from jobspec.spec.site import ClusterProfile
 
 pytest.importorskip("submitit")
 

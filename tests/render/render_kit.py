@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobspec.cluster import load_cluster, parse_cluster
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import load_cluster, parse_cluster
 from jobspec.spec.load import parse_spec
 
 RUN_ID = "20261128-010203-ab12cd"

@@ -18,8 +18,8 @@ from jobspec.planning.resolve import Resolved
 from jobspec.rendering.files import WAIT_FOR_AGENT, render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.rendering.step_prefix import RUNTIMES, step_prefix, with_mount
-from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
+from jobspec.spec.yaml.dump import dump_spec
 from tests.render.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text
 
 CANARY = "canary"

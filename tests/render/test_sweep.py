@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
 from jobspec.rendering.script_check import check_scripts
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import LoadedSpec, parse_spec
 from jobspec.sweeps.points import SweepOutcome, check_sweep, expand, point_key, render_sweep
 from tests.render.render_kit import RUN_ID, SLURM, Stage, resolve_text

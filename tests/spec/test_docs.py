@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import parse_cluster
 from jobspec.spec.docs import PAGES, main, with_reference
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.spec.schema import Kind
 

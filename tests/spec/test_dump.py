@@ -9,13 +9,13 @@ import yaml
 from hypothesis import given
 
 from jobspec.finding import JobspecError
-from jobspec.spec.document import parse_document
-from jobspec.spec.dump import dump_spec
 from jobspec.spec.interpolate import escape_data
+from jobspec.spec.job import JobSpec, Train
 from jobspec.spec.load import parse_spec
-from jobspec.spec.model import JobSpec, Train
 from jobspec.spec.rules import override_secrets
 from jobspec.spec.validate import convert
+from jobspec.spec.yaml.document import parse_document
+from jobspec.spec.yaml.dump import dump_spec
 from tests.strategies import TRAPS, specs, texts, values
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.interpolate import escape, expand_cluster, unescape
 from jobspec.spec.load import interpolate_cluster, parse_spec
 from tests.strategies import texts

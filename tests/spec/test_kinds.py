@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import load_cluster
 from jobspec.finding import JobspecError
+from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 
 ROOT = Path(__file__).parents[2]

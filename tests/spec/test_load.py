@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cluster import parse_cluster
 from jobspec.finding import JobspecError
+from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import Origin, interpolate_cluster, load_spec, parse_spec, validate_data, with_values
 
 SPEC = """\

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.spec import scalars
+from jobspec.spec.yaml import scalars
 from tests.strategies import TRAPS
 
 plain = st.one_of(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.spec.cluster_model import ClusterProfile
-from jobspec.spec.model import JobSpec
+from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Positions, leaves, with_value, without
 from jobspec.spec.schema import Kind, root_shape, walk
+from jobspec.spec.site import ClusterProfile
 from jobspec.spec.validate import PATTERN_WORDS, convert, explain
 from tests.strategies import scalars, specs, texts
 

@@ -16,7 +16,7 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import find_bridge, find_checkout
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.plan import CommandPlan
-from jobspec.spec.model import Check
+from jobspec.spec.job import Check
 
 BRIDGE_TESTS = (
     "tests/unit_tests/models/test_model_provider_mixin.py",

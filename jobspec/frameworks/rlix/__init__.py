@@ -12,7 +12,7 @@ from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, MadePlan, PartPlan
 if TYPE_CHECKING:
     from jobspec.evidence.read import Evidence
     from jobspec.frameworks.rlix.settings import PipelineSettings
-    from jobspec.spec.model import Metrics
+    from jobspec.spec.job import Metrics
     from jobspec.verdict import Deliverable
 
 NOT_PROVED = (

@@ -17,7 +17,7 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.keys import flat
 from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, get, number, set_values
 from jobspec.frameworks.rlix.probe import roots
-from jobspec.spec.model import Parallel, Pipeline, Rollout
+from jobspec.spec.job import Parallel, Pipeline, Rollout
 
 DEFAULT_STEPS = {"smoke": 6, "multi": 6, "learning": 50}
 SLEEP_LEVEL = "actor_infer.strategy_args.strategy_config.sleep_level"

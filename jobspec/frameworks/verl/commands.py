@@ -20,7 +20,7 @@ from jobspec.frameworks.verl.checkout import (
     megatron_core,
 )
 from jobspec.plan import CommandPlan, data_variable
-from jobspec.spec.model import Repo
+from jobspec.spec.job import Repo
 
 BRIDGE = "megatron.bridge"
 WORKER_ENV = "++ray_kwargs.ray_init.runtime_env.env_vars"

@@ -11,7 +11,7 @@ import yaml
 from yaml.nodes import Node, ScalarNode
 
 from jobspec.finding import fail
-from jobspec.spec import scalars
+from jobspec.spec.yaml import scalars
 
 # Texts that no reader takes for anything but text; all others are quoted.
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@+-]*\Z", re.ASCII)

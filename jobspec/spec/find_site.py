@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
-from jobspec.spec.cluster_model import DEFAULT_NODE_LOCAL, ClusterProfile
-from jobspec.spec.document import Document, in_order, parse_document, read_text
 from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
 from jobspec.spec.paths import format_path
+from jobspec.spec.site import DEFAULT_NODE_LOCAL, ClusterProfile
 from jobspec.spec.validate import convert, explain
+from jobspec.spec.yaml.document import Document, in_order, parse_document, read_text
 from jobspec.words import did_you_mean, one_of
 
 DEFAULT_CLUSTER = "local"

@@ -13,10 +13,10 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from jobspec.finding import Finding, error, warning
-from jobspec.spec import scalars
 from jobspec.spec.paths import Path, Place, format_path
 from jobspec.spec.schema import ANY, Shape
-from jobspec.spec.yaml_nodes import MAPPING, PLAIN, SEQUENCE, TEXT
+from jobspec.spec.yaml import scalars
+from jobspec.spec.yaml.nodes import MAPPING, PLAIN, SEQUENCE, TEXT
 
 MAX_NODES = 100_000  # ours; far above any spec, far below what an alias bomb expands to
 

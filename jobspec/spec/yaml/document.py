@@ -9,11 +9,11 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from jobspec.finding import Finding, JobspecError, error, fail
-from jobspec.spec.construct import Builder
-from jobspec.spec.kinds import WORDS, binary, mistaken
 from jobspec.spec.paths import Positions
 from jobspec.spec.schema import Kind, root_shape
-from jobspec.spec.yaml_nodes import compose
+from jobspec.spec.yaml.construct import Builder
+from jobspec.spec.yaml.nodes import compose
+from jobspec.spec.yaml.wrong_kind import WORDS, binary, mistaken
 from jobspec.words import did_you_mean
 
 MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
