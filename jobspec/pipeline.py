@@ -59,7 +59,7 @@ def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec,
 
 
 def _check_rules(allowed: Sequence[str]) -> None:
-    from jobspec.ruleids import check_allowed
+    from jobspec.checks.rule_names import check_allowed
 
     if unknown := check_allowed(allowed):
         raise JobspecError(*unknown)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.checks.rule_names import RULES, check_allowed, known_rules
 from jobspec.finding import allow, error, warning
 from jobspec.frameworks import BUILT_IN
-from jobspec.ruleids import RULES, check_allowed, known_rules
 
 ROOT = Path(__file__).parents[1]
 RULE = re.compile(r"[a-z_]+\.[a-z0-9-]+")
@@ -53,7 +53,7 @@ def test_the_list_is_that_of_the_sources() -> None:
     found -= {"stage.job", "metrics.tensorboard", "metrics.unreadable"}
     known = known_rules()
     missing, idle = sorted((found | COMPOSED) - known), sorted(known - found - COMPOSED)
-    assert (missing, idle) == ([], []), "add or remove it in jobspec/ruleids.py"
+    assert (missing, idle) == ([], []), "add or remove it in jobspec/checks/rule_names.py"
 
 
 def test_composed_rules_are_still_made() -> None:
