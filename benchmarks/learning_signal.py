@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from jobspec.metrics.signal import assess
+from jobspec.metrics.learning_signal import assess
 
 Make = Callable[[random.Random, int], list[float]]
 

@@ -206,12 +206,12 @@ class EventsTail(_Tail):
     first_bytes = EVENTS_BYTES
 
     def reset(self, cut: bool) -> None:
-        from jobspec.metrics.tensorboard import EventReader
+        from jobspec.metrics.event_files import EventReader
 
         self._reader, self._damaged = EventReader(), cut
 
     def values(self, data: bytes) -> Iterator[Value]:
-        from jobspec.metrics.tensorboard import DamagedError
+        from jobspec.metrics.event_files import DamagedError
 
         if self._damaged:
             return

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from jobspec.evidence.read import GOOD, Attempt, CommandResult, Event, Evidence
 from jobspec.finding import JobspecError
-from jobspec.metrics.require import Outcome, evaluate, parse_requirement
+from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan
 from jobspec.verdict import VOID, Deliverable, EvidenceItem, Status
 

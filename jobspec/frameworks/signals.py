@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import BRIDGE_CHECKS, bridge_checks
-from jobspec.metrics.health import Trouble, troubles
-from jobspec.metrics.signal import Direction, assess
+from jobspec.metrics.learning_signal import Direction, assess
+from jobspec.metrics.training_health import Trouble, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:

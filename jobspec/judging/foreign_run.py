@@ -24,7 +24,7 @@ from jobspec.judging.first_cause import first_cause
 from jobspec.judging.judge import cause_of, decide, figures, held_back, line_findings, with_level
 from jobspec.judging.not_proved import limitations
 from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
-from jobspec.metrics.require import parse_requirement
+from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
@@ -149,7 +149,7 @@ def _read_metrics(place: Path, root: Path) -> Table:
     if place.is_dir():
         return read_metrics(root, relative_to=root)
     if "tfevents" in place.name:
-        from jobspec.metrics.tensorboard import read_events
+        from jobspec.metrics.event_files import read_events
 
         return read_events(place, place.name)
     readers = {".json": read_json, ".jsonl": read_jsonl}

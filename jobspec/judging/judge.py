@@ -24,7 +24,7 @@ from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.not_proved import limitations
-from jobspec.metrics.health import troubles
+from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
 from jobspec.triage.signatures import NOTE

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from jobspec.finding import Finding, warning
+from jobspec.metrics.event_files import read_events
 from jobspec.metrics.table import Row, Table, concat, grouped, prefer
-from jobspec.metrics.tensorboard import read_events
 from jobspec.runtime.metric_groups import group_prefix
 
 MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new

@@ -104,7 +104,7 @@ def assemble(
 
 def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:
     if spec.metrics.abort_when:
-        from jobspec.metrics.require import parse_condition
+        from jobspec.metrics.requirements import parse_condition
 
         yield from (parse_condition(text) for text in spec.metrics.abort_when)
 

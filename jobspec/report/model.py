@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobspec.evidence.read import Attempt, Event, Evidence, NodeFacts
 from jobspec.evidence.repo_tests import bridge_repo
-from jobspec.metrics.require import parse_requirement
+from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict
 

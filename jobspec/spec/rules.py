@@ -293,7 +293,7 @@ def metrics(spec: JobSpec) -> Iterator[Broken]:
 def _conditions(at: Path, given: Metrics) -> Iterator[Broken]:
     if not (given.require or given.abort_when):
         return
-    from jobspec.metrics.require import parse_condition, parse_requirement
+    from jobspec.metrics.requirements import parse_condition, parse_requirement
 
     parts = (("require", given.require, parse_requirement), ("abort_when", given.abort_when, parse_condition))
     for key, texts, parse in parts:

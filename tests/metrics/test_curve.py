@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics.curve import best, curves, residuals, sigmoid_residuals, spline_residuals, staircase
+from jobspec.metrics.curve_fit import best, curves, residuals, sigmoid_residuals, spline_residuals, staircase
 
 
 def spread(values: list[float]) -> float:

@@ -12,7 +12,7 @@ from jobspec.evidence.read import read_evidence
 from jobspec.frameworks.signals import learning_deliverable
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
-from jobspec.metrics.health import troubles
+from jobspec.metrics.training_health import troubles
 from jobspec.verdict import Status
 from tests.verdict_support import PLAN, learning_rows, passing_run
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
 from jobspec.metrics import Row, Table
-from jobspec.metrics.require import FUNCTIONS, evaluate, parse_requirement
+from jobspec.metrics.requirements import FUNCTIONS, evaluate, parse_requirement
 
 TABLE = Table(
     tuple(Row("r/mean@1", step, value, None, "m", step) for step, value in enumerate((0.2, 0.9, 0.4), 1))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics.signal import ALPHA, MIN_POINTS, assess, theil_sen, thin, trend_p_value
+from jobspec.metrics.learning_signal import ALPHA, MIN_POINTS, assess, theil_sen, thin, trend_p_value
 
 Series = list[tuple[int, float]]
 values = st.floats(-1e6, 1e6, allow_nan=False)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobspec.metrics.tensorboard import DamagedError, EventReader, read_events
+from jobspec.metrics.event_files import DamagedError, EventReader, read_events
 
 board = pytest.importorskip("torch.utils.tensorboard", reason="needs torch and tensorboard")
 

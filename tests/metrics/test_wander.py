@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics.curve import curves
-from jobspec.metrics.signal import MIN_POINTS, assess
-from jobspec.metrics.wander import MIN_DRIFT, drift_ratio, steady_ratio, step_ratio, wanders
+from jobspec.metrics.curve_fit import curves
+from jobspec.metrics.learning_signal import MIN_POINTS, assess
+from jobspec.metrics.random_walk import MIN_DRIFT, drift_ratio, steady_ratio, step_ratio, wanders
 from tests.script_module import load_script
 
 Make = Callable[[random.Random, int], list[float]]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
-from jobspec.metrics.require import parse_condition
+from jobspec.metrics.requirements import parse_condition
 from jobspec.runtime.tfevents import DamagedError, records, scalars
 from jobspec.runtime.watch import Tripped, Watch, Watcher
 

@@ -16,7 +16,7 @@ from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
 from jobspec.frameworks.nemo_rl.levels import variants_of
 from jobspec.frameworks.nemo_rl.probe import probe
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.metrics.signal import MIN_POINTS
+from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.words import did_you_mean, one_of
 
 WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)

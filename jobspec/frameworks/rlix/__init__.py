@@ -110,7 +110,7 @@ def _collected(context: Context) -> Iterator[str]:
 
 def _conditions(found: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
     """Conditions of the pipelines, each on its own metrics; one that holds ends the whole run."""
-    from jobspec.metrics.require import parse_condition, prefixed
+    from jobspec.metrics.requirements import parse_condition, prefixed
 
     for pipeline in found:
         yield from (

@@ -20,8 +20,8 @@ from jobspec.frameworks.rlix.overrides import check_keys, check_numbers, check_w
 from jobspec.frameworks.rlix.settings import MODEL, PipelineSettings, pipeline_settings
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
-from jobspec.metrics.require import parse_condition, parse_requirement
-from jobspec.metrics.signal import MIN_POINTS
+from jobspec.metrics.learning_signal import MIN_POINTS
+from jobspec.metrics.requirements import parse_condition, parse_requirement
 from jobspec.words import did_you_mean
 
 # NeMo-RL's switches that asynchronous GRPO through RLix depends on, and what else would happen.

@@ -117,7 +117,7 @@ class SkyRlFramework:
 def canary() -> tuple[AbortPlan, ...]:
     """What no later step can mend: broken weights in the engines end the run at the step that shows them."""
     from jobspec.frameworks.skyrl.judge import BROKEN, DIFFERENCE, LENGTH, REWARD
-    from jobspec.metrics.require import parse_condition
+    from jobspec.metrics.requirements import parse_condition
 
     fix = "see the weight-transfer findings of `jobspec validate`, and use a checkout with pull request 1816"
     zero = f"count({REWARD}) >= {ZERO_STEPS} and max({REWARD}) == 0 and max({LENGTH}) > 0"

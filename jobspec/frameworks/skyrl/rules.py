@@ -28,7 +28,7 @@ from jobspec.frameworks.skyrl.sync import check_sync, check_versions
 from jobspec.frameworks.skyrl.values import check_values
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
-from jobspec.metrics.signal import MIN_POINTS
+from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.planning.repos import files_of, is_missing, stage_plan_of_model
 from jobspec.units import parse_bytes
 from jobspec.words import did_you_mean

@@ -13,7 +13,7 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.metrics.signal import MIN_POINTS
+from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.runtime.trl_loop import OWNED_OPTIONS
 from jobspec.runtime.trl_rewards import BUILT_IN
 from jobspec.words import did_you_mean, nearest, one_of

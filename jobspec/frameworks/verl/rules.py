@@ -29,7 +29,7 @@ from jobspec.frameworks.verl.knobs import (
     check_variables,
 )
 from jobspec.frameworks.verl.levels import VARIANTS
-from jobspec.metrics.signal import MIN_POINTS
+from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.words import did_you_mean, one_of
 
 BRIDGE = "megatron.bridge"

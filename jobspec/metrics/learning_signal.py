@@ -5,8 +5,8 @@ Three questions must be answered with yes:
 1. Is there a trend at all? A one-sided Mann-Kendall test (ranks only, so no outlier and no scale can
    fake one), its variance corrected for ties and for noise that depends on its predecessor.
 2. Is it large against the noise? Mean of the last fifth minus mean of the first fifth, against the
-   spread of the values around a curve (`jobspec.metrics.curve`).
-3. Would a metric that only wanders not have got there as well? See `jobspec.metrics.wander`.
+   spread of the values around a curve (`jobspec.metrics.curve_fit`).
+3. Would a metric that only wanders not have got there as well? See `jobspec.metrics.random_walk`.
 
 A pass says that the metric moved and that noise does not explain it. It never says "converged". How often
 noise of several kinds passes, and how often a real rise is missed, stands in docs/verdict.md.
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from jobspec.metrics.curve import Curve, best, curves
-from jobspec.metrics.wander import drift_ratio, wanders
+from jobspec.metrics.curve_fit import Curve, best, curves
+from jobspec.metrics.random_walk import drift_ratio, wanders
 
 Direction = Literal["up", "down"]
 

@@ -29,7 +29,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from jobspec.metrics.curve import ROUNDING, SIMPLE, Curve, best, residuals, staircase
+from jobspec.metrics.curve_fit import ROUNDING, SIMPLE, Curve, best, residuals, staircase
 
 LAG_SHARE = 10  # of the increments' own dependence: a tenth of the points, and one
 # Chosen by simulation for all together: docs/verdict.md has the table of benchmarks/learning_signal.py.
