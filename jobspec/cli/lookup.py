@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jobspec.triage.facts import CREDENTIALS, DISK_KINDS, GIB, PORT_KIND, path_of, port_fact, port_of
+from jobspec.triage.deciding_facts import CREDENTIALS, DISK_KINDS, GIB, PORT_KIND, path_of, port_fact, port_of
 from jobspec.triage.match import Match
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

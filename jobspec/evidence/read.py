@@ -35,7 +35,7 @@ from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs.store import SCRIPT_LOGS, RunPaths
 from jobspec.triage import LogSource, scan_files
-from jobspec.triage.facts import with_recorded_facts
+from jobspec.triage.deciding_facts import with_recorded_facts
 
 __all__ = [
     "GOOD",

@@ -4,8 +4,8 @@ Knows logs and signatures only; what a cause means for a run is the business of 
 """
 
 from jobspec.triage.match import Match
+from jobspec.triage.ranking import first_cause, rank
 from jobspec.triage.scan import LogSource, scan_files, scan_lines, scan_stream
-from jobspec.triage.settle import first_cause, rank
 from jobspec.triage.signatures import Signature, load_signatures
 
 __all__ = [

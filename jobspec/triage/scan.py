@@ -2,7 +2,7 @@
 
 A gigabyte of log is mostly the same few lines with other numbers in them. So each block of lines is reduced
 to its distinct shapes, the lines without their digits, and these are searched for the signatures' hints
-(`jobspec.triage.index`). A pattern is tried only on lines whose shape holds one of its hints.
+(`jobspec.triage.hint_index`). A pattern is tried only on lines whose shape holds one of its hints.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from jobspec.log_text import bare, clean
 from jobspec.triage import landmarks
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks, distinct, plain, take
-from jobspec.triage.index import HintIndex
+from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.match import Match
-from jobspec.triage.settle import Course, first_cause, rank, settle
+from jobspec.triage.ranking import Course, first_cause, rank, settle
 from jobspec.triage.signatures import Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above

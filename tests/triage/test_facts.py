@@ -12,7 +12,7 @@ import pytest
 from jobspec.cli import lookup
 from jobspec.cli.lookup import look_up
 from jobspec.triage import Match, scan_lines
-from jobspec.triage.facts import facts_of_line, port_of, recorded, registry_host, with_recorded_facts
+from jobspec.triage.deciding_facts import facts_of_line, port_of, recorded, registry_host, with_recorded_facts
 
 
 def match(line: str) -> Match:

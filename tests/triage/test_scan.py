@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.triage import LogSource, blocks, first_cause, index, scan, scan_files, scan_lines, scan_stream
+from jobspec.triage import (
+    LogSource,
+    blocks,
+    first_cause,
+    hint_index,
+    scan,
+    scan_files,
+    scan_lines,
+    scan_stream,
+)
 from jobspec.triage.times import find_time
 
 DISK = "OSError: [Errno 28] No space left on device"
@@ -151,7 +160,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, block:
     whole = [(match.signature, match.line) for match in scan_lines(text.splitlines())]
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
     monkeypatch.setattr(scan, "HEAD_BYTES", block)
-    monkeypatch.setattr(index, "MAX_WORDS", 5)
+    monkeypatch.setattr(hint_index, "MAX_WORDS", 5)
     assert (
         [(match.signature, match.line) for match in scan_stream(BytesIO(text.encode()))]
         == whole

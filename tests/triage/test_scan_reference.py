@@ -11,11 +11,11 @@ import pytest
 from corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
 
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
-from jobspec.triage import index as index_module
+from jobspec.triage import hint_index as index_module
 from jobspec.triage.blocks import View
-from jobspec.triage.index import HintIndex
+from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
-from jobspec.triage.settle import Course, settle
+from jobspec.triage.ranking import Course, settle
 
 NAME, WRITTEN = "log", 1787400000.0
 SAMPLES = [line.encode() for case in public_cases() for line in case.lines]
