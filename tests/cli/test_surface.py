@@ -13,8 +13,8 @@ import pytest
 from jobspec import cli
 from jobspec.cli import boundary, output
 from jobspec.cli.parser import build_parser
-from jobspec.cli.reference import reference
 from jobspec.finding import fail
+from jobspec.reference.commands import reference
 from jobspec.units import duration
 from tests.cli.project_kit import HELLO, Project
 
@@ -70,7 +70,7 @@ def test_version_is_one_line(project: Project) -> None:
 
 def test_reference_is_what_the_parsers_say() -> None:
     written = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert written == reference(), "run: python -m jobspec.cli.reference > docs/cli.md"
+    assert written == reference(), "run: python -m jobspec.reference.commands > docs/cli.md"
 
 
 def test_every_listing_has_json() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from jobspec import frameworks
-from jobspec.frameworks.page import PAGE, levels, with_levels
+from jobspec.reference.frameworks import PAGE, levels, with_levels
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_page_of_levels_is_fresh() -> None:
     page = (ROOT / PAGE).read_text("utf-8")
-    assert page == with_levels(page), "run: python -m jobspec.frameworks.page"
+    assert page == with_levels(page), "run: python -m jobspec.reference.frameworks"
 
 
 @pytest.mark.parametrize("name", sorted(frameworks.BUILT_IN))

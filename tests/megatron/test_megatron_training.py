@@ -14,9 +14,9 @@ from jobspec.checks.megatron import Training, check_training
 from jobspec.cli import main
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.memory import GIB
-from jobspec.megatron.page import PAGE, with_tables
 from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.reference.megatron import PAGE, with_tables
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.spec.yaml.dump import dump_spec
@@ -179,4 +179,4 @@ def test_explain_memory_needs_a_megatron_run(tmp_path: Path, capsys: pytest.Capt
 
 def test_the_page_is_fresh() -> None:
     page = (ROOT / PAGE).read_text("utf-8")
-    assert page == with_tables(page), "run: python -m jobspec.megatron.page"
+    assert page == with_tables(page), "run: python -m jobspec.reference.megatron"

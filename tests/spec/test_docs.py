@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.spec.docs import PAGES, main, with_reference
+from jobspec.reference.spec_keys import PAGES, main, with_reference
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.spec.schema import Kind
@@ -23,7 +23,7 @@ def yaml_blocks(page: Path) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_reference_is_fresh(kind: Kind) -> None:
     page = (ROOT / PAGES[kind]).read_text(encoding="utf-8")
-    assert page == with_reference(page, kind), "run: python -m jobspec.spec.docs"
+    assert page == with_reference(page, kind), "run: python -m jobspec.reference.spec_keys"
 
 
 def test_both_pages_are_rewritten_in_place(tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.reference.signatures import PAGE, main, table, with_table
 from jobspec.triage import load_signatures
-from jobspec.triage.page import PAGE, main, table, with_table
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_page_is_fresh() -> None:
     page = (ROOT / PAGE).read_text("utf-8")
-    assert page == with_table(page), "run: python -m jobspec.triage.page"
+    assert page == with_table(page), "run: python -m jobspec.reference.signatures"
 
 
 def test_every_signature_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""The generated part of docs/spec.md and docs/sites.md; `python -m jobspec.spec.docs` renews it in place."""
+"""The generated part of docs/spec.md and docs/sites.md; `python -m jobspec.reference.spec_keys` renews it in place."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobspec.pages import renew, with_part
+from jobspec.reference.marks import renew, with_part
 from jobspec.spec.job import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
 from jobspec.spec.paths import format_path
 from jobspec.spec.schema import Kind, Shape, root_shape
 
-MAKER = "jobspec.spec.docs"
+MAKER = "jobspec.reference.spec_keys"
 PAGES: dict[Kind, str] = {"job": "docs/spec.md", "cluster": "docs/sites.md"}
 
 _TYPE_OF_PATTERN = {

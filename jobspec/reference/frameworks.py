@@ -1,4 +1,4 @@
-"""The levels in docs/frameworks.md; `python -m jobspec.frameworks.page` renews them in place."""
+"""The levels in docs/frameworks.md; `python -m jobspec.reference.frameworks` renews them in place."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jobspec import frameworks
 from jobspec.frameworks.base import Framework
-from jobspec.pages import renew, with_part
+from jobspec.reference.marks import renew, with_part
 
-MAKER = "jobspec.frameworks.page"
+MAKER = "jobspec.reference.frameworks"
 PAGE = "docs/frameworks.md"
 
 

@@ -1,4 +1,4 @@
-"""The rules and models in docs/megatron.md; `python -m jobspec.megatron.page` renews them in place."""
+"""The rules and models in docs/megatron.md; `python -m jobspec.reference.megatron` renews them in place."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from jobspec.megatron.architecture import known_architectures
 from jobspec.megatron.rules import RULES
 from jobspec.megatron.weights import model_weights
-from jobspec.pages import renew, with_part
+from jobspec.reference.marks import renew, with_part
 
-MAKER = "jobspec.megatron.page"
+MAKER = "jobspec.reference.megatron"
 PAGE = "docs/megatron.md"
 
 

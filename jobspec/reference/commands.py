@@ -13,7 +13,7 @@ from jobspec.cli.variables import VARIABLES
 _INTRO = """\
 # Command line
 
-<!-- Written by `python -m jobspec.cli.reference > docs/cli.md`; a test compares it with the parsers. -->
+<!-- Written by `python -m jobspec.reference.commands > docs/cli.md`; a test compares it with the parsers. -->
 
 RUN is a run id, a unique prefix of one, a directory, or `last`. Without `--runs DIR` or `JOBSPEC_RUNS`,
 runs are looked for in `./runs` and in every folder that this user has submitted to.

@@ -1,14 +1,14 @@
-"""The table in docs/troubleshooting.md; `python -m jobspec.triage.page` renews it in place."""
+"""The table in docs/troubleshooting.md; `python -m jobspec.reference.signatures` renews it in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobspec.pages import renew, with_part
+from jobspec.reference.marks import renew, with_part
 from jobspec.triage.signatures import Signature, load_signatures
 
-MAKER = "jobspec.triage.page"
+MAKER = "jobspec.reference.signatures"
 PAGE = "docs/troubleshooting.md"
 AREAS = {
     "slurm": "Slurm and the allocation",
