@@ -80,7 +80,7 @@ def _print_tail(run: RunPaths, cause: Cause | None) -> None:
 
 def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     """Print the table of a sweep and write its forms; each point has a report of its own beside it."""
-    from jobspec.report.sweep import SWEEP_FORMATS, render_sweep_table
+    from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
     from jobspec.sweeps.finished import read_points
     from jobspec.sweeps.table import sweep_table
 
@@ -104,7 +104,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
 
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:
-    from jobspec.report.sweep import SWEEP_FILES, render_sweep_table
+    from jobspec.report.sweep_tables import SWEEP_FILES, render_sweep_table
     from jobspec.runs.store import write_text
 
     try:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobspec.evidence.read import Evidence, read_evidence
-from jobspec.report.model import REPORT_FILES, Report, build_report, report_path
+from jobspec.report.content import REPORT_FILES, Report, build_report, report_path
 from jobspec.verdict import Verdict
 
 __all__ = ["FORMATS", "Report", "build_report", "render_report", "write_reports"]

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.report.summary import render_summary
 from jobspec.verdict import Cause, EvidenceItem
 

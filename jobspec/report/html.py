@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from jobspec.report import pictures
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.report.text import attempt_text, evidence_text, guide_form, number, where
 
 if TYPE_CHECKING:

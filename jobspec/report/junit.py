@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.report.text import evidence_text
 from jobspec.verdict import Deliverable, Result, Status
 

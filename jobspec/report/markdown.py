@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.report.text import MAX_LINE, attempt_text, evidence_text, figure_text, guide_form, where
 from jobspec.verdict import Cause
 

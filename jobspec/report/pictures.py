@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobspec.report.model import Bar, Curve, Report
+from jobspec.report.content import Bar, Curve, Report
 from jobspec.report.text import number
 from jobspec.units import duration
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.report.text import MAX_LINE, place
 from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, is_void
 

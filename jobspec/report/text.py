@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from jobspec.report.model import Report
+from jobspec.report.content import Report
 from jobspec.units import duration
 from jobspec.verdict import AttemptVerdict, Cause, Deliverable, EvidenceItem, Figure
 

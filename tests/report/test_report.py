@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jobspec.evidence.read import Evidence, read_evidence
 from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
-from jobspec.report.model import Curve
+from jobspec.report.content import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
 from jobspec.report.text import counted, fit, number
 from jobspec.verdict import Cause, EvidenceItem
