@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobspec.stage_progress import NodeProgress, StageTracker, stage_progress
+from jobspec.cli.live.staging import NodeProgress, StageTracker, stage_progress
 
 
 def row(node: str, **data: Any) -> dict[str, Any]:

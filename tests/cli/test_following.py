@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobspec import launchers
-from jobspec.cli import run as run_command
-from jobspec.cli.observe import EventTail
+from jobspec.cli.commands import run as run_command
+from jobspec.cli.live.observe import EventTail
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState, JobStatus
 from jobspec.runs.store import Launch, RunPaths

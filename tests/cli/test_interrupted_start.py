@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobspec.cli import run
+from jobspec.cli.commands import run
 from jobspec.launchers import JobState
 from jobspec.launchers.local import LocalLauncher
 from jobspec.runs.store import Launch, RunPaths

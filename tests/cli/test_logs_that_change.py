@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cli import logs, observe
+from jobspec.cli.commands import logs
+from jobspec.cli.live import observe
 from jobspec.runs.store import RunPaths
 
 

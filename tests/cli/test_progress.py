@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobspec.cli import progress as progress_module
-from jobspec.cli.logs import _last_lines
-from jobspec.cli.progress import ProgressReader
-from jobspec.cli.screen import shown
+from jobspec.cli.commands.logs import _last_lines
+from jobspec.cli.live import metrics as progress_module
+from jobspec.cli.live.metrics import ProgressReader
+from jobspec.cli.live.screen import shown
 from jobspec.runs.store import RunPaths
 
 VERL_KEYS = {"reward": "critic/rewards/mean", "loss": "actor/pg_loss", "grad norm": "actor/grad_norm"}
@@ -184,6 +184,6 @@ def test_a_look_reads_the_end_alone_then_what_is_new(
 @pytest.mark.parametrize("lines", [0, 1, 2, 9])
 @pytest.mark.parametrize("piece", [1, 3, 1000])
 def test_last_lines_of_a_file(text: bytes, lines: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobspec.cli.logs.PIECE_BYTES", piece)
+    monkeypatch.setattr("jobspec.cli.commands.logs.PIECE_BYTES", piece)
     wanted = b"".join(text.splitlines(keepends=True)[-lines:] if lines else [])
     assert text[_last_lines(BytesIO(text), lines) :] == wanted

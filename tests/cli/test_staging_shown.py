@@ -12,8 +12,9 @@ import pytest
 from rich.console import Console
 
 from jobspec import launchers
-from jobspec.cli import observe, screen, status
-from jobspec.cli.progress import NO_PROGRESS
+from jobspec.cli.commands import status
+from jobspec.cli.live import observe, screen
+from jobspec.cli.live.metrics import NO_PROGRESS
 from jobspec.launchers import JobState, JobStatus
 from jobspec.runs.store import Launch, RunPaths, write_launch
 

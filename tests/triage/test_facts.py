@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cli import lookup
-from jobspec.cli.lookup import look_up
+from jobspec.cli import machine_facts
+from jobspec.cli.machine_facts import look_up
 from jobspec.triage import Match, scan_lines
 from jobspec.triage.deciding_facts import facts_of_line, port_of, recorded, registry_host, with_recorded_facts
 
@@ -83,9 +83,9 @@ def test_path_of_another_machine_gives_no_fact() -> None:
 
 def test_port_range_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "range").write_text("9000\t65000\n")
-    monkeypatch.setattr(lookup, "PORT_RANGE", tmp_path / "range")
+    monkeypatch.setattr(machine_facts, "PORT_RANGE", tmp_path / "range")
     assert "port 10005 is one of them" in look_up(match("[Errno 98] address already in use: 10005"))[0]
-    monkeypatch.setattr(lookup, "PORT_RANGE", tmp_path / "none")
+    monkeypatch.setattr(machine_facts, "PORT_RANGE", tmp_path / "none")
     assert look_up(match("[Errno 98] address already in use: 10005")) == ()
 
 

@@ -12,12 +12,13 @@ import argparse
 import sys
 
 from jobspec import launchers, pipeline
-from jobspec.cli import observe, output, parser, verdicts
+from jobspec.cli import conclude, output, parser
+from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
 from jobspec.runs.store import RunPaths, read_launch
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
-FORMATS = (*RUN_FORMATS, *verdicts.SWEEP_ONLY)
+FORMATS = (*RUN_FORMATS, *conclude.SWEEP_ONLY)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     found = pipeline.store(args).find(args.run)
     _settle(found)
-    return verdicts.conclude(found, "json" if args.json else args.format, show_tail=False)
+    return conclude.conclude(found, "json" if args.json else args.format, show_tail=False)
 
 
 def _settle(found: RunPaths) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 
 from jobspec import launchers, pipeline
-from jobspec.cli import observe, output, parser
-from jobspec.cli.status import as_json
+from jobspec.cli import output, parser
+from jobspec.cli.commands.status import as_json
+from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
 
 

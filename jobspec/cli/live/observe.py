@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from jobspec import launchers
-from jobspec.cli.progress import NO_PROGRESS, Progress, ProgressReader
+from jobspec.cli.live.metrics import NO_PROGRESS, Progress, ProgressReader
+from jobspec.cli.live.staging import StageProgress, StageTracker
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs.store import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
-from jobspec.stage_progress import StageProgress, StageTracker
 
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote

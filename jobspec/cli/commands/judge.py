@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jobspec.cli import parser, verdicts
-from jobspec.cli.report import RUN_FORMATS
+from jobspec.cli import conclude, parser
+from jobspec.cli.commands.report import RUN_FORMATS
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -55,5 +55,5 @@ def run(args: argparse.Namespace) -> int:
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
     evidence, verdict = foreign_run.judge_files(Path(args.path), wanted)
-    verdicts.print_report(evidence, verdict, "json" if args.json else args.format)
+    conclude.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         print(to_json(pipeline.plan_of(resolved)), end="")
         return 0
     if args.key == "memory":
-        from jobspec.cli.memory import print_memory
+        from jobspec.cli.commands.memory import print_memory
 
         return print_memory(resolved, args.json)
     values = {key: value for key, value in _values(resolved).items() if _below(key, args.key)}

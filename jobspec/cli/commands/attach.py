@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobspec.cli import inside, parser
+from jobspec.cli import in_job, parser
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -14,4 +14,4 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return inside.enter(args, [])
+    return in_job.enter(args, [])

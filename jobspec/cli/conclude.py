@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.cli import observe
+from jobspec.cli.live import observe
 from jobspec.finding import fail
 from jobspec.runs.store import RunPaths
 

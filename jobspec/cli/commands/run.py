@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobspec import launchers
-from jobspec.cli import observe, parser, verdicts
+from jobspec.cli import conclude, parser
 from jobspec.cli.boundary import INTERRUPTED
-from jobspec.cli.progress import ProgressReader
-from jobspec.cli.screen import Screen, open_screen
-from jobspec.cli.submit import announcement, submit
+from jobspec.cli.commands.submit import announcement, submit
+from jobspec.cli.live import observe
+from jobspec.cli.live.metrics import ProgressReader
+from jobspec.cli.live.screen import Screen, open_screen
 from jobspec.finding import JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs.store import Launch, RunPaths, read_results
@@ -59,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
     try:
         run_paths, launch = submit(args)
         if launch is None:
-            return verdicts.conclude(run_paths, "json" if args.json else "text")
+            return conclude.conclude(run_paths, "json" if args.json else "text")
         if not args.json:
             print(announcement(run_paths, launch), flush=True)
         return follow_to_verdict(run_paths, launch, as_json=args.json)
@@ -78,7 +79,7 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
     finally:
         if screen is not None:
             screen.close()
-    return verdicts.conclude(run, "json" if as_json else "text")
+    return conclude.conclude(run, "json" if as_json else "text")
 
 
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.cli import submit as submit_command
+from jobspec.cli.commands import submit as submit_command
 from jobspec.finding import Finding, allow, fail
 
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         print(announcement(run_paths, launch))
     if args.watch:
-        from jobspec.cli.run import follow_to_verdict
+        from jobspec.cli.commands.run import follow_to_verdict
 
         return follow_to_verdict(run_paths, launch, as_json=args.json)
     print(f"jobspec status {run_paths.ref}   jobspec logs -f {run_paths.ref}")

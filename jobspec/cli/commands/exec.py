@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from jobspec.cli import inside, parser
+from jobspec.cli import in_job, parser
 from jobspec.finding import fail
 
 
@@ -27,4 +27,4 @@ def run(args: argparse.Namespace) -> int:
             why="`exec` runs what stands after `--`",
             fix="jobspec exec RUN -- nvidia-smi",
         )
-    return inside.enter(args, args.rest)
+    return in_job.enter(args, args.rest)

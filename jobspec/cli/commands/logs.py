@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jobspec import launchers, pipeline
-from jobspec.cli import observe, output, parser
-from jobspec.cli.progress import ProgressReader
-from jobspec.cli.screen import PLAIN_PROGRESS_S, shown
+from jobspec.cli import output, parser
+from jobspec.cli.live import observe
+from jobspec.cli.live.metrics import ProgressReader
+from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
 from jobspec.runs.store import RunPaths, read_launch
 from jobspec.words import did_you_mean

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobspec.cli import output
-from jobspec.cli.progress import Progress
+from jobspec.cli.live.metrics import Progress
+from jobspec.cli.live.staging import StageTracker
 from jobspec.finding import Finding
 from jobspec.launchers import JobStatus
-from jobspec.stage_progress import StageTracker
 from jobspec.units import duration, figure
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from jobspec import pipeline
-from jobspec.cli import observe
+from jobspec.cli.live import observe
 from jobspec.finding import fail
 from jobspec.launchers.client import connect
 from jobspec.runs.store import Launch, RunPaths, array_ranges

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scan(names: list[str]) -> list[Match]:
-    from jobspec.cli.lookup import look_up
+    from jobspec.cli.machine_facts import look_up
     from jobspec.triage import scan_files, scan_stream
     from jobspec.triage.deciding_facts import with_recorded_facts
 

@@ -13,12 +13,13 @@ from dataclasses import asdict
 from typing import Any
 
 from jobspec import pipeline
-from jobspec.cli import observe, output, parser
-from jobspec.cli.observe import View
-from jobspec.cli.progress import Progress
+from jobspec.cli import output, parser
+from jobspec.cli.live import observe
+from jobspec.cli.live.metrics import Progress
+from jobspec.cli.live.observe import View
+from jobspec.cli.live.staging import StageProgress
 from jobspec.finding import Finding, JobspecError
 from jobspec.runs.store import RunPaths, read_results
-from jobspec.stage_progress import StageProgress
 from jobspec.units import duration, figure
 
 

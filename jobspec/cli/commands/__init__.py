@@ -1,0 +1,4 @@
+"""One module for each command: its arguments, one call, its output, its exit code.
+
+Decisions are made below the command line.
+"""
