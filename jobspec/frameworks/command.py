@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.repo_tests import check_commands
-from jobspec.frameworks.schedule import learning
+from jobspec.frameworks.shared.repo_tests import check_commands
+from jobspec.frameworks.shared.schedule import learning
 from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class CommandFramework:
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         """A learning signal when the spec asks for one; exit code, metrics and files are everybody's."""
-        from jobspec.frameworks.signals import learning_deliverable
+        from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 
         if evidence.plan.expect.learning is not None:
             yield learning_deliverable(evidence)

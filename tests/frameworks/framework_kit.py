@@ -17,11 +17,11 @@ from jobspec import frameworks
 from jobspec.evidence.read import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import ENGINE, SIZES
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
-from jobspec.frameworks.nemo_rl.common import GRPO_STEPS
 from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
+from jobspec.frameworks.nemo_rl.variant_parts import GRPO_STEPS
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
 from jobspec.spec.job import JobSpec

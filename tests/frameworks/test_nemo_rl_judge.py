@@ -13,7 +13,7 @@ import pytest
 from jobspec import frameworks
 from jobspec.cli import main
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
-from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.judging import foreign_run
 from jobspec.verdict import Status, Verdict
 from tests.frameworks.fake_nemo_rl import write_events

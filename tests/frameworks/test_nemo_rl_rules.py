@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from jobspec.frameworks import nemo_config as config
 from jobspec.frameworks.nemo_rl import checkout
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, LEVELS, VARIANTS
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
+from jobspec.frameworks.shared import nemo_recipe as config
 from tests.frameworks.framework_kit import findings, make_fake_nemo_rl, rules
 
 NODE = {"resources": {"nodes": 1}}

@@ -15,7 +15,7 @@ import yaml
 from jobspec import frameworks
 from jobspec.evidence.read import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
-from jobspec.frameworks.skyrl.options import read_options
+from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime.identity import Identity, node_paths, program_environment

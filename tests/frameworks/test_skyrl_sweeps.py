@@ -8,7 +8,7 @@ import pytest
 from test_skyrl import errors, resolved
 
 from jobspec.evidence.read import Attempt, Evidence, LogFile
-from jobspec.frameworks.skyrl import harness
+from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan
 from jobspec.sweeps.points import Checked, check_points
@@ -116,7 +116,7 @@ FULLCTX_STEP step=2 timings={'step': 204.0} peak_mem=<mem-collect-failed: x>
 
 
 def test_lines_of_the_harnesses_are_metrics() -> None:
-    table = Table(tuple(harness.read_lines(LOG.splitlines(), "train.log")))
+    table = Table(tuple(dummy_trainers.read_lines(LOG.splitlines(), "train.log")))
     assert table.values("tokens_per_s") == [6000.0, 7719.0]
     assert [row.step for row in table.series("peak_reserved_gb")] == [1, 2]
     assert table.values("timing/step") == [205.0, 204.0]
@@ -134,7 +134,7 @@ def test_lines_of_the_harnesses_are_metrics() -> None:
     ],
 )
 def test_lines_that_are_torn_or_foreign_give_nothing(line: str) -> None:
-    assert not list(harness.read_lines([line]))
+    assert not list(dummy_trainers.read_lines([line]))
 
 
 @pytest.mark.parametrize(
@@ -151,6 +151,6 @@ def test_dummy_run_is_judged_by_its_lines(tmp_path: Path, lines: str, status: St
     (tmp_path / "train.log").write_text(lines)
     plan = Plan("x", "skyrl", "c", "local", "ray", expect=ExpectPlan(steps=2, options={"dummy": True}))
     attempt = Attempt(1, "attempts/1", logs=(LogFile("train.log", "n1", 1),))
-    (found,) = harness.judge(Evidence(tmp_path, plan, attempts=(attempt,)))
+    (found,) = dummy_trainers.judge(Evidence(tmp_path, plan, attempts=(attempt,)))
     assert found.status is status
     assert reason in found.reason

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.frameworks.verl import probe
+from jobspec.frameworks.verl import import_probe
 from tests.frameworks.fake_verl import make_bridge, make_checkout
 from tests.frameworks.verl_kit import context, plan_of
 
 
 def look(wanted: dict[str, object], *pythonpath: Path) -> subprocess.CompletedProcess[str]:
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, pythonpath))}
-    argv = [sys.executable, "-S", probe.__file__, json.dumps(wanted)]
+    argv = [sys.executable, "-S", import_probe.__file__, json.dumps(wanted)]
     return subprocess.run(argv, env=env, capture_output=True, text=True)
 
 
@@ -68,4 +68,4 @@ def test_driver_sees_what_the_script_will_put_first(tmp_path: Path) -> None:
 def test_probe_runs_on_the_oldest_python() -> None:
     import ast
 
-    ast.parse(Path(probe.__file__).read_text(), feature_version=(3, 9))
+    ast.parse(Path(import_probe.__file__).read_text(), feature_version=(3, 9))

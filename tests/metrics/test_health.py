@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.evidence.read import read_evidence
-from jobspec.frameworks.signals import learning_deliverable
+from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.metrics.training_health import troubles

@@ -9,7 +9,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
-from jobspec.frameworks.schedule import learning
+from jobspec.frameworks.shared.schedule import learning
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def _commands(context: Context, root: str, chosen: tuple[Variant, ...]) -> tuple
 
 def _shape(context: Context, root: str, chosen: tuple[Variant, ...]) -> TrainShape | None:
     """The first variant's; `compose` gives a finding only where `validate` has given it before."""
-    from jobspec.frameworks.nemo_rl.probe import compose
-    from jobspec.frameworks.nemo_rl.shape import train_shape
+    from jobspec.frameworks.nemo_rl.checkout_rules import compose
+    from jobspec.frameworks.nemo_rl.train_shape import train_shape
 
     composed = compose(context, root, chosen[0])
     return None if isinstance(composed, Finding) else train_shape(context, chosen[0], composed[1])

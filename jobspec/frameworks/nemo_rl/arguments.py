@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import ENGINE, SIZES, value_text
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.frameworks.nemo_trainer import SEQUENCE_PARALLEL
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES, value_text
+from jobspec.frameworks.shared.nemo_trainer_shape import SEQUENCE_PARALLEL
 
 DIVISOR = "policy.make_sequence_length_divisible_by"
 PACKING = "policy.sequence_packing.enabled"

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobspec.frameworks.nemo_config import SIZES
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.nemo_recipe import SIZES
 from jobspec.plan import CommandPlan
 
 PROBE, ANNOUNCE = "bridge-import", "announce-address"

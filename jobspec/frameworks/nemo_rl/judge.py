@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.nemo_rl.capture import judge_capture
 from jobspec.frameworks.nemo_rl.commands import PROBE
-from jobspec.frameworks.nemo_rl.log import read_lines
-from jobspec.frameworks.nemo_rl.parts import (
+from jobspec.frameworks.nemo_rl.log_lines import read_lines
+from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.requested_variants import judge_variant
+from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
+from jobspec.frameworks.nemo_rl.variant_verdicts import (
     CAPTURE,
     IMPORT,
     RUN,
@@ -24,11 +27,8 @@ from jobspec.frameworks.nemo_rl.parts import (
     unseen,
     wrong,
 )
-from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
-from jobspec.frameworks.nemo_rl.runs import VariantRun, runs_of
-from jobspec.frameworks.nemo_rl.state import judge_checkpoint, judge_hf_import, judge_resume
-from jobspec.frameworks.nemo_rl.variants import judge_variant
-from jobspec.frameworks.signals import bridge_checks, learning_deliverable
+from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
+from jobspec.frameworks.shared.metric_deliverables import bridge_checks, learning_deliverable
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jobspec.frameworks.base import Level, VariantNote
-from jobspec.frameworks.nemo_rl.common import MEGATRON_CONFIG
-from jobspec.frameworks.nemo_rl.features import FEATURES
-from jobspec.frameworks.nemo_rl.generation import GENERATION, REFIT
-from jobspec.frameworks.nemo_rl.proofs import PROOFS
-from jobspec.frameworks.nemo_rl.training import CORE, LEARNING, PARALLEL, STATE
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS
 from jobspec.frameworks.nemo_rl.variant import MetricCheck, Variant
+from jobspec.frameworks.nemo_rl.variant_parts import MEGATRON_CONFIG
+from jobspec.frameworks.nemo_rl.variants_level0_1_4_6 import CORE, LEARNING, PARALLEL, STATE
+from jobspec.frameworks.nemo_rl.variants_level2_3 import GENERATION, REFIT
+from jobspec.frameworks.nemo_rl.variants_level5 import FEATURES
 
 __all__ = [
     "BY_NAME",

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import SIZES, value_text
 from jobspec.frameworks.nemo_rl import checkout
 from jobspec.frameworks.nemo_rl.arguments import gives_sizes
+from jobspec.frameworks.nemo_rl.checkout_rules import probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
 from jobspec.frameworks.nemo_rl.levels import variants_of
-from jobspec.frameworks.nemo_rl.probe import probe
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.nemo_recipe import SIZES, value_text
 from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.words import did_you_mean, one_of
 

@@ -76,11 +76,11 @@ class RlixFramework:
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Raises: JobspecError without the checkouts or pipelines, which `validate` has said already."""
-        from jobspec.frameworks.rlix import commands, memory, probe
+        from jobspec.frameworks.rlix import checkout, commands, memory
         from jobspec.frameworks.rlix.rules import read_recipes
         from jobspec.frameworks.rlix.settings import pipeline_settings
 
-        if not all(probe.roots(context)) or not context.spec.pipelines:
+        if not all(checkout.roots(context)) or not context.spec.pipelines:
             raise fail("rlix.checkout", "no checkouts of RLix and NeMo-RL, or no pipelines", path="repos")
         found = pipeline_settings(context, read_recipes(context)[0])
         return FrameworkPlan(

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.rlix.probe import DRIVER, roots
+from jobspec.frameworks.rlix.checkout import DRIVER, roots
 from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, PipelineSettings
 from jobspec.plan import CommandPlan
 from jobspec.runtime import rlix_cache

@@ -15,8 +15,13 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import metrics_deliverable
 from jobspec.evidence.read import read_checkpoints
-from jobspec.frameworks.rlix.seen import Line, PipelineSeen, Seen, names, overlap, see
-from jobspec.frameworks.signals import LEARNING, TRAINING, learning_deliverable, training_deliverable
+from jobspec.frameworks.rlix.driver_log import Line, PipelineSeen, Seen, names, overlap, see
+from jobspec.frameworks.shared.metric_deliverables import (
+    LEARNING,
+    TRAINING,
+    learning_deliverable,
+    training_deliverable,
+)
 from jobspec.metrics.table import only
 from jobspec.plan import PartPlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import get, number
 from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, PipelineSettings, bucket_bytes
+from jobspec.frameworks.shared.nemo_recipe import get, number
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
 from jobspec.megatron.memory import GIB, estimate
 from jobspec.megatron.shape import TrainShape

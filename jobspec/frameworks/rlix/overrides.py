@@ -9,9 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks import nemo_config
-from jobspec.frameworks.keys import flat
-from jobspec.frameworks.nemo_config import ENGINE, SIZES, get
 from jobspec.frameworks.rlix.settings import (
     ADMIT,
     BUCKET_KEY,
@@ -26,6 +23,9 @@ from jobspec.frameworks.rlix.settings import (
     PipelineSettings,
     setting,
 )
+from jobspec.frameworks.shared import nemo_recipe
+from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES, get
 from jobspec.words import did_you_mean
 
 KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
@@ -70,7 +70,7 @@ def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
                 fix = "use letters, digits, `_`, `-`, `.` and `/`, a letter first"
                 yield error("rlix.value", what, why, fix, path=path)
     if pipeline.recipe is not None:
-        for key in nemo_config.absent_keys(pipeline.recipe, (f"{key}=" for key in pipeline.chosen)):
+        for key in nemo_recipe.absent_keys(pipeline.recipe, (f"{key}=" for key in pipeline.chosen)):
             yield _unknown_key(pipeline, key, given)
 
 
@@ -81,7 +81,7 @@ def _unknown_key(pipeline: PipelineSettings, key: str, given: Mapping[str, tuple
         what = f"`{pipeline.spec.config}` has no key `{key}`, which is set for pipeline `{pipeline.name}`"
         fix = "use a configuration of NeMo-RL's GRPO"
         return error("rlix.config", what, why, fix, path=f"{pipeline.path}.config")
-    known = [*nemo_config.keys(pipeline.recipe or {}), *WRAPPER]
+    known = [*nemo_recipe.keys(pipeline.recipe or {}), *WRAPPER]
     fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
     what = f"neither `{pipeline.spec.config}` nor RLix's wrapper has a key `{key}`"
     return error("rlix.key", what, why, fix, path=given[key][1])

@@ -11,13 +11,13 @@ from pathlib import Path
 import yaml
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks import nemo_config
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import SIZES, Config, get
-from jobspec.frameworks.nemo_trainer import trainer_shape
-from jobspec.frameworks.rlix import memory, probe, topology
+from jobspec.frameworks.rlix import checkout, memory, topology
 from jobspec.frameworks.rlix.overrides import check_keys, check_numbers, check_wrapper, given_overrides, texts
 from jobspec.frameworks.rlix.settings import MODEL, PipelineSettings, pipeline_settings
+from jobspec.frameworks.shared import nemo_recipe
+from jobspec.frameworks.shared.nemo_recipe import SIZES, Config, get
+from jobspec.frameworks.shared.nemo_trainer_shape import trainer_shape
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
 from jobspec.metrics.learning_signal import MIN_POINTS
@@ -73,23 +73,23 @@ def check(context: Context) -> Iterator[Finding]:
 
 def check_checkouts(context: Context) -> Iterator[Finding]:
     """Two checkouts, and the fork of NeMo-RL that this RLix was written with."""
-    rlix, nemo = probe.roots(context)
+    rlix, nemo = checkout.roots(context)
     for root, folder, what in (
         (rlix, "rlix/pipeline", "RLix"),
-        (nemo, probe.PACKAGE, "its fork of NeMo-RL"),
+        (nemo, checkout.PACKAGE, "its fork of NeMo-RL"),
     ):
         if not root:
             why = f"none has `{folder}`; RLix and NeMo-RL are two checkouts"
             fix = "name both in `repos`"
             yield error("rlix.checkout", f"no repository of the spec is {what}", why, fix, path="repos")
-    if rlix and Path(rlix).is_dir() and not Path(rlix, probe.DRIVER).is_file():
-        roll = Path(rlix, probe.ROLL_DRIVER).is_file()
-        why = f"`{probe.ROLL_DRIVER}` is there: this RLix runs pipelines of ROLL alone" if roll else ""
+    if rlix and Path(rlix).is_dir() and not Path(rlix, checkout.DRIVER).is_file():
+        roll = Path(rlix, checkout.ROLL_DRIVER).is_file()
+        why = f"`{checkout.ROLL_DRIVER}` is there: this RLix runs pipelines of ROLL alone" if roll else ""
         fix = "use branch `nemo` (pull request 5), f77d913 or later"
-        what = f"`{rlix}` has no `{probe.DRIVER}`"
+        what = f"`{rlix}` has no `{checkout.DRIVER}`"
         yield error("rlix.driver", what, why, fix, path="repos")
     if rlix and nemo and Path(rlix).is_dir() and Path(nemo).is_dir():
-        for hook in probe.missing_hooks(Path(rlix), Path(nemo)):
+        for hook in checkout.missing_hooks(Path(rlix), Path(nemo)):
             yield error(
                 "rlix.versions",
                 f"the NeMo-RL checkout has no `{hook.name}`, which this RLix calls",
@@ -101,14 +101,14 @@ def check_checkouts(context: Context) -> Iterator[Finding]:
 
 def read_recipes(context: Context) -> tuple[dict[str, Config], list[Finding]]:
     """NeMo-RL's configuration files by pipeline; one in a checkout that is not cloned yet is left out."""
-    root, recipes, problems = probe.roots(context)[1], dict[str, Config](), list[Finding]()
+    root, recipes, problems = checkout.roots(context)[1], dict[str, Config](), list[Finding]()
     known = dict[Path, Config]()  # pipelines mostly have one file in common
     for index, pipeline in enumerate(context.spec.pipelines):
         path = Path(root, pipeline.config)
         if not path.is_absolute() or (Path(root) in path.parents and not Path(root).is_dir()):
             continue
         try:
-            known[path] = known[path] if path in known else nemo_config.load(path)
+            known[path] = known[path] if path in known else nemo_recipe.load(path)
             recipes[pipeline.name] = known[path]
         except (OSError, ValueError, yaml.YAMLError) as why:
             what = f"the configuration of pipeline `{pipeline.name}` cannot be read: `{path}`"

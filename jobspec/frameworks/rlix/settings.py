@@ -14,9 +14,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.keys import flat
-from jobspec.frameworks.nemo_config import ENGINE, SIZES, Config, get, number, set_values
-from jobspec.frameworks.rlix.probe import roots
+from jobspec.frameworks.rlix.checkout import roots
+from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES, Config, get, number, set_values
 from jobspec.spec.job import Parallel, Pipeline, Rollout
 
 DEFAULT_STEPS = {"smoke": 6, "multi": 6, "learning": 50}

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks.nemo_config import ENGINE, number
 from jobspec.frameworks.rlix.settings import COLOCATED, PipelineSettings
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, number
 
 FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
 MAX_NAMED = 4

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.schedule import expectation
-from jobspec.frameworks.skyrl import harness, locked, settings
-from jobspec.frameworks.skyrl.values import check_values
+from jobspec.frameworks.shared.schedule import expectation
+from jobspec.frameworks.skyrl import dummy_trainers, locked_versions, settings
+from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
@@ -76,7 +76,7 @@ class SkyRlFramework:
         """Raises: JobspecError without a checkout or with sizes that are no numbers, as `validate` says."""
         if wrong := list(check_values(context)):
             raise JobspecError(*wrong)
-        checkout = harness.find_checkout(context)
+        checkout = dummy_trainers.find_checkout(context)
         if checkout is None:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
         work = settings.schedule(context)
@@ -88,7 +88,7 @@ class SkyRlFramework:
             expect=_expect(context),
             collect=("skyrl/dumped_evals/**", f"{MARKER}"),
             shape=settings.shape(context) if settings.strategy(context) == "megatron" else None,
-            abort_when=() if harness.is_dummy(context) else canary(),
+            abort_when=() if dummy_trainers.is_dummy(context) else canary(),
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
@@ -104,14 +104,14 @@ class SkyRlFramework:
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         if evidence.plan.expect.options.get("dummy"):
-            return harness.judge(evidence)
+            return dummy_trainers.judge(evidence)
         from jobspec.frameworks.skyrl.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
 
     def log_metrics(self, evidence: Evidence) -> Table:
         """Metrics that only logs hold, for the table of a sweep."""
-        return harness.read_logs(evidence) if evidence.plan.expect.options.get("dummy") else Table()
+        return dummy_trainers.read_logs(evidence) if evidence.plan.expect.options.get("dummy") else Table()
 
 
 def canary() -> tuple[AbortPlan, ...]:
@@ -145,12 +145,14 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
         '"trainer.log_path=$JOBSPEC_ATTEMPT_DIR/skyrl"',
         *_data(context),
     ]
-    if harness.RESULTS_FILE in (harness.extra_keys(context) or ()):
-        words.append(f'"{harness.RESULTS_FILE}=$JOBSPEC_ATTEMPT_DIR/skyrl/sweep.jsonl"')
+    if dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()):
+        words.append(f'"{dummy_trainers.RESULTS_FILE}=$JOBSPEC_ATTEMPT_DIR/skyrl/sweep.jsonl"')
     lines = [
         'mkdir -p "$JOBSPEC_ATTEMPT_DIR/skyrl" "$TENSORBOARD_DIR"',
         f"export RAY_RUNTIME_ENV_HOOK={UV_HOOK}" if launcher[0] == "uv" else "",
-        locked.probe(launcher, Path(checkout), settings.strategy(context)) if label == "train" else "",
+        locked_versions.probe(launcher, Path(checkout), settings.strategy(context))
+        if label == "train"
+        else "",
         " \\\n  ".join(words),
     ]
     if settings.schedule(context).save_every:
@@ -162,7 +164,7 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
 
 def _uv_command(context: Context) -> tuple[str, ...]:
     """SkyRL's own way to start: `uv` builds the environment that the checkout locks for this backend."""
-    return ("uv", "run", "--isolated", "--extra", settings.strategy(context), "-m", harness.MAIN)
+    return ("uv", "run", "--isolated", "--extra", settings.strategy(context), "-m", dummy_trainers.MAIN)
 
 
 def _continues(context: Context) -> bool:
@@ -187,12 +189,12 @@ def _expect(context: Context) -> ExpectPlan:
     return replace(
         expectation(context, work, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
-        options={"resume_from": work.half, **({"dummy": True} if harness.is_dummy(context) else {})},
+        options={"resume_from": work.half, **({"dummy": True} if dummy_trainers.is_dummy(context) else {})},
     )
 
 
 def _limitations(context: Context) -> Iterator[str]:
-    if harness.is_dummy(context):
+    if dummy_trainers.is_dummy(context):
         yield "train steps on fabricated answers: nothing is proved about rollouts and transfer of weights"
     if settings.strategy(context) == "fsdp":
         yield "the trainer is FSDP: nothing is proved about Megatron"

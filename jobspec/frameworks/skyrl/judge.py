@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.signals import (
+from jobspec.frameworks.shared.metric_deliverables import (
     CHECKPOINT,
     RESUME,
     learning_deliverable,
     row_item,
     training_deliverable,
 )
-from jobspec.frameworks.skyrl import locked
+from jobspec.frameworks.skyrl import locked_versions
 from jobspec.log_text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -52,7 +52,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     expect = evidence.plan.expect
     lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}
     if said := packages(evidence):
-        yield locked.judge(said)
+        yield locked_versions.judge(said)
     if expect.checkpoint:
         yield judge_checkpoint(evidence, lines)
     if expect.resume:
@@ -147,7 +147,7 @@ def packages(evidence: Evidence) -> list[tuple[re.Match[str], EvidenceItem]]:
     said = []
     for log in _logs_in_order(evidence)[:1]:
         for number, raw in itertools.islice(_lines(evidence, log), FIRST_LINES):
-            if match := locked.SAID.match(raw):
+            if match := locked_versions.SAID.match(raw):
                 said.append((match, EvidenceItem(log.path, number, raw.strip())))
     return said
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.keys import flat
-from jobspec.frameworks.skyrl import harness, settings
-from jobspec.frameworks.skyrl.backends import check_backend
-from jobspec.frameworks.skyrl.harness import find_checkout
-from jobspec.frameworks.skyrl.options import CONFIG, Options, read_options
+from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.skyrl import dummy_trainers, settings
+from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
+from jobspec.frameworks.skyrl.backend_rules import check_backend
+from jobspec.frameworks.skyrl.dummy_trainers import find_checkout
 from jobspec.frameworks.skyrl.settings import (
     ENGINE,
     MEGATRON,
@@ -24,8 +24,8 @@ from jobspec.frameworks.skyrl.settings import (
     setting,
     strategy,
 )
-from jobspec.frameworks.skyrl.sync import check_sync, check_versions
-from jobspec.frameworks.skyrl.values import check_values
+from jobspec.frameworks.skyrl.typed_settings import check_values
+from jobspec.frameworks.skyrl.weight_sync import check_sync, check_versions
 from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.learning_signal import MIN_POINTS
@@ -87,18 +87,18 @@ def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
 
 
 def check_entrypoint(context: Context) -> Iterator[Finding]:
-    module, extra = harness.module_of(context), harness.extra_keys(context)
+    module, extra = dummy_trainers.module_of(context), dummy_trainers.extra_keys(context)
     if extra is None:
         what, why = f"the checkout has no entrypoint `{module}`", "`train.command` starts it"
         fix = "use a checkout that has it; `main_ultra_sweep` is in pull request 1816 alone"
         yield error("skyrl.entrypoint", what, why, fix, path="train.command")
-    if harness.is_dummy(context) and context.level.name != "smoke":
+    if dummy_trainers.is_dummy(context) and context.level.name != "smoke":
         what = f"`{module}` trains on fabricated answers"
         yield error("skyrl.entrypoint", what, fix="use level `smoke`", path="coverage.level")
 
 
 def check_keys(context: Context, options: Options) -> Iterator[Finding]:
-    extra = harness.extra_keys(context) or frozenset()
+    extra = dummy_trainers.extra_keys(context) or frozenset()
     for key in flat(context.spec.train.overrides):
         path = f"train.overrides.{key}"
         if key.startswith("+"):
@@ -212,7 +212,7 @@ def check_engines(context: Context) -> Iterator[Finding]:
     limit = setting(context, f"{ENGINE}.engine_init_kwargs.max_model_len")
     prompt = int(setting(context, "trainer.max_prompt_length"))
     answer = int(setting(context, "generator.sampling_params.max_generate_length"))
-    if limit is not None and prompt + answer > int(limit) and not harness.is_dummy(context):
+    if limit is not None and prompt + answer > int(limit) and not dummy_trainers.is_dummy(context):
         yield error(
             "skyrl.max-model-len",
             f"prompts of {prompt} and answers of {answer} tokens do not fit into `max_model_len` {limit}",

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.keys import flat
-from jobspec.frameworks.skyrl import harness
+from jobspec.frameworks.shared import schedule as when
+from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
 MEGATRON = "trainer.policy.megatron_config"
@@ -62,8 +62,8 @@ OWNED: Mapping[str, str] = {
     "trainer.placement.policy_num_nodes": "resources.nodes",
     "trainer.placement.policy_num_gpus_per_node": "resources.gpus_per_node",
     "trainer.max_training_steps": "train.steps",
-    harness.STEPS: "train.steps",
-    harness.RESULTS_FILE: "artifacts",
+    dummy_trainers.STEPS: "train.steps",
+    dummy_trainers.RESULTS_FILE: "artifacts",
     "trainer.seed": "train.seed",
     "trainer.ckpt_path": "checkpoint.dir",
     "trainer.ckpt_interval": "checkpoint.every",
@@ -160,7 +160,7 @@ def sizes(context: Context) -> dict[str, Any]:
 def arguments(context: Context, until: int, resume: bool) -> list[str]:
     """Overrides that do not depend on the run's folders, in the order: jobspec's, then the spec's."""
     spec, work = context.spec, schedule(context)
-    steps = harness.STEPS if harness.is_dummy(context) else "trainer.max_training_steps"
+    steps = dummy_trainers.STEPS if dummy_trainers.is_dummy(context) else "trainer.max_training_steps"
     chosen: dict[str, Any] = {**sizes(context), steps: until}
     chosen["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
     # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
@@ -276,10 +276,10 @@ def shape(context: Context) -> TrainShape:
 
 def _content(context: Context) -> Literal["text", "token per sequence", "token per batch"]:
     """What the sequences hold; harnesses repeat one token, in each its own or one in a whole batch."""
-    if not harness.is_dummy(context):
+    if not dummy_trainers.is_dummy(context):
         return "text"
     varied = flat(context.spec.train.overrides).get("trainer.dummy_variable_length")
-    own = harness.RESULTS_FILE in (harness.extra_keys(context) or ()) or varied
+    own = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()) or varied
     return "token per sequence" if own else "token per batch"
 
 
@@ -288,7 +288,7 @@ def _microbatch(context: Context, length: int) -> int | None:
     cap = int(setting(context, "trainer.max_tokens_per_microbatch") or -1)
     if cap < 1:
         return None
-    return max(length, cap // length * length) if harness.is_dummy(context) else cap
+    return max(length, cap // length * length) if dummy_trainers.is_dummy(context) else cap
 
 
 def _optimizer(context: Context) -> OptimizerShape:

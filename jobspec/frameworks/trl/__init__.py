@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.repo_tests import check_commands
-from jobspec.frameworks.schedule import Schedule, expectation, schedule
+from jobspec.frameworks.shared.repo_tests import check_commands
+from jobspec.frameworks.shared.schedule import Schedule, expectation, schedule
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
 from jobspec.runtime.trl_state import TrainConfig

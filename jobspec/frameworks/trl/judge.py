@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.signals import (
+from jobspec.frameworks.shared.metric_deliverables import (
     CHECKPOINT,
     RESUME,
     learning_deliverable,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.schedule import expectation
+from jobspec.frameworks.shared.schedule import expectation
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
-from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, DUMMY_LIMIT, LEVELS, variants_of
-from jobspec.frameworks.verl.shape import train_shape
+from jobspec.frameworks.verl.printed_config import value_text
+from jobspec.frameworks.verl.train_shape import train_shape
 from jobspec.plan import ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:

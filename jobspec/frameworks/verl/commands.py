@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.repo_tests import check_commands
+from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import (
     IMAGE_MEGATRON,

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.signals import bridge_checks, first_not_finite, row_item
-from jobspec.frameworks.verl.config import Setting
+from jobspec.frameworks.shared.metric_deliverables import bridge_checks, first_not_finite, row_item
+from jobspec.frameworks.verl.answer import Judged, failed, passed
 from jobspec.frameworks.verl.levels import MEGATRON
-from jobspec.frameworks.verl.seen import GRAD, KL, REWARD, Seen, see
-from jobspec.frameworks.verl.shown import Judged, failed, passed
+from jobspec.frameworks.verl.printed_config import Setting
+from jobspec.frameworks.verl.run_facts import GRAD, KL, REWARD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 

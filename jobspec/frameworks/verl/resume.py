@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobspec.evidence.evidence import Checkpoint, Evidence
-from jobspec.frameworks.verl.log import LogFacts
-from jobspec.frameworks.verl.seen import Seen
-from jobspec.frameworks.verl.shown import Judged, blocked, failed, passed
+from jobspec.frameworks.verl.answer import Judged, blocked, failed, passed
+from jobspec.frameworks.verl.log_lines import LogFacts
+from jobspec.frameworks.verl.run_facts import Seen
 from jobspec.verdict import EvidenceItem, Status
 
 TRACKER, MANIFEST = "latest_checkpointed_iteration.txt", "ckpt_contents.json"

@@ -20,15 +20,15 @@ from jobspec.frameworks.verl.checkout import (
     read_wrapper,
 )
 from jobspec.frameworks.verl.commands import bridge_repo
-from jobspec.frameworks.verl.config import value_text
-from jobspec.frameworks.verl.knobs import (
+from jobspec.frameworks.verl.levels import VARIANTS
+from jobspec.frameworks.verl.printed_config import value_text
+from jobspec.frameworks.verl.setting_rules import (
     check_keys,
     check_overrides,
     check_rows,
     check_sizes,
     check_variables,
 )
-from jobspec.frameworks.verl.levels import VARIANTS
 from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.words import did_you_mean, one_of
 

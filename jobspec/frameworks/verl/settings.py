@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jobspec.frameworks import schedule as when
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.verl.checkout import Wrapper
-from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
+from jobspec.frameworks.verl.printed_config import value_text
 
 DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "architecture": 1, "learning": 20}
 # A variable that is not there means just this value.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobspec.frameworks.signals import learning_deliverable
+from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
+from jobspec.frameworks.verl.answer import Judged, blocked, failed, passed
 from jobspec.frameworks.verl.levels import VARIANTS, Variant
 from jobspec.frameworks.verl.resume import judge_resume
-from jobspec.frameworks.verl.seen import GRAD, Seen
-from jobspec.frameworks.verl.shown import Judged, blocked, failed, passed
+from jobspec.frameworks.verl.run_facts import GRAD, Seen
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 NAME = "Requested variants"

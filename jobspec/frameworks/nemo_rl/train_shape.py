@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import ENGINE, Config, get, number
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, Variant
-from jobspec.frameworks.nemo_trainer import trainer_shape
+from jobspec.frameworks.shared.nemo_recipe import ENGINE, Config, get, number
+from jobspec.frameworks.shared.nemo_trainer_shape import trainer_shape
 from jobspec.megatron.shape import RolloutShape, TrainShape
 
 GENERATION = "policy.generation"

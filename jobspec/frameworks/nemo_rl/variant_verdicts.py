@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobspec.frameworks.nemo_rl.runs import VariantRun
+from jobspec.frameworks.nemo_rl.variant_run import VariantRun
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"

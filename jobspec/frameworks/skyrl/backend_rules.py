@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.keys import flat
+from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.skyrl import settings
 from jobspec.frameworks.skyrl.settings import (
     BACKENDS,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from jobspec.frameworks.nemo_rl.log import numbers
-from jobspec.frameworks.nemo_rl.parts import Part, passed, unseen, wrong
-from jobspec.frameworks.nemo_rl.proofs import PROOFS, SIZE_KEYS
-from jobspec.frameworks.nemo_rl.runs import VariantRun
+from jobspec.frameworks.nemo_rl.log_lines import numbers
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, SIZE_KEYS
+from jobspec.frameworks.nemo_rl.variant_run import VariantRun
+from jobspec.frameworks.nemo_rl.variant_verdicts import Part, passed, unseen, wrong
 from jobspec.metrics import Table
 from jobspec.verdict import EvidenceItem, Status
 

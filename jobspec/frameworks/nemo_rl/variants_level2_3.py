@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobspec.frameworks.nemo_rl.common import (
+from jobspec.frameworks.nemo_rl.variant import MetricCheck, Variant
+from jobspec.frameworks.nemo_rl.variant_parts import (
     CLOSE,
     GRPO_STEPS,
     KL_ERROR,
@@ -17,7 +18,6 @@ from jobspec.frameworks.nemo_rl.common import (
     TOKEN_ERROR,
     sh,
 )
-from jobspec.frameworks.nemo_rl.variant import MetricCheck, Variant
 
 REFIT = (
     Variant(

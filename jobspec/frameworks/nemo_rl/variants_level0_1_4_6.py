@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobspec.frameworks.nemo_rl.common import (
+from jobspec.frameworks.nemo_rl.variant import ACTOR_INSTALL, MetricCheck, Variant
+from jobspec.frameworks.nemo_rl.variant_parts import (
     CONFIGS,
     GRPO_STEPS,
     KL_ERROR,
@@ -17,7 +18,6 @@ from jobspec.frameworks.nemo_rl.common import (
     TOKEN_ERROR,
     sh,
 )
-from jobspec.frameworks.nemo_rl.variant import ACTOR_INSTALL, MetricCheck, Variant
 
 CORE = (
     Variant(

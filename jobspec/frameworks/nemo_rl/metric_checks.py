@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from jobspec.frameworks.nemo_rl.conditions import Outcome, evaluate
 from jobspec.frameworks.nemo_rl.levels import FINITE
-from jobspec.frameworks.nemo_rl.parts import Part, passed, unseen, wrong
-from jobspec.frameworks.nemo_rl.runs import LOSS, VariantRun
-from jobspec.frameworks.signals import row_item
+from jobspec.frameworks.nemo_rl.metric_conditions import Outcome, evaluate
+from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
+from jobspec.frameworks.nemo_rl.variant_verdicts import Part, passed, unseen, wrong
+from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Row, Table
 from jobspec.verdict import EvidenceItem, Status
 

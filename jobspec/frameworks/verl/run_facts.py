@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from jobspec.frameworks.verl.config import Setting
 from jobspec.frameworks.verl.levels import LORA, MEGATRON
-from jobspec.frameworks.verl.log import LogFacts, read_logs
+from jobspec.frameworks.verl.log_lines import LogFacts, read_logs
+from jobspec.frameworks.verl.printed_config import Setting
 from jobspec.metrics import concat, read_console
 from jobspec.verdict import EvidenceItem
 

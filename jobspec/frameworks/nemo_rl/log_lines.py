@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from jobspec.frameworks.nemo_rl.proofs import PROOFS, Proof
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, Proof
 from jobspec.log_text import RAY_REPEATED, strip_ansi
 from jobspec.verdict import EvidenceItem
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.keys import flat
+from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.skyrl.settings import DEFAULTS, ENGINE, OPTIMIZER, TRANSFORMER
 
 WHOLE = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobspec.evidence.evidence import Checkpoint
-from jobspec.frameworks.nemo_rl.log import Line, numbers
-from jobspec.frameworks.nemo_rl.parts import HF_IMPORT, Part, combine, passed, unseen, wrong
-from jobspec.frameworks.nemo_rl.runs import STEP_LINES, VariantRun, unfinished_checkpoints
-from jobspec.frameworks.signals import CHECKPOINT, RESUME
+from jobspec.frameworks.nemo_rl.log_lines import Line, numbers
+from jobspec.frameworks.nemo_rl.variant_run import STEP_LINES, VariantRun, unfinished_checkpoints
+from jobspec.frameworks.nemo_rl.variant_verdicts import HF_IMPORT, Part, combine, passed, unseen, wrong
+from jobspec.frameworks.shared.metric_deliverables import CHECKPOINT, RESUME
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 OWN_FOLDER = "/hf-import"  # of each attempt; see `commands.FOLDERS`

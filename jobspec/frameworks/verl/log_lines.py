@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from jobspec.evidence.log_facts import find_lines
-from jobspec.frameworks.verl.config import MAX_BLOCK_LINES, Block, Setting, Settings
+from jobspec.frameworks.verl.printed_config import MAX_BLOCK_LINES, Block, Setting, Settings
 from jobspec.log_text import RAY_PREFIX, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 

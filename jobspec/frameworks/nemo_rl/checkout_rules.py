@@ -9,9 +9,7 @@ from pathlib import Path
 import yaml
 
 from jobspec.finding import Finding, error, warning
-from jobspec.frameworks import nemo_config as config
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_config import SIZES, Config, get, number
 from jobspec.frameworks.nemo_rl.arguments import DIVISOR, PACKING, overrides
 from jobspec.frameworks.nemo_rl.checkout import (
     BRIDGE,
@@ -20,7 +18,9 @@ from jobspec.frameworks.nemo_rl.checkout import (
 )
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.frameworks.nemo_trainer import SEQUENCE_PARALLEL
+from jobspec.frameworks.shared import nemo_recipe as config
+from jobspec.frameworks.shared.nemo_recipe import SIZES, Config, get, number
+from jobspec.frameworks.shared.nemo_trainer_shape import SEQUENCE_PARALLEL
 
 DATA_PLANE = (
     "enabled",

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
-from jobspec.frameworks.nemo_rl.log import Line, Lines, numbers, read_lines
-from jobspec.frameworks.nemo_rl.proofs import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.log_lines import Line, Lines, numbers, read_lines
+from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.frameworks.signals import row_item
+from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Table
 from jobspec.verdict import EvidenceItem
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobspec.frameworks.nemo_config import MEGATRON, SIZES, Config, get, number
+from jobspec.frameworks.shared.nemo_recipe import MEGATRON, SIZES, Config, get, number
 from jobspec.megatron.shape import OptimizerShape, Recompute, TrainShape
 
 SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"

@@ -10,9 +10,9 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_config, unknown_part
-from jobspec.frameworks.verl.config import value_text
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
 from jobspec.frameworks.verl.parquet import row_count
+from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.words import did_you_mean, one_of
 
 ENGINES = ("vllm", "sglang")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobspec.frameworks.nemo_rl.common import (
+from jobspec.frameworks.nemo_rl.variant import ACTOR_INSTALL, MetricCheck, Variant
+from jobspec.frameworks.nemo_rl.variant_parts import (
     CLOSE,
     CONFIGS,
     DATA_PLANE,
@@ -18,7 +19,6 @@ from jobspec.frameworks.nemo_rl.common import (
     TOKEN_ERROR,
     sh,
 )
-from jobspec.frameworks.nemo_rl.variant import ACTOR_INSTALL, MetricCheck, Variant
 
 REPLAY = "log-probabilities of the reference policy are not replayed, by design"
 FEATURES = (
