@@ -54,10 +54,10 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
         from jobspec.launchers.local import LocalLauncher
 
         return LocalLauncher()
-    from jobspec.launchers.client import connect
-    from jobspec.launchers.ray_sub import RaySubLauncher
-    from jobspec.launchers.srun import SrunLauncher
-    from jobspec.launchers.upstream import UpstreamLauncher
+    from jobspec.launchers.access.command import connect
+    from jobspec.launchers.slurm.ray_sub import RaySubLauncher
+    from jobspec.launchers.slurm.srun import SrunLauncher
+    from jobspec.launchers.slurm.upstream import UpstreamLauncher
 
     kinds = {"ray": RaySubLauncher, "srun": SrunLauncher, "upstream": UpstreamLauncher}
     return kinds[mode](connect(access.login, access.user, access.jump), access)
@@ -117,6 +117,6 @@ def sync(launch: Launch) -> None:
         return
     from pathlib import Path
 
-    from jobspec.launchers.client import connect
+    from jobspec.launchers.access.command import connect
 
     connect(launch.login, launch.user, launch.jump).download(launch.run_dir, Path(launch.root))

@@ -19,7 +19,7 @@ from pathlib import Path
 from jobspec.finding import fail
 from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
 from jobspec.launchers.environment import LOCAL, submission_environment
-from jobspec.locks import locked
+from jobspec.launchers.file_lock import locked
 from jobspec.plan import Plan
 from jobspec.runs.store import Launch, RunPaths, read_launch, read_results, write_launch
 

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jobspec.locks import holder, holder_pid, locked
+from jobspec.launchers.file_lock import holder, holder_pid, locked
 
 WAITER = """
 import sys
 from pathlib import Path
-from jobspec.locks import locked
+from jobspec.launchers.file_lock import locked
 with locked(Path(sys.argv[1])):
     print("got it")
 """

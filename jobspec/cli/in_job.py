@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import fail
-from jobspec.launchers.client import connect
+from jobspec.launchers.access.command import connect
 from jobspec.runs.store import Launch, RunPaths, array_ranges
 
 

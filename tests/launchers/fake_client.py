@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed
 
 Answer = Callable[[Sequence[str], Mapping[str, str]], Completed]
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from jobspec.launchers import allreduce, probe
-from jobspec.launchers.functions import last_words
+from jobspec.launchers.function_jobs import allreduce, site_check
+from jobspec.launchers.function_jobs.submit import last_words
 from jobspec.spec.site import ClusterProfile
 
 pytest.importorskip("torch")
@@ -66,13 +66,13 @@ def test_hanging_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"variables": {"NCCL_NVLS_ENABLE": "0"}}, {"NCCL_NVLS_ENABLE": "0"}, []),
         ({"variables": {"NCCL_DEBUG": "WARN"}}, {"NCCL_DEBUG": "INFO"}, ["check.nccl-variable"]),
         ({"problem": "ncclSystemError: x"}, {}, ["check.all-reduce"]),
-        ({"problem": probe.NO_TORCH}, {}, ["check.all-reduce"]),
+        ({"problem": site_check.NO_TORCH}, {}, ["check.all-reduce"]),
     ],
 )
 def test_judging(reduced: dict[str, Any], env: dict[str, str], rules: list[str]) -> None:
-    found = list(probe.judge_node(profile(env=env), facts(**reduced)))
+    found = list(site_check.judge_node(profile(env=env), facts(**reduced)))
     assert [finding.rule for finding in found] == rules
-    if reduced.get("problem") == probe.NO_TORCH:
+    if reduced.get("problem") == site_check.NO_TORCH:
         assert not found[0].is_error
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.base import Access, JobState
-from jobspec.launchers.batch import SlurmLauncher
-from jobspec.launchers.ray_sub import RaySubLauncher
-from jobspec.launchers.upstream import UpstreamLauncher
+from jobspec.launchers.slurm.launcher import SlurmLauncher
+from jobspec.launchers.slurm.ray_sub import RaySubLauncher
+from jobspec.launchers.slurm.upstream import UpstreamLauncher
 from jobspec.plan import Plan
 from jobspec.runs.store import Launch, RunPaths, read_launch
 from tests.launchers.fake_client import Answer, FakeClient, says

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.client import Completed, LocalClient, run_retrying, shell_text
+from jobspec.launchers.access.command import Completed, LocalClient, run_retrying, shell_text
 from jobspec.launchers.environment import read_secrets, submission_environment
 from jobspec.launchers.local import process_start
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.detect import detect, parse_sinfo, profile_text
-from jobspec.launchers.probe import judge_node
+from jobspec.launchers.function_jobs.site_check import judge_node
+from jobspec.launchers.slurm.detect import detect, parse_sinfo, profile_text
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.site import ClusterProfile
 from tests.launchers.fake_client import FakeClient, says

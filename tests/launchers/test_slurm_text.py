@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.launchers import slurm
 from jobspec.launchers.base import JobState, JobStatus
+from jobspec.launchers.slurm import commands
 
 SQUEUE = """\
 7|CANCELLED|1|n2|2026-11-28T01:13:12|cancelme|None
@@ -39,7 +39,7 @@ SACCT_REQUEUED = """\
 
 
 def test_queue_rows_carry_state_nodes_and_reason() -> None:
-    rows = {(row.job_id, row.task): row for row in slurm.parse_squeue(SQUEUE)}
+    rows = {(row.job_id, row.task): row for row in commands.parse_squeue(SQUEUE)}
     assert rows["3", None].status == JobStatus(
         JobState.RUNNING, "", None, "n[1-2]", start="2026-11-28T01:13:12", raw="RUNNING"
     )
@@ -51,17 +51,17 @@ def test_queue_rows_carry_state_nodes_and_reason() -> None:
 
 
 def test_reason_may_hold_the_separator() -> None:
-    row = slurm.parse_squeue("9|PENDING|1||N/A|x|launch failed | held\n")[0]
+    row = commands.parse_squeue("9|PENDING|1||N/A|x|launch failed | held\n")[0]
     assert row.status.reason == "launch failed | held"
 
 
 def test_banner_lines_are_no_jobs() -> None:
     text = "Welcome | to | the | cluster | on | this | login node\n\n" + SQUEUE
-    assert slurm.parse_squeue(text) == slurm.parse_squeue(SQUEUE)
+    assert commands.parse_squeue(text) == commands.parse_squeue(SQUEUE)
 
 
 def test_accounting_rows_carry_exit_codes_and_expand_arrays() -> None:
-    found = slurm.latest(slurm.parse_sacct(SACCT))
+    found = commands.latest(commands.parse_sacct(SACCT))
     assert found["2", None].exit_code == 7
     assert found["7", None].state is JobState.CANCELLED
     assert found["7", None].raw == "CANCELLED by 0"
@@ -77,18 +77,18 @@ def test_accounting_rows_carry_exit_codes_and_expand_arrays() -> None:
 
 
 def test_requeued_job_counts_its_restarts() -> None:
-    found = slurm.latest(slurm.parse_sacct(SACCT_REQUEUED))
+    found = commands.latest(commands.parse_sacct(SACCT_REQUEUED))
     assert (found["11", None].state, found["11", None].restarts) == (JobState.COMPLETED, 1)
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.MISSING])
 def test_every_state_is_read_back(state: JobState) -> None:
-    assert slurm.parse_state(state.value) is state
-    assert slurm.parse_state(f"{state.value}+") is state, "sacct cuts long words so"
+    assert commands.parse_state(state.value) is state
+    assert commands.parse_state(f"{state.value}+") is state, "sacct cuts long words so"
 
 
 def test_unknown_state_stays_unknown_with_its_word() -> None:
-    row = slurm.parse_squeue("9|EXPEDITING|1|n1|N/A|x|None\n")[0]
+    row = commands.parse_squeue("9|EXPEDITING|1|n1|N/A|x|None\n")[0]
     assert (row.status.state, row.status.raw) == (JobState.UNKNOWN, "EXPEDITING")
     assert not row.status.state.final
 
@@ -98,7 +98,7 @@ def test_unknown_state_stays_unknown_with_its_word() -> None:
     [("0:0", 0), ("7:0", 7), ("0:15", 143), ("0:9", 137), ("", None), ("7", None), ("a:b", None)],
 )
 def test_exit_codes(text: str, code: int | None) -> None:
-    assert slurm.parse_exit_code(text) == code
+    assert commands.parse_exit_code(text) == code
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_exit_codes(text: str, code: int | None) -> None:
     ],
 )
 def test_job_ids(text: str, job_id: str, tasks: tuple[int | None, ...]) -> None:
-    assert slurm.parse_job_id(text) == (job_id, tasks)
+    assert commands.parse_job_id(text) == (job_id, tasks)
 
 
 @given(st.sets(st.integers(0, 400), min_size=1, max_size=40), st.integers(1, 10**9))
@@ -126,19 +126,19 @@ def test_any_array_is_expanded_to_its_tasks(tasks: set[int], job: int) -> None:
         else:
             ranges.append([task, task])
     text = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-    assert slurm.parse_job_id(f"{job}_[{text}%3]") == (str(job), tuple(sorted(tasks)))
+    assert commands.parse_job_id(f"{job}_[{text}%3]") == (str(job), tuple(sorted(tasks)))
 
 
 @given(st.text(max_size=80))
 def test_no_text_breaks_the_parsers(text: str) -> None:
-    for row in (*slurm.parse_squeue(text), *slurm.parse_sacct(text)):
+    for row in (*commands.parse_squeue(text), *commands.parse_sacct(text)):
         assert row.job_id.isdigit()
 
 
 @pytest.mark.parametrize("text", ["", "x", "12.batch", "12_", "_3", "12_[", "1 2"])
 def test_bad_job_ids_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a Slurm job id"):
-        slurm.parse_job_id(text)
+        commands.parse_job_id(text)
 
 
 @pytest.mark.parametrize(
@@ -146,18 +146,18 @@ def test_bad_job_ids_are_refused(text: str) -> None:
     [("1234\n", "1234"), ("1234;cluster\n", "1234"), ("Welcome!\n1234\n", "1234"), ("", ""), ("no id\n", "")],
 )
 def test_submission_answer(text: str, job_id: str) -> None:
-    assert slurm.parse_submitted(text) == job_id
+    assert commands.parse_submitted(text) == job_id
 
 
 def test_queue_without_accounting_is_believed() -> None:
     queued = JobStatus(JobState.RUNNING)
-    assert slurm.merge(queued, None) is queued
+    assert commands.merge(queued, None) is queued
 
 
 def test_exit_code_comes_from_accounting() -> None:
     queued = JobStatus(JobState.FAILED, "NonZeroExitCode", nodes="n1")
     accounted = JobStatus(JobState.FAILED, "", 7, "n1", restarts=2)
-    assert slurm.merge(queued, accounted) == JobStatus(
+    assert commands.merge(queued, accounted) == JobStatus(
         JobState.FAILED, "NonZeroExitCode", 7, "n1", restarts=2
     )
 
@@ -166,24 +166,24 @@ def test_accounting_that_lags_gives_no_exit_code() -> None:
     """sacct shows 0:0 for a job that it still calls running; that is not how a failed job ended."""
     queued = JobStatus(JobState.FAILED, "NonZeroExitCode")
     accounted = JobStatus(JobState.RUNNING, "", 0)
-    assert slurm.merge(queued, accounted).exit_code is None
+    assert commands.merge(queued, accounted).exit_code is None
 
 
 def test_requeued_job_is_what_the_queue_says() -> None:
     queued = JobStatus(JobState.PENDING, "BeginTime")
     accounted = JobStatus(JobState.REQUEUED, "", 0)
-    assert slurm.merge(queued, accounted).state is JobState.PENDING
+    assert commands.merge(queued, accounted).state is JobState.PENDING
 
 
 def test_record_that_was_never_closed_is_not_running() -> None:
     """NVIDIA/Model-Optimizer#1900: a job that left the queue with an open record looked alive for ever."""
-    found = slurm.merge(None, JobStatus(JobState.RUNNING, "", 0))
+    found = commands.merge(None, JobStatus(JobState.RUNNING, "", 0))
     assert found.state is JobState.UNKNOWN
     assert "does not know the job" in found.reason
 
 
 def test_job_that_nobody_knows_is_missing() -> None:
-    assert slurm.merge(None, None).state is JobState.MISSING
+    assert commands.merge(None, None).state is JobState.MISSING
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_array_is_summed_up(states: tuple[str, ...], summed: JobState, code: int
         index: JobStatus(JobState(state), exit_code=0 if state == "COMPLETED" else 3)
         for index, state in enumerate(states)
     }
-    found = slurm.summarise(tasks)
+    found = commands.summarise(tasks)
     assert (found.state, found.exit_code) == (summed, code)
     assert all(f"1 {state}" in found.reason or f"2 {state}" in found.reason for state in states)
 
@@ -223,7 +223,7 @@ def test_array_is_summed_up(states: tuple[str, ...], summed: JobState, code: int
     ],
 )  # fmt: skip
 def test_refusals_name_the_key_to_change(text: str, fix: str) -> None:
-    assert fix in slurm.refusal_fix(text, "as said")
+    assert fix in commands.refusal_fix(text, "as said")
 
 
 @pytest.mark.parametrize(
@@ -236,20 +236,20 @@ def test_refusals_name_the_key_to_change(text: str, fix: str) -> None:
     ],
 )
 def test_texts_of_a_busy_controller_are_transient(text: str) -> None:
-    assert slurm.is_transient(text)
+    assert commands.is_transient(text)
 
 
 def test_a_refusal_is_not_transient() -> None:
-    assert not slurm.is_transient(
+    assert not commands.is_transient(
         "sbatch: error: Batch job submission failed: Invalid partition name specified"
     )
 
 
 def test_many_ids_do_not_pass_the_kernels_limit_for_one_argument() -> None:
-    ids = [str(10**7 + number) for number in range(slurm.MAX_IDS + 1)]
-    argv = slurm.squeue_argv(ids, user="alice")
+    ids = [str(10**7 + number) for number in range(commands.MAX_IDS + 1)]
+    argv = commands.squeue_argv(ids, user="alice")
     assert "--user=alice" in argv
-    assert max(map(len, slurm.squeue_argv(ids[:-1]))) < 128 * 1024
+    assert max(map(len, commands.squeue_argv(ids[:-1]))) < 128 * 1024
 
 
 def test_final_states_never_hold_nodes() -> None:

@@ -17,8 +17,8 @@ import paramiko
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers import ssh
-from jobspec.launchers.ssh import SshClient
+from jobspec.launchers.access import ssh
+from jobspec.launchers.access.ssh import SshClient
 from tests.launchers.lock_support import await_waiting_for_lock
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"

@@ -8,7 +8,7 @@ import pytest
 
 from jobspec import staging
 from jobspec.finding import JobspecError
-from jobspec.launchers.stage_job import bring_there
+from jobspec.launchers.function_jobs.stage import bring_there
 from jobspec.plan import StagePlan
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.site import ClusterProfile

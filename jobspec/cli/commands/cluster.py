@@ -86,8 +86,8 @@ def _plain(value: Any) -> Any:
 
 
 def _detect(args: argparse.Namespace) -> int:
-    from jobspec.launchers.client import LocalClient
-    from jobspec.launchers.detect import detect, profile_text
+    from jobspec.launchers.access.command import LocalClient
+    from jobspec.launchers.slurm.detect import detect, profile_text
 
     found = detect(LocalClient(), args.partition or "")
     text = profile_text(found, args.name)
@@ -116,7 +116,7 @@ def _reduced(seen: dict[str, Any]) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from jobspec.launchers.probe import check_cluster
+    from jobspec.launchers.function_jobs.site_check import check_cluster
 
     loaded = pipeline.profile(args.name, args.cluster_file)
     result = check_cluster(loaded.profile, args.nodes, args.timeout)

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def _bring(args: argparse.Namespace, resolved: Resolved, item: staging.Item) -> None:
     mirror = Path(args.mirror).expanduser().absolute() if args.mirror else None
     if args.job:
-        from jobspec.launchers.stage_job import bring_there
+        from jobspec.launchers.function_jobs.stage import bring_there
 
         bring_there(resolved.cluster.profile, item, mirror, args.timeout * 3600)
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec import staging
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.functions import await_end, last_words, new_executor, submit
+from jobspec.launchers.function_jobs.submit import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import fail
-from jobspec.launchers.slurm import refusal_fix
+from jobspec.launchers.slurm.commands import refusal_fix
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile

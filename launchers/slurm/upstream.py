@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobspec.launchers import slurm
+from jobspec.launchers.access.command import run_retrying
 from jobspec.launchers.base import JobState
-from jobspec.launchers.batch import SlurmLauncher
-from jobspec.launchers.client import run_retrying
+from jobspec.launchers.slurm import commands
+from jobspec.launchers.slurm.launcher import SlurmLauncher
 from jobspec.rendering.upstream_script import SCRIPT
 from jobspec.runs.store import Launch
 
@@ -28,7 +28,7 @@ class UpstreamLauncher(SlurmLauncher):
         """Ask the runs to end by themselves, and end those that have not after `END_S`."""
         running = self._running(launches)
         if running:
-            run_retrying(self._client, slurm.signal_batch_argv(running), sleep=self._sleep)
+            run_retrying(self._client, commands.signal_batch_argv(running), sleep=self._sleep)
         left = END_S
         while running and left > 0:
             self._sleep(POLL_S)

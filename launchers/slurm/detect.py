@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from jobspec.finding import fail
-from jobspec.launchers.client import Client, run_retrying
-from jobspec.launchers.slurm import refusal_fix
+from jobspec.launchers.access.command import Client, run_retrying
+from jobspec.launchers.slurm.commands import refusal_fix
 from jobspec.words import did_you_mean
 
 SINFO_FORMAT = "%R|%l|%D|%c|%m|%G|%a"

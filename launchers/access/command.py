@@ -21,7 +21,7 @@ from typing import Protocol
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.environment import submission_environment
-from jobspec.launchers.slurm import is_transient
+from jobspec.launchers.slurm.commands import is_transient
 
 DEFAULT_TIMEOUT_S = 30.0
 BACK_OFF_S = (0.5, 2.0, 5.0)
@@ -173,7 +173,7 @@ def connect(login: str, user: str = "", jump: str = "", env: Mapping[str, str] |
     """
     if login == "here":
         return LocalClient(env)
-    from jobspec.launchers.ssh import SshClient  # paramiko costs 0.15 s; only who needs SSH pays
+    from jobspec.launchers.access.ssh import SshClient  # paramiko costs 0.15 s; only who needs SSH pays
 
     return SshClient(login, user=user, jump=jump)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, error, fail, warning
-from jobspec.launchers.functions import await_end, last_words, new_executor, submit
+from jobspec.launchers.function_jobs.submit import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
@@ -77,7 +77,7 @@ def reduce_all(gpus: int, env: Mapping[str, str], job: str) -> dict[str, Any] | 
     """
     import importlib.util
 
-    from jobspec.launchers import allreduce
+    from jobspec.launchers.function_jobs import allreduce
 
     hosts, node = _place()
     if gpus * len(hosts) < 2:

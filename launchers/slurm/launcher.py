@@ -13,10 +13,10 @@ from datetime import datetime
 from pathlib import Path
 
 from jobspec.finding import fail
-from jobspec.launchers import slurm
+from jobspec.launchers.access.command import BACK_OFF_S, Client, Completed, run_retrying
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
-from jobspec.launchers.client import BACK_OFF_S, Client, Completed, run_retrying
-from jobspec.locks import locked
+from jobspec.launchers.file_lock import locked
+from jobspec.launchers.slurm import commands
 from jobspec.plan import Plan
 from jobspec.runs.store import Launch, RunPaths, read_launch, read_results, write_launch
 
@@ -91,14 +91,14 @@ class SlurmLauncher:
 
         A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
         """
-        argv = slurm.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
         for pause in (*BACK_OFF_S, None):
             done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
-            job_id = slurm.parse_submitted(done.stdout) if done.code == 0 else ""
+            job_id = commands.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
             # A code below 0: a signal ended it, perhaps after the controller had taken the job.
-            if not (done.timed_out or done.code <= 0 or slurm.is_transient(done.stderr)):
+            if not (done.timed_out or done.code <= 0 or commands.is_transient(done.stderr)):
                 run.state.unlink()
                 break
             if pause is not None:
@@ -112,7 +112,7 @@ class SlurmLauncher:
             if not done.timed_out
             else "sbatch did not answer",
             why=done.complaint or f"no answer within {SUBMIT_TIMEOUT_S:.0f} s",
-            fix=slurm.refusal_fix(done.complaint, _TEST_ONLY),
+            fix=commands.refusal_fix(done.complaint, _TEST_ONLY),
             file=f"{launch.run_dir}/job.sbatch",
         )
 
@@ -121,18 +121,18 @@ class SlurmLauncher:
 
         Raises: JobspecError when the controller cannot say, since submitting again could double the job.
         """
-        queued = run_retrying(self._client, slurm.squeue_argv(job_name=launch.job_name), sleep=self._sleep)
+        queued = run_retrying(self._client, commands.squeue_argv(job_name=launch.job_name), sleep=self._sleep)
         if queued.code != 0:
             raise _unanswered(queued, "whether the job was accepted is not known yet")
-        rows = slurm.parse_squeue(queued.stdout)
+        rows = commands.parse_squeue(queued.stdout)
         if not rows:
             since = datetime.fromtimestamp(launch.intent_time - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
             accounted = self._client.run(
-                slurm.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
+                commands.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
             )
-            if accounted.code != 0 and not slurm.accounting_missing(accounted.stderr):
+            if accounted.code != 0 and not commands.accounting_missing(accounted.stderr):
                 raise _unanswered(accounted, "whether the job was accepted is not known yet")
-            rows = slurm.parse_sacct(accounted.stdout)
+            rows = commands.parse_sacct(accounted.stdout)
         return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
 
     def _lost(self, launch: Launch) -> str:
@@ -164,32 +164,34 @@ class SlurmLauncher:
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
-        merged = {key: slurm.merge(in_queue.get(key), in_records.get(key)) for key in keys}
+        merged = {key: commands.merge(in_queue.get(key), in_records.get(key)) for key in keys}
         if launch.array and merged:
-            return slurm.summarise({index: status for index, status in merged.items() if index is not None})
-        status = merged.get(None) or slurm.merge(None, None)
+            return commands.summarise(
+                {index: status for index, status in merged.items() if index is not None}
+            )
+        status = merged.get(None) or commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
     def _queued(self, ids: Sequence[str]) -> dict[str, Tasks]:
         if not ids:
             return {}
-        argv = slurm.squeue_argv(ids, user=getpass.getuser() if len(ids) > slurm.MAX_IDS else "")
+        argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
         done = run_retrying(self._client, argv, sleep=self._sleep)
         if done.code != 0:
-            if slurm.job_unknown(done.stderr):  # squeue says so only when it knows none of them
+            if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
             raise _unanswered(done, "the state of the jobs is not known")
-        return _by_job(slurm.latest(slurm.parse_squeue(done.stdout)))
+        return _by_job(commands.latest(commands.parse_squeue(done.stdout)))
 
     def _accounted(self, ids: Sequence[str]) -> dict[str, Tasks]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
         found: dict[str, Tasks] = {}
-        for first in range(0, len(ids), slurm.MAX_IDS):
-            argv = slurm.sacct_argv(ids[first : first + slurm.MAX_IDS])
+        for first in range(0, len(ids), commands.MAX_IDS):
+            argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
             done = self._client.run(argv, timeout_s=ACCOUNTING_TIMEOUT_S)
             if done.code == 0:
-                found.update(_by_job(slurm.latest(slurm.parse_sacct(done.stdout))))
-            elif not slurm.accounting_missing(done.stderr) and not slurm.is_transient(done.stderr):
+                found.update(_by_job(commands.latest(commands.parse_sacct(done.stdout))))
+            elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
         return found
 
@@ -197,8 +199,8 @@ class SlurmLauncher:
         ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
         if not ids:
             return
-        done = run_retrying(self._client, slurm.scancel_argv(ids), sleep=self._sleep)
-        if done.code != 0 and not slurm.job_unknown(done.stderr):
+        done = run_retrying(self._client, commands.scancel_argv(ids), sleep=self._sleep)
+        if done.code != 0 and not commands.job_unknown(done.stderr):
             raise _unanswered(done, "the jobs may still be running")
 
 
@@ -209,7 +211,7 @@ def _is_live(launch: Launch, tasks: Tasks) -> bool:
     """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
     if not tasks or any(status.state.final for status in tasks.values()):
         return False
-    return not launch.array or len(tasks) == sum(1 for _ in slurm.expand_ranges(launch.array))
+    return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
 
 
 def _by_job(found: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:
@@ -249,5 +251,5 @@ def _unanswered(done: Completed, consequence: str) -> Exception:
         "launch.scheduler",
         f"`{done.argv[0]}` failed with exit code {done.code}: {consequence}",
         why=said,
-        fix=slurm.refusal_fix(said, "try again"),
+        fix=commands.refusal_fix(said, "try again"),
     )

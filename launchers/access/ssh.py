@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import JobspecError, fail
-from jobspec.launchers.client import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
-from jobspec.locks import locked
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
+from jobspec.launchers.file_lock import locked
 
 if TYPE_CHECKING:
     import paramiko

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobspec.launchers.batch import SlurmLauncher
+from jobspec.launchers.slurm.launcher import SlurmLauncher
 
 
 class SrunLauncher(SlurmLauncher):

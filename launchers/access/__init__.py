@@ -1,0 +1,1 @@
+"""How commands reach the machine of the scheduler: here, or over SSH."""

@@ -1,0 +1,1 @@
+"""Python functions as small jobs of a site: its check, and staging to shared storage."""

@@ -1,0 +1,1 @@
+"""Slurm: its commands, its answers, and runs started and watched by them."""
