@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobspec.plan import StagePlan
-from jobspec.runtime import stage
+from jobspec.runtime.staging import items
 
 COMMIT = "c" * 40
 BLOCK = 64 << 20
@@ -90,7 +90,7 @@ def dd_copy(repo: Path, target: Path) -> None:
 
 
 def stage_once(repo: Path, target: Path, rehash: bool = False) -> None:
-    result = stage.run(
+    result = items.run(
         [StagePlan("model", "model", str(repo))], str(target), lambda e, d: None, 3600, rehash=rehash
     )
     if result.findings:

@@ -39,7 +39,7 @@ NODE = """
 import json, sys
 from jobspec.plan import StagePlan
 from jobspec.runtime import stage
-from jobspec.runtime.swarm import Peer, Swarm
+from jobspec.runtime.staging.swarm import Peer, Swarm
 index, count, port = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5])
 source, local = sys.argv[3:5]
 swarm = Swarm(index, "token") if count > 1 else None

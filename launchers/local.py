@@ -192,7 +192,7 @@ def _signal(launch: Launch, number: signal.Signals) -> None:
 
 def _kill_all(launch: Launch) -> None:
     """The agent and its programs too: they have sessions of their own, and end by themselves if they can."""
-    from jobspec.runtime.procs import descendants, send
+    from jobspec.runtime.base.procs import descendants, send
 
     below = descendants(int(launch.job_id))
     _signal(launch, signal.SIGKILL)
@@ -243,7 +243,7 @@ def _read_code(path: Path) -> int | None:
 
 def process_start(pid: int) -> str:
     """Clock ticks after boot at which a process started; empty when there is none or it is a zombie."""
-    from jobspec.runtime.procs import started
+    from jobspec.runtime.base.procs import started
 
     return str(started(pid) or "")
 

@@ -18,7 +18,7 @@ def main():
             "  fix:  name a newer interpreter as `container.python`\n" % (sys.executable, found)
         )
         sys.exit(3)
-    from jobspec.runtime.start import run
+    from jobspec.runtime.commands import run
 
     sys.exit(run(sys.argv[1:]))
 

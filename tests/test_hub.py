@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec import hub
 from jobspec.finding import JobspecError
+from jobspec.runtime.staging import hub
 from tests.fake_hub import COMMIT, FakeHub
 
 pytest.importorskip("huggingface_hub")

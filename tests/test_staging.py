@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec import staging
 from jobspec.finding import JobspecError
 from jobspec.plan import Plan, StagePlan
+from jobspec.runtime.staging import shared
 
 COMMIT = "a" * 40
 
@@ -35,12 +35,12 @@ def plan(source: Path, **more: object) -> Plan:
 
 
 def test_complete_model_is_there_with_its_size(tmp_path: Path) -> None:
-    (item,) = staging.inspect(plan(cache_folder(tmp_path)))
+    (item,) = shared.inspect(plan(cache_folder(tmp_path)))
     assert (item.present, item.bytes, item.files) == (True, 4, 1)
 
 
 def test_missing_model_says_so(tmp_path: Path) -> None:
-    (item,) = staging.inspect(plan(tmp_path / "models--org--name"))
+    (item,) = shared.inspect(plan(tmp_path / "models--org--name"))
     assert not item.present
     assert item.findings
 
@@ -48,13 +48,13 @@ def test_missing_model_says_so(tmp_path: Path) -> None:
 def test_half_a_model_is_missing(tmp_path: Path) -> None:
     folder = cache_folder(tmp_path)
     next((folder / "blobs").iterdir()).unlink()
-    (item,) = staging.inspect(plan(folder))
+    (item,) = shared.inspect(plan(folder))
     assert not item.present
     assert item.findings[0].rule == "stage.dangling"
 
 
 def test_required_file_that_is_absent_makes_it_incomplete(tmp_path: Path) -> None:
-    (item,) = staging.inspect(plan(cache_folder(tmp_path), require=("chat_template.jinja",)))
+    (item,) = shared.inspect(plan(cache_folder(tmp_path), require=("chat_template.jinja",)))
     assert not item.present
 
 
@@ -63,9 +63,9 @@ def test_mirror_is_copied_whole(tmp_path: Path, below: str) -> None:
     mirror = tmp_path / "mirror"
     cache_folder(mirror / below)
     wanted = plan(tmp_path / "shared" / "hub" / "models--org--name")
-    (item,) = staging.inspect(wanted)
-    staging.bring(item, mirror)
-    (item,) = staging.inspect(wanted)
+    (item,) = shared.inspect(wanted)
+    shared.bring(item, mirror)
+    (item,) = shared.inspect(wanted)
     assert item.present
     assert (Path(item.path) / "snapshots" / COMMIT / "config.json").is_symlink()
     assert [path.name for path in Path(item.path).parent.iterdir()] == ["models--org--name"]
@@ -77,7 +77,7 @@ def test_model_that_another_command_brings_meanwhile_is_there(
     mirror, copy = tmp_path / "mirror", shutil.copytree
     cache_folder(mirror)
     wanted = plan(tmp_path / "shared" / "models--org--name")
-    (item,) = staging.inspect(wanted)
+    (item,) = shared.inspect(wanted)
     exists = Path.exists
 
     def look_then_lose(path: Path) -> bool:
@@ -87,8 +87,8 @@ def test_model_that_another_command_brings_meanwhile_is_there(
         return seen
 
     monkeypatch.setattr(Path, "exists", look_then_lose)
-    staging.bring(item, mirror)
-    assert staging.inspect(wanted)[0].present
+    shared.bring(item, mirror)
+    assert shared.inspect(wanted)[0].present
     assert [path.name for path in Path(item.path).parent.iterdir()] == ["models--org--name"]
 
 
@@ -97,23 +97,23 @@ def test_half_a_model_is_replaced_by_the_mirrors(tmp_path: Path) -> None:
     cache_folder(mirror)
     broken = cache_folder(tmp_path / "shared")
     next((broken / "blobs").iterdir()).unlink()
-    (item,) = staging.inspect(plan(broken))
-    staging.bring(item, mirror)
-    assert staging.inspect(plan(broken))[0].present
+    (item,) = shared.inspect(plan(broken))
+    shared.bring(item, mirror)
+    assert shared.inspect(plan(broken))[0].present
     assert [path.name for path in broken.parent.iterdir()] == ["models--org--name"]
 
 
 def test_mirror_without_the_model_names_where_it_looked(tmp_path: Path) -> None:
-    (item,) = staging.inspect(plan(tmp_path / "models--org--name"))
+    (item,) = shared.inspect(plan(tmp_path / "models--org--name"))
     with pytest.raises(JobspecError, match="has no `org/name`") as caught:
-        staging.bring(item, tmp_path / "mirror")
+        shared.bring(item, tmp_path / "mirror")
     assert "models--org--name" in caught.value.findings[0].why
 
 
 def test_model_by_path_cannot_be_fetched(tmp_path: Path) -> None:
-    item = staging.Item(StagePlan("model", "model", str(tmp_path / "x"), layout="plain"), present=False)
+    item = shared.Item(StagePlan("model", "model", str(tmp_path / "x"), layout="plain"), present=False)
     with pytest.raises(JobspecError, match="was given by path"):
-        staging.bring(item, None)
+        shared.bring(item, None)
 
 
 @pytest.mark.slow  # huggingface_hub tries for 20 s
@@ -124,7 +124,7 @@ def test_download_without_a_network_says_what_to_do(tmp_path: Path, monkeypatch:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
-    (item,) = staging.inspect(plan(tmp_path / "models--org--name"))
+    (item,) = shared.inspect(plan(tmp_path / "models--org--name"))
     with pytest.raises(JobspecError, match="could not be downloaded") as caught:
-        staging.bring(item, None)
+        shared.bring(item, None)
     assert "--from DIR" in caught.value.findings[0].fix

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from jobspec.finding import Finding, warning
 from jobspec.metrics.table import Row, Table
-from jobspec.runtime.tfevents import DamagedError, fields, varint
+from jobspec.runtime.base.event_files import DamagedError, fields, varint
 
 __all__ = ["DamagedError", "EventReader", "read_events"]
 

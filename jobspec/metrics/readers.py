@@ -14,7 +14,7 @@ from typing import Any, cast
 from jobspec.finding import Finding, warning
 from jobspec.metrics.event_files import read_events
 from jobspec.metrics.table import Row, Table, concat, grouped, prefer
-from jobspec.runtime.metric_groups import group_prefix
+from jobspec.runtime.base.metric_groups import group_prefix
 
 MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")

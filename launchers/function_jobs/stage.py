@@ -7,9 +7,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec import staging
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.function_jobs.submit import await_end, last_words, new_executor, submit
+from jobspec.runtime.staging import shared
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POLL_S = 1.0
 
 
-def bring_there(profile: ClusterProfile, item: staging.Item, mirror: Path | None, timeout_s: float) -> None:
+def bring_there(profile: ClusterProfile, item: shared.Item, mirror: Path | None, timeout_s: float) -> None:
     """`staging.bring` in a job of one node, without GPUs, followed to its end.
 
     Raises: JobspecError with what the job found, or when it is refused or takes too long.
@@ -43,10 +43,10 @@ def bring_there(profile: ClusterProfile, item: staging.Item, mirror: Path | None
         raise JobspecError(*findings)
 
 
-def _bring(item: staging.Item, mirror: Path | None) -> list[Any]:
+def _bring(item: shared.Item, mirror: Path | None) -> list[Any]:
     """Runs in the job. Findings travel as a value: an exception would arrive as text."""
     try:
-        staging.bring(item, mirror)
+        shared.bring(item, mirror)
     except JobspecError as problem:
         return list(problem.findings)
     return []

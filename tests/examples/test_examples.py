@@ -11,8 +11,8 @@ from types import ModuleType
 import pytest
 
 from jobspec.planning.resolve import Resolved, resolve
-from jobspec.runtime import hfcache
-from jobspec.runtime.listing_checks import check_listing
+from jobspec.runtime.staging import hfcache
+from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from jobspec.sweeps.points import check_points

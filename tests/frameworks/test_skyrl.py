@@ -18,7 +18,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
-from jobspec.runtime.identity import Identity, node_paths, program_environment
+from jobspec.runtime.base.identity import Identity, node_paths, program_environment
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec, parse_spec
 from jobspec.verdict import Status

@@ -29,7 +29,7 @@ from jobspec.log_text import strip_ansi
 from jobspec.plan import LearningPlan
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.report import render_report
-from jobspec.runtime.identity import Identity, node_paths, program_environment
+from jobspec.runtime.base.identity import Identity, node_paths, program_environment
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.triage import first_cause, scan_lines

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from jobspec import frameworks
 from jobspec.frameworks.trl import rules as trl_rules
-from jobspec.runtime.trl_loop import OWNED_OPTIONS
-from jobspec.runtime.trl_state import TrainConfig
+from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
+from jobspec.runtime.drivers.trl.state import TrainConfig
 from tests.frameworks.framework_kit import context, findings, plan_of, rules
 
 HAS_TRL = importlib.util.find_spec("trl") is not None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import trl_grpo, trl_rewards, trl_state
-from jobspec.runtime.trl_state import BlockedError, Folders, TrainConfig
+from jobspec.runtime.drivers.trl import driver, rewards, state
+from jobspec.runtime.drivers.trl.state import BlockedError, Folders, TrainConfig
 
 CONFIG = TrainConfig(steps=4, workers=1)
 
@@ -22,7 +22,7 @@ def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:
     path.mkdir(parents=True)
     (path / "model.safetensors").write_bytes(b"weights")
     if marked:
-        trl_state.mark_complete(path, 1)
+        state.mark_complete(path, 1)
     return path
 
 
@@ -55,7 +55,7 @@ def test_missing_environment_is_named() -> None:
 def test_prompts_of_a_folder_in_name_order(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"prompt": "2"}\n')
     (tmp_path / "a.jsonl").write_text('{"prompt": "1"}\n\n')
-    assert [row["prompt"] for row in trl_state.read_prompts(tmp_path)] == ["1", "2"]
+    assert [row["prompt"] for row in state.read_prompts(tmp_path)] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_prompts_of_a_folder_in_name_order(tmp_path: Path) -> None:
 def test_bad_prompts_are_named_with_their_line(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "p.jsonl").write_text(text)
     with pytest.raises(BlockedError, match=why):
-        trl_state.read_prompts(tmp_path)
+        state.read_prompts(tmp_path)
 
 
 def test_no_prompts(tmp_path: Path) -> None:
     with pytest.raises(BlockedError, match="no prompts at"):
-        trl_state.read_prompts(tmp_path)
+        state.read_prompts(tmp_path)
 
 
 # -- checkpoints -------------------------------------------------------------------------------------
@@ -84,28 +84,28 @@ def test_newest_complete_checkpoint_is_resumed(tmp_path: Path) -> None:
     checkpoint(tmp_path, 5)
     newest = checkpoint(tmp_path, 10)
     checkpoint(tmp_path, 15, marked=False)  # the process died while writing it
-    assert trl_state.find_resume(CONFIG, tmp_path) == newest
+    assert state.find_resume(CONFIG, tmp_path) == newest
 
 
 def test_truncated_checkpoint_is_not_complete(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 5)
     (path / "model.safetensors").write_bytes(b"wei")
-    assert not trl_state.is_complete(path)
+    assert not state.is_complete(path)
     (path / "model.safetensors").unlink()
-    assert not trl_state.is_complete(path)
+    assert not state.is_complete(path)
 
 
 def test_resume_modes(tmp_path: Path) -> None:
     must = TrainConfig(4, 1, resume="must")
-    assert trl_state.find_resume(CONFIG, tmp_path) is None
+    assert state.find_resume(CONFIG, tmp_path) is None
     with pytest.raises(BlockedError, match="found nothing"):
-        trl_state.find_resume(must, tmp_path)
+        state.find_resume(must, tmp_path)
     checkpoint(tmp_path, 2, marked=False)
     with pytest.raises(BlockedError, match="found checkpoint-2"):
-        trl_state.find_resume(must, tmp_path)
+        state.find_resume(must, tmp_path)
     checkpoint(tmp_path, 1)
-    assert trl_state.find_resume(TrainConfig(4, 1, resume="never"), tmp_path) is None
-    assert trl_state.find_resume(must, tmp_path) == tmp_path / "checkpoint-1"
+    assert state.find_resume(TrainConfig(4, 1, resume="never"), tmp_path) is None
+    assert state.find_resume(must, tmp_path) == tmp_path / "checkpoint-1"
 
 
 # -- metrics -----------------------------------------------------------------------------------------
@@ -113,15 +113,15 @@ def test_resume_modes(tmp_path: Path) -> None:
 
 def test_row_holds_numbers_only(tmp_path: Path) -> None:
     logs = {"reward": 0.5, "loss": math.nan, "text": "x", "flag": True, "step": 99}
-    trl_state.append_row(tmp_path, trl_state.metrics_row(3, logs, {"perf/step_s": 1.0}))
-    row = json.loads((tmp_path / trl_state.METRICS_FILE).read_text())
+    state.append_row(tmp_path, state.metrics_row(3, logs, {"perf/step_s": 1.0}))
+    row = json.loads((tmp_path / state.METRICS_FILE).read_text())
     assert set(row) == {"step", "time", "reward", "loss", "perf/step_s"}
     assert row["step"] == 3
 
 
 def test_throughput() -> None:
-    assert trl_state.throughput(None, 1.0, 10.0) == {}
-    assert trl_state.throughput((1.0, 10.0), 3.0, 30.0) == {"perf/step_s": 2.0, "perf/tokens_per_s": 10.0}
+    assert state.throughput(None, 1.0, 10.0) == {}
+    assert state.throughput((1.0, 10.0), 3.0, 30.0) == {"perf/step_s": 2.0, "perf/tokens_per_s": 10.0}
 
 
 # -- rewards -----------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_throughput() -> None:
 
 def test_built_in_rewards() -> None:
     chat = [[{"role": "assistant", "content": "12ab"}], []]
-    assert trl_rewards.digits(chat) == [0.5, 0.0]
-    assert trl_rewards.addition(["64 ", "7"], answer=["64", "8"]) == [1.0, 0.0]
+    assert rewards.digits(chat) == [0.5, 0.0]
+    assert rewards.addition(["64 ", "7"], answer=["64", "8"]) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_built_in_rewards() -> None:
     ],
 )
 def test_bad_answer_of_a_reward_is_named(answer: object, why: str) -> None:
-    reward = trl_rewards.checked("mine", lambda completions, **columns: answer)  # type: ignore[arg-type,return-value]
-    with pytest.raises(trl_rewards.RewardError, match=f"`mine`.*{why}"):
+    reward = rewards.checked("mine", lambda completions, **columns: answer)  # type: ignore[arg-type,return-value]
+    with pytest.raises(rewards.RewardError, match=f"`mine`.*{why}"):
         reward(completions=["a", "b"])
 
 
@@ -152,7 +152,7 @@ def test_reward_of_a_file_keeps_its_name(tmp_path: Path) -> None:
     (tmp_path / "r.py").write_text(
         "def score(completions, **kw):\n    return [len(c) for c in completions]\n"
     )
-    reward = trl_rewards.load_reward({"file": str(tmp_path / "r.py"), "function": "score"})
+    reward = rewards.load_reward({"file": str(tmp_path / "r.py"), "function": "score"})
     assert reward.__name__ == "score"
     assert reward(completions=["ab"]) == [2.0]
 
@@ -165,8 +165,8 @@ def test_reward_of_a_file_keeps_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_missing_reward(spec: dict[str, str], why: str) -> None:
-    with pytest.raises(trl_rewards.RewardError, match=why):
-        trl_rewards.load_reward(spec)
+    with pytest.raises(rewards.RewardError, match=why):
+        rewards.load_reward(spec)
 
 
 # -- driver ------------------------------------------------------------------------------------------
@@ -189,34 +189,34 @@ def node(cpus: float, gpus: float = 0) -> dict[str, object]:
 def test_share_of_a_worker_always_fits(
     nodes: list[dict[str, object]], workers: int, cpus: float, threads: int
 ) -> None:
-    share = trl_grpo.worker_share(TrainConfig(1, workers), nodes)
+    share = driver.worker_share(TrainConfig(1, workers), nodes)
     assert (share.cpus, share.threads) == (cpus, threads)
 
 
 def test_missing_gpus_are_blocked() -> None:
     with pytest.raises(BlockedError, match="the Ray cluster has 1 GPUs"):
-        trl_grpo.worker_share(TrainConfig(1, 2, use_gpu=True), [node(8, 1)])
+        driver.worker_share(TrainConfig(1, 2, use_gpu=True), [node(8, 1)])
 
 
 def test_tokens_are_not_handed_to_workers() -> None:
     env = {"JOBSPEC_TOKEN": "x", "HF_TOKEN": "y", "JOBSPEC_RUN_DIR": "/r", "HF_HOME": "/h", "OTHER": "z"}
-    assert trl_grpo.passed_on(env) == {"HF_HOME": "/h", "JOBSPEC_RUN_DIR": "/r"}
+    assert driver.passed_on(env) == {"HF_HOME": "/h", "JOBSPEC_RUN_DIR": "/r"}
 
 
 def test_innermost_cause_is_found() -> None:
     outer, group = RuntimeError("outer"), RuntimeError("of Ray Train")
     outer.cause = KeyError("inner")  # type: ignore[attr-defined]
     group.worker_failures = {1: ValueError("late"), 0: outer}  # type: ignore[attr-defined]
-    assert isinstance(trl_grpo.first_cause(group), KeyError)
-    assert isinstance(trl_grpo.first_cause(OSError()), OSError)
+    assert isinstance(driver.first_cause(group), KeyError)
+    assert isinstance(driver.first_cause(OSError()), OSError)
 
 
 @pytest.mark.parametrize("address", ["", "auto", "127.0.0.1:1"])
 def test_unreachable_ray_is_blocked_with_the_cause_last(tmp_path: Path, address: str) -> None:
     names = ("JOBSPEC_MODEL_PATH", "JOBSPEC_DATA_PROMPTS", "JOBSPEC_METRICS_DIR", "JOBSPEC_CHECKPOINT_DIR")
     env = {**os.environ, **{name: str(tmp_path / name) for name in names}, "RAY_ADDRESS": address}
-    argv = [sys.executable, "-m", "jobspec.runtime.trl_grpo", "--config", CONFIG.to_json()]
+    argv = [sys.executable, "-m", "jobspec.runtime.drivers.trl.driver", "--config", CONFIG.to_json()]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == trl_state.EXIT_BLOCKED
+    assert done.returncode == state.EXIT_BLOCKED
     assert done.stderr.strip().splitlines()[-1].startswith("trl_grpo: blocked: ")
     assert "Traceback" not in done.stderr

@@ -23,7 +23,7 @@ import pytest
 from jobspec import frameworks
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
-from jobspec.runtime import trl_state
+from jobspec.runtime.drivers.trl import state as trl_state
 from jobspec.verdict import Deliverable, Status
 from tests.frameworks.framework_kit import context, evidence, plan_of
 from tests.script_module import load_script

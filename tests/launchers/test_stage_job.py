@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from jobspec import staging
 from jobspec.finding import JobspecError
 from jobspec.launchers.function_jobs.stage import bring_there
 from jobspec.plan import StagePlan
+from jobspec.runtime.staging import shared
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.site import ClusterProfile
 
 pytest.importorskip("submitit")
 
 
-def item(target: Path) -> staging.Item:
-    return staging.Item(StagePlan("m", "model", str(target), repo_id="org/name"), present=False)
+def item(target: Path) -> shared.Item:
+    return shared.Item(StagePlan("m", "model", str(target), repo_id="org/name"), present=False)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobspec.plan import StagePlan
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.transfer import Stream, open_local
+from jobspec.runtime.staging import items
+from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.transfer import Stream, open_local
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "model-00002-of-00003.safetensors"  # one of `sharded()`
@@ -79,11 +79,11 @@ def item(source: Path, **more: object) -> StagePlan:
     return StagePlan(**fields)  # type: ignore[arg-type]
 
 
-def run(source: Path, node: Path, deadline_s: float = 60.0, **more: object) -> stage.StageResult:
+def run(source: Path, node: Path, deadline_s: float = 60.0, **more: object) -> items.StageResult:
     """Stage one item; fields of StagePlan and arguments of `stage.run` mixed."""
     arguments = {k: more.pop(k) for k in ("stall_s", "lanes", "rehash", "open_source") if k in more}
     report = more.pop("report", lambda event, data: None)
-    return stage.run([item(source, **more)], str(node), report, deadline_s, **arguments)  # type: ignore[arg-type]
+    return items.run([item(source, **more)], str(node), report, deadline_s, **arguments)  # type: ignore[arg-type]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -91,7 +91,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def rules(result: stage.StageResult) -> list[str]:
+def rules(result: items.StageResult) -> list[str]:
     return [finding.rule for finding in result.findings]
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobspec.runtime import stage
-from jobspec.runtime.swarm import Peer, Swarm
+from jobspec.runtime.staging import items as stage
+from jobspec.runtime.staging.swarm import Peer, Swarm
 from tests.runtime.stage_kit import Source, item
 
 TOKEN = "cd" * 32

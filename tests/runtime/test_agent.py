@@ -13,8 +13,8 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.plan import CollectPlan, CommandPlan, RayPlan, SlurmPlan, StagePlan
-from jobspec.runtime import exec_
-from jobspec.runtime.procs import started
+from jobspec.runtime.base.procs import started
+from jobspec.runtime.node import exec_in_run
 from tests.runtime.agent_lab import make_run, running, shell
 
 PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
@@ -256,7 +256,7 @@ def test_exec_takes_no_other_process_for_an_agent(tmp_path: Path) -> None:
     record = {"pid": os.getpid(), "started": 1, "run_dir": str(run.root), "attempt": 1, "env": {}}
     (folder / "killed.json").write_text(json.dumps(record))
     with pytest.raises(JobspecError) as told:
-        exec_.find_agent(run.plan, run.root)
+        exec_in_run.find_agent(run.plan, run.root)
     assert [finding.rule for finding in told.value.findings] == ["exec.no-agent"]
 
 
@@ -269,7 +269,7 @@ def test_exec_beside_a_run_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (folder / "own.json").write_text(json.dumps(own))
     glob = Path.glob
     monkeypatch.setattr(Path, "glob", lambda path, pattern: [folder / "gone.json", *glob(path, pattern)])
-    assert exec_.find_agent(run.plan, run.root) == own
+    assert exec_in_run.find_agent(run.plan, run.root) == own
 
 
 def test_blocked_run_never_starts_the_command(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import CollectPlan, CommandPlan, HelpersPlan, ImportProof, RayPlan, RepoPlan, StagePlan
-from jobspec.runtime import channel
+from jobspec.runtime.base import channel
 from tests.runtime.agent_lab import running, shell
 
 ROOT = pytest.mark.skipif(
@@ -251,7 +251,7 @@ def test_subnet_that_one_node_lacks(tmp_path: Path) -> None:
 def test_foreign_listener_on_the_first_port(tmp_path: Path) -> None:
     """Another job's head on a shared node: ours takes the next candidate, workers pass by."""
     with running(tmp_path, shell("true"), nodes=2) as run, contextlib.ExitStack() as stack:
-        from jobspec.runtime.identity import Identity
+        from jobspec.runtime.base.identity import Identity
 
         key = Identity(run.root, 1, 0, tuple(run.hosts), run.token, run.job_id).key
         other = stack.enter_context(channel.listen(channel.candidate_ports(key)[:1]))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobspec.runtime import channel
-from jobspec.runtime.channel import (
+from jobspec.runtime.base import channel
+from jobspec.runtime.base.channel import (
     ChannelError,
     EndedError,
     Hello,
@@ -20,8 +20,8 @@ from jobspec.runtime.channel import (
     find_head,
     listen,
 )
-from jobspec.runtime.identity import Identity
-from jobspec.runtime.nodes import Nodes
+from jobspec.runtime.base.identity import Identity
+from jobspec.runtime.head.nodes import Nodes
 
 TOKEN = "ab" * 32
 

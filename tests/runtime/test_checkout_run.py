@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import announce, checkout_run
+from jobspec.runtime.drivers.nemo_rl import own_address, script_run
 
 SCRIPT = """\
 set -eou pipefail
@@ -36,7 +36,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(root: Path, *more: str, script: str = SCRIPT, words: tuple[str, ...] = ()) -> int:
     Path("tests/functional/it.sh").write_text(script)
-    return checkout_run.main([*arguments(root, *more), "--", "bash", "tests/functional/it.sh", *words])
+    return script_run.main([*arguments(root, *more), "--", "bash", "tests/functional/it.sh", *words])
 
 
 def arguments(root: Path, *more: str) -> list[str]:
@@ -85,7 +85,7 @@ def test_file_that_vanishes_does_not_cost_the_others(root: Path, monkeypatch: py
     (root / "checkout/tests/functional/it/case").mkdir(parents=True)
     for name in ("metrics.json", "case/metrics.json"):
         (root / "checkout/tests/functional/it" / name).write_text("{}")
-    found = checkout_run._fresh(Path("tests/functional/it"), checkout_run.LOGS, 0.0)
+    found = script_run._fresh(Path("tests/functional/it"), script_run.LOGS, 0.0)
     assert Path("tests/functional/it/metrics.json") in found
 
 
@@ -113,20 +113,20 @@ def test_several_metric_files_keep_their_folders(root: Path) -> None:
 def test_leftovers_block(root: Path, left: str, capsys: pytest.CaptureFixture[str]) -> None:
     (root / left).mkdir(parents=True)
     more = ("--checkpoints", str(root / "checkpoints"), "--leftover", "results/sft/step_*")
-    assert blocked(root, *more) == checkout_run.BLOCKED
+    assert blocked(root, *more) == script_run.BLOCKED
     assert "jobspec: blocked:" in capsys.readouterr().err
     assert not Path("tests/functional/it").exists()
 
 
 @pytest.mark.parametrize("word", ["key=a b", "key=\t", "key=*", "key=[1]", ""])
 def test_a_word_that_the_script_would_split_blocks(root: Path, word: str) -> None:
-    assert blocked(root, words=(word,)) == checkout_run.BLOCKED
+    assert blocked(root, words=(word,)) == script_run.BLOCKED
 
 
 def test_two_runs_of_one_script_do_not_meet(root: Path) -> None:
     with Path("tests/functional/it.sh").open("r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert blocked(root) == checkout_run.BLOCKED
+        assert blocked(root) == script_run.BLOCKED
     assert not Path("tests/functional/it").exists()
 
 
@@ -137,14 +137,14 @@ def test_lock_ends_with_the_run(root: Path) -> None:
 
 
 def test_program_that_is_not_there(root: Path) -> None:
-    assert checkout_run.main([*arguments(root), "--", "/nonexistent/uv"]) == 127
+    assert script_run.main([*arguments(root), "--", "/nonexistent/uv"]) == 127
 
 
 def test_signal_reaches_the_script_and_its_files_are_kept(root: Path) -> None:
     slow = SCRIPT + "trap 'exit 9' TERM\ntouch ready\nwhile :; do sleep 0.05; done\n"
     Path("tests/functional/it.sh").write_text(slow)
     argv = [*arguments(root), "--", "bash", "tests/functional/it.sh"]
-    child = subprocess.Popen([sys.executable, "-m", "jobspec.runtime.checkout_run", *argv])
+    child = subprocess.Popen([sys.executable, "-m", "jobspec.runtime.drivers.nemo_rl.script_run", *argv])
     deadline = time.monotonic() + 60
     while not Path("ready").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -174,7 +174,7 @@ def test_checkpoints_are_named_when_complete(root: Path, capsys: pytest.CaptureF
 def test_newer_gpus_are_skipped(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seen: str, skipped: bool
 ) -> None:
-    monkeypatch.setattr(checkout_run, "capability", lambda: seen)
+    monkeypatch.setattr(script_run, "capability", lambda: seen)
     assert run(root, "--below-capability", "10.0") == 0
     assert ("jobspec: skipped:" in capsys.readouterr().out) is skipped
     assert Path("tests/functional/it").exists() is not skipped
@@ -185,7 +185,7 @@ def test_capability_is_the_newest_gpu_s(root: Path, monkeypatch: pytest.MonkeyPa
     fake.write_text("#!/bin/sh\nprintf '9.0\\n10.0\\n[N/A]\\n'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
-    assert checkout_run.capability() == "10.0"
+    assert script_run.capability() == "10.0"
 
 
 def test_another_ray_on_the_node_blocks(root: Path) -> None:
@@ -193,9 +193,9 @@ def test_another_ray_on_the_node_blocks(root: Path) -> None:
     process.mkdir(parents=True)
     (process / "cmdline").write_bytes(b"/opt/ray/core/src/ray/gcs/gcs_server\0--port=6379\0")
     with pytest.raises(SystemExit):
-        checkout_run._refuse_foreign_ray(root / "proc")
+        script_run._refuse_foreign_ray(root / "proc")
     (process / "cmdline").write_bytes(b"grep\0gcs_server\0")
-    checkout_run._refuse_foreign_ray(root / "proc")
+    script_run._refuse_foreign_ray(root / "proc")
 
 
 @pytest.mark.parametrize(
@@ -209,14 +209,14 @@ def test_another_ray_on_the_node_blocks(root: Path) -> None:
     ],
 )
 def test_announced_address(address: str, nodes: int, works: bool) -> None:
-    assert (announce.problem(address, nodes) == "") is works
+    assert (own_address.problem(address, nodes) == "") is works
 
 
 def test_announced_address_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("socket.gethostbyname", lambda _: "169.254.3.1")
-    assert announce.main(["1"]) == announce.BLOCKED
+    assert own_address.main(["1"]) == own_address.BLOCKED
     assert "routable interface" in capsys.readouterr().err
     monkeypatch.setattr("socket.gethostbyname", lambda _: "10.1.2.3")
-    assert announce.main(["4"]) == 0
+    assert own_address.main(["4"]) == 0

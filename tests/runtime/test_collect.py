@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime.collect import Folders, collect, matcher
-from jobspec.runtime.redact import Redactor
+from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.node.collect import Folders, collect, matcher
 
 NOTHING = Redactor([])
 

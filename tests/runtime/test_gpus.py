@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.metrics import read_metrics
-from jobspec.runtime import gpus
+from jobspec.runtime.node import gpu_sampler
 
 REAL = "0, 1234, 97\n1, 80512, 0\n"  # driver 580, two H100
 
@@ -24,7 +24,7 @@ def test_samples_become_metrics(tmp_path: Path) -> None:
     env = fake_nvidia_smi(tmp_path, f"printf '{REAL}'")
     file = tmp_path / "metrics" / "gpu-n1.jsonl"
     file.parent.mkdir()
-    with gpus.sampling(file, 2, env, interval_s=0.02):
+    with gpu_sampler.sampling(file, 2, env, interval_s=0.02):
         while not file.exists() or file.read_text().count("\n") < 3:
             time.sleep(0.01)
     table = read_metrics(file.parent)
@@ -45,21 +45,24 @@ def test_samples_become_metrics(tmp_path: Path) -> None:
         ("", []),
     ],
 )
-def test_what_is_not_told_is_left_out(text: str, found: list[gpus.Sample]) -> None:
-    assert gpus.parse(text) == found
+def test_what_is_not_told_is_left_out(text: str, found: list[gpu_sampler.Sample]) -> None:
+    assert gpu_sampler.parse(text) == found
 
 
 @pytest.mark.parametrize("body", ["exit 9", "printf '\\xff'", "exec sleep 60"])
 def test_a_broken_nvidia_smi_costs_nothing(
     tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.2)
-    assert gpus.sample(str(tmp_path / "nvidia-smi"), fake_nvidia_smi(tmp_path, body)) == []
+    monkeypatch.setattr(gpu_sampler, "TIMEOUT_S", 0.2)
+    assert gpu_sampler.sample(str(tmp_path / "nvidia-smi"), fake_nvidia_smi(tmp_path, body)) == []
 
 
 def test_no_gpu_no_file(tmp_path: Path) -> None:
     env = fake_nvidia_smi(tmp_path, f"printf '{REAL}'")
-    with gpus.sampling(tmp_path / "a.jsonl", 0, env), gpus.sampling(tmp_path / "b.jsonl", 1, {"PATH": "/x"}):
+    with (
+        gpu_sampler.sampling(tmp_path / "a.jsonl", 0, env),
+        gpu_sampler.sampling(tmp_path / "b.jsonl", 1, {"PATH": "/x"}),
+    ):
         pass
     assert not list(tmp_path.glob("*.jsonl"))
 
@@ -68,5 +71,5 @@ def test_event_files_are_read_beside_samples(tmp_path: Path) -> None:
     writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter(tmp_path)
     writer.add_scalar("train/reward", 0.5, 1)
     writer.close()
-    (tmp_path / "gpu-n1.jsonl").write_text(gpus.record([(0, 1.0, 2.0)], 3.0))
+    (tmp_path / "gpu-n1.jsonl").write_text(gpu_sampler.record([(0, 1.0, 2.0)], 3.0))
     assert read_metrics(tmp_path).values("train/reward") == [0.5]

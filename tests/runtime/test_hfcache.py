@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.runtime import hfcache
-from jobspec.runtime.hashing import GIT_SHA1, new_hash
-from jobspec.runtime.listing_checks import check_listing, safetensors_bytes
+from jobspec.runtime.staging import hfcache
+from jobspec.runtime.staging.hashing import GIT_SHA1, new_hash
+from jobspec.runtime.staging.listing_checks import check_listing, safetensors_bytes
 from tests.runtime.stage_kit import COMMIT, blob_of, git_sha1, hf_repo, safetensors, sharded
 
 OTHER = "0123ffff" + "0" * 32

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobspec.runtime.hostlist import MAX_HOSTS, HostlistError, expand
+from jobspec.runtime.base.hostlist import MAX_HOSTS, HostlistError, expand
 
 VECTORS = [
     ("", ()),

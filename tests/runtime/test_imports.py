@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import ImportProof
-from jobspec.runtime import imports
+from jobspec.runtime.checkouts import imports
 
 
 def package(root: Path, name: str, text: str = "") -> Path:
@@ -186,8 +186,8 @@ def test_works_from_inside_a_zip_of_the_runtime(tmp_path: Path) -> None:
         for name in (
             "jobspec/finding.py",
             "jobspec/plan.py",
-            "runtime/imports.py",
-            "runtime/import_probe.py",
+            "runtime/checkouts/imports.py",
+            "runtime/checkouts/import_probe.py",
         ):
             archive.write(root / name, name if name.startswith("jobspec") else f"jobspec/{name}")
     script = (

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import leases, stage
+from jobspec.runtime.staging import items, leases
 from tests.runtime.stage_kit import content, hf_repo, item, rules, run, sharded
 
 MIB = 1 << 20
 
 
-def staged(source: Path, node: Path, cap: int) -> stage.StageResult:
+def staged(source: Path, node: Path, cap: int) -> items.StageResult:
     """Staged by a job that has ended, but for its lease where the caller wants one."""
-    result = stage.run([item(source)], str(node), lambda event, data: None, 60, cap_bytes=cap)
+    result = items.run([item(source)], str(node), lambda event, data: None, 60, cap_bytes=cap)
     leases.release(result.hf_home)
     return result
 
@@ -27,7 +27,7 @@ def repos(folder: Path) -> list[Path]:
     return [hf_repo(folder / name, sharded(1, 3 * MIB), org=f"acme--{name}") for name in ("a", "b", "c")]
 
 
-def here(result: stage.StageResult) -> list[str]:
+def here(result: items.StageResult) -> list[str]:
     return sorted(path.name[-1] for path in (Path(result.hf_home) / "hub").iterdir())
 
 
@@ -86,7 +86,7 @@ def test_kill_while_removing_leaves_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["much", "-", "1e999"])
 def test_cap_that_is_no_number(text: str) -> None:
     from jobspec.finding import JobspecError
-    from jobspec.runtime.agent import _cap_bytes
+    from jobspec.runtime.node.agent import _cap_bytes
 
     with pytest.raises(JobspecError, match="JOBSPEC_STAGE_MAX_GIB"):
         _cap_bytes(text)

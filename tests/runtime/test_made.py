@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import CollectPlan, MadePlan
-from jobspec.runtime import made
+from jobspec.runtime.node import leftovers
 from tests.runtime.agent_lab import running, shell
 
 
@@ -23,7 +23,7 @@ def below(tmp_path: Path) -> Path:
 
 def remove(below: Path, note: str) -> list[str]:
     (below.parent / "note").write_text(note)
-    return made.remove([MadePlan(str(below), "note")], below.parent)
+    return leftovers.remove([MadePlan(str(below), "note")], below.parent)
 
 
 def left(below: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_folder_of_another_user_is_left(below: Path) -> None:
 
 
 def test_run_that_noted_nothing_removes_nothing(below: Path, tmp_path: Path) -> None:
-    assert made.remove([MadePlan(str(below), "absent")], tmp_path) == []
+    assert leftovers.remove([MadePlan(str(below), "absent")], tmp_path) == []
     assert left(below) == ["ft_1", "ft_2", "other"]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import HelpersPlan, ImportProof
-from jobspec.runtime import imports, mcore, mcore_probe
+from jobspec.runtime.checkouts import imports, mcore_helpers, mcore_probe
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -43,19 +43,19 @@ $(OUT): $(SRC)
 
 def build(
     node: Path, env: dict[str, str] | None = None, python: str = sys.executable, **helpers: str
-) -> mcore.HelpersResult:
+) -> mcore_helpers.HelpersResult:
     plan = HelpersPlan(**(helpers or {"package": "megatron.core"}))
-    return mcore.build(plan, str(node), python, lambda event, data: None, env)
+    return mcore_helpers.build(plan, str(node), python, lambda event, data: None, env)
 
 
 @pytest.fixture(autouse=True)
 def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without optimizing a build takes half the time; the package's is made as it is for training."""
     if "package" not in request.node.name:
-        monkeypatch.setattr(mcore, "FLAGS", ("-O0", *mcore.FLAGS[1:]))
+        monkeypatch.setattr(mcore_helpers, "FLAGS", ("-O0", *mcore_helpers.FLAGS[1:]))
 
 
-def rules(result: mcore.HelpersResult) -> list[str]:
+def rules(result: mcore_helpers.HelpersResult) -> list[str]:
     return [finding.rule for finding in result.findings]
 
 
@@ -196,7 +196,7 @@ def test_library_spoiled_on_the_node_is_built_again(node: Path, checkout: Path) 
 
 
 def test_many_at_once_build_once(tmp_path: Path, checkout: Path) -> None:
-    results: list[mcore.HelpersResult] = []
+    results: list[mcore_helpers.HelpersResult] = []
     threads = [
         threading.Thread(target=lambda: results.append(build(tmp_path, source=str(checkout))))
         for _ in range(4)
@@ -293,7 +293,7 @@ def test_other_interpreter_gets_its_own_suffix(tmp_path: Path, checkout: Path) -
     (site / "numpy.py").write_text("raise ImportError('numpy of this test is not for 3.12')\n")
     python = str(tmp_path / "venv/bin/python")
     commands: list[str] = []
-    result = mcore.build(
+    result = mcore_helpers.build(
         HelpersPlan(source=str(checkout)),
         str(tmp_path / "node"),
         python,
@@ -359,4 +359,4 @@ def test_target_that_cannot_be_written(tmp_path: Path, checkout: Path) -> None:
     ],
 )
 def test_first_error_of_compiler_output(text: str, expected: str) -> None:
-    assert mcore.first_error(text) == expected
+    assert mcore_helpers.first_error(text) == expected

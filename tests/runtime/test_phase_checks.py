@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import CommandPlan
-from jobspec.runtime.agent import Node
-from jobspec.runtime.finish import no_test_ran
-from jobspec.runtime.identity import from_environment
+from jobspec.runtime.base.identity import from_environment
+from jobspec.runtime.head.shutdown import no_test_ran
+from jobspec.runtime.node.agent import Node
 from tests.runtime.agent_lab import make_run, running, shell
 
 TOUCH = shell("touch $JOBSPEC_RUN_DIR/trained")

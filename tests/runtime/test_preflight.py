@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from jobspec.plan import Plan, RayPlan
-from jobspec.runtime import network, node_facts
-from jobspec.runtime.network import Address
-from jobspec.runtime.node_facts import Facts
-from jobspec.runtime.preflight import check
+from jobspec.runtime.base import network
+from jobspec.runtime.base.network import Address
+from jobspec.runtime.node import facts as node_facts
+from jobspec.runtime.node.facts import Facts
+from jobspec.runtime.node.preflight import check
 
 PLAN = Plan("t", "command", "c", "slurm", "ray", ray=RayPlan(port=6379, port_min=20000, port_max=20999))
 GOOD = Facts(
@@ -126,7 +127,7 @@ def test_taken_port_is_not_free() -> None:
 
 def test_ports_of_runs_that_start_at_once_are_distinct() -> None:
     """Nothing listens yet. What a run took is free again when it ends, however it ends."""
-    text = "from jobspec.runtime.network import *; print(take_ports(20100, 20129, 10, 5)); input()"
+    text = "from jobspec.runtime.base.network import *; print(take_ports(20100, 20129, 10, 5)); input()"
     argv = [sys.executable, "-uc", text]
     runs = [
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import procs
-from jobspec.runtime.procs import Child, alive, descendants, exit_status
+from jobspec.runtime.base import procs
+from jobspec.runtime.base.procs import Child, alive, descendants, exit_status
 
 
 def test_child_and_what_it_started_are_ended(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_exit_status(code: int, status: int) -> None:
 GUARDED = """
     import os, subprocess, sys, time
     from jobspec.runtime import signals
-    from jobspec.runtime.procs import guard
+    from jobspec.runtime.base.procs import guard
     def work():
         {body}
         return 5

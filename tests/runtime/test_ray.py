@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from jobspec.plan import CommandPlan, ImportProof, Plan, RepoPlan
-from jobspec.runtime import raycluster, signals
+from jobspec.runtime.base import signals
+from jobspec.runtime.raycluster import process
 from tests.runtime.agent_lab import HOSTILE_CALLER, RAY, Run, running, shell
 
 pytestmark = pytest.mark.ray
@@ -250,23 +251,23 @@ def test_ray_without_token_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "ray" / "__init__.py").write_text("")
     (tmp_path / "ray" / "_version.py").write_text('version = "2.51.1"\n')
     env = {"PYTHONPATH": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "x"}
-    changed, (finding,) = raycluster.authentication(env)
+    changed, (finding,) = process.authentication(env)
     assert (changed["RAY_AUTH_MODE"], "RAY_AUTH_TOKEN" in changed) == ("disabled", False)
     assert (finding.rule, finding.severity) == ("ray.no-token", "warning")
     assert "2.51" in finding.what
 
 
 def test_services_and_workers_share_no_port() -> None:
-    (first, last), (worker_first, worker_last) = raycluster.port_ranges(RAY)
+    (first, last), (worker_first, worker_last) = process.port_ranges(RAY)
     assert (first, worker_last) == (RAY.port_min, RAY.port_max)
     assert last + 1 == worker_first
 
 
-@pytest.mark.parametrize(("nodes", "ports"), [(1, (0, 0)), (2, raycluster.port_ranges(RAY)[1])])
+@pytest.mark.parametrize(("nodes", "ports"), [(1, (0, 0)), (2, process.port_ranges(RAY)[1])])
 def test_worker_ports(nodes: int, ports: tuple[int, int]) -> None:
     """Workers of one node take what the kernel gives: runs beside it may start at the same moment."""
     plan = Plan("t", "command", "test", "slurm", "ray", nodes=nodes, ray=RAY)
-    own = raycluster.RayPorts(*range(21000, 21009))
-    start = raycluster.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
-    argv = raycluster.start_command(plan, start)
+    own = process.RayPorts(*range(21000, 21009))
+    start = process.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
+    argv = process.start_command(plan, start)
     assert {f"--min-worker-port={ports[0]}", f"--max-worker-port={ports[1]}"} <= set(argv)

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.runtime.redact import Redactor
+from jobspec.runtime.base.redact import Redactor
 
 TOKEN = "hf_AbC/123+x="
 

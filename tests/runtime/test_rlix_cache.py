@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import rlix_cache
+from jobspec.runtime.drivers.rlix import cache as rlix_cache
 from jobspec.triage import scan_lines
 from tests.runtime.other_user import as_nobody, in_child
 from tests.runtime.rlix_node_kit import driver, start

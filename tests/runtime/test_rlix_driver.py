@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import rlix_driver, rlix_probe
-from jobspec.runtime.rlix_driver import SETTLE_S, Admission, Run, places
+from jobspec.runtime.drivers.rlix import driver as rlix_driver
+from jobspec.runtime.drivers.rlix import probe
+from jobspec.runtime.drivers.rlix.driver import SETTLE_S, Admission, Run, places
 from tests.runtime.rlix_node_kit import driver
 
 ONE, TWO = "ft_0123456789ab", "ft_ba9876543210"
@@ -140,7 +141,7 @@ def test_ended_runs_are_those_of_pipelines_with_what_they_raised() -> None:
         event("task::Orchestrator.run", 5.0, 1.0, "worker:c"),
         event("task::rlix:pipeline:x:NemoRLFullFinetunePipeline.__init__", 9.0, 0.5),
     ]
-    assert rlix_probe.ended(events) == [
+    assert probe.ended(events) == [
         {"start": 10.0, "error": "OutOfMemoryError: CUDA error: no memory", "traceback": "Trace"},
         {"start": 50.0, "error": "", "traceback": ""},
     ]
@@ -220,6 +221,6 @@ def test_probe_without_a_ray_says_so_and_ends(tmp_path: Path) -> None:
     """In a container whose interpreter has no Ray the logs alone tell."""
     (tmp_path / "ray.py").write_text("raise ImportError('no ray here')\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    argv = [sys.executable, "-m", "jobspec.runtime.rlix_probe"]
+    argv = [sys.executable, "-m", "jobspec.runtime.drivers.rlix.probe"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, json.loads(done.stdout)) == (1, {"note": "ImportError: no ray here"})

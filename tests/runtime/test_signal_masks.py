@@ -59,7 +59,15 @@ def test_programs_of_a_run_are_free(tmp_path: Path, prefix: tuple[str, ...]) -> 
 def test_script_below_checkout_run_is_free(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--kept", str(tmp_path / "kept"), "--metrics", str(tmp_path / "metrics"), "--"]
-    argv = [sys.executable, "-m", "jobspec.runtime.checkout_run", *words, "bash", "-c", f"{SHOW} > {out}"]
+    argv = [
+        sys.executable,
+        "-m",
+        "jobspec.runtime.drivers.nemo_rl.script_run",
+        *words,
+        "bash",
+        "-c",
+        f"{SHOW} > {out}",
+    ]
     with running(tmp_path, CommandPlan("train", tuple(argv))) as run:
         run.agent(prefix=HOSTILE_CALLER)
         code, output = run.finish()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
+from jobspec.runtime.staging import items
+from jobspec.runtime.staging.hfcache import FileEntry
 from tests.runtime.other_user import as_nobody, in_child
 from tests.runtime.stage_kit import (
     NAME,
@@ -95,7 +95,7 @@ def test_read_only_target(tmp_path: Path, tmpfs: Callable[[str], Path]) -> None:
     assert rules(result) == ["stage.read-only"]
 
 
-def told(result: stage.StageResult) -> dict[str, Any]:
+def told(result: items.StageResult) -> dict[str, Any]:
     return {"rules": rules(result), "ready": dict(result.ready), "files": [f.file for f in result.findings]}
 
 

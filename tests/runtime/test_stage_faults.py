@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.transfer import Stream, open_local
+from jobspec.runtime.staging import items
+from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.transfer import Stream, open_local
 from tests.runtime.stage_kit import (
     COMMIT,
     NAME,
@@ -238,6 +238,6 @@ def test_items_share_one_result(tmp_path: Path) -> None:
     """A fault in the second item keeps the first one out of training, but on the disk."""
     good, bad = hf_repo(tmp_path, sharded(1)), hf_repo(tmp_path, sharded(1, 999), org="acme--bad")
     flip(blob_of(bad, "config.json"), offset=0)
-    result = stage.run([item(good), item(bad, name="judge")], str(tmp_path / "node"), lambda e, d: None, 60)
+    result = items.run([item(good), item(bad, name="judge")], str(tmp_path / "node"), lambda e, d: None, 60)
     assert rules(result) == ["stage.corrupt"] and list(result.ready) == ["model"]
     assert not result.ok

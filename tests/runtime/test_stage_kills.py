@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from jobspec.runtime import stage
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.transfer import Stream
+from jobspec.runtime.staging import items
+from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.transfer import Stream
 from tests.runtime.stage_kit import (
     COMMIT,
     NAME,
@@ -85,7 +85,7 @@ def test_deadline_says_how_far_it_got(tmp_path: Path) -> None:
 
 def test_source_that_does_not_answer_while_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
-    monkeypatch.setattr(stage, "list_plain", lambda *a: os.read(read, 1))  # as stat(2) does on a dead mount
+    monkeypatch.setattr(items, "list_plain", lambda *a: os.read(read, 1))  # as stat(2) does on a dead mount
     result = run(tmp_path, tmp_path / "node", layout="plain", stall_s=0.3)
     os.close(write)
     assert rules(result) == ["stage.stalled"] and result.findings[0].file == str(tmp_path)
@@ -216,7 +216,7 @@ def test_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(fcntl, "flock", no_locks)
     files = sharded(2, 5 << 20)
     repo = hf_repo(tmp_path, files)
-    results: list[stage.StageResult] = []
+    results: list[items.StageResult] = []
     threads = [
         threading.Thread(target=lambda: results.append(run(repo, tmp_path / "node"))) for _ in range(3)
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.runtime import stage
+from jobspec.runtime.staging import items as stage
 from tests.runtime.stage_kit import (
     COMMIT,
     Source,
@@ -249,7 +249,7 @@ def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
         "from jobspec.runtime import stage, mcore, imports\nfrom jobspec.plan import StagePlan\n"
         "r = stage.run([StagePlan('m', 'model', repo)], node, lambda e, d: None, 60)\n"
         "print(r.findings, r.ready['m'])\n"
-        "import threading\nfrom jobspec.runtime.swarm import Peer, Swarm\n"
+        "import threading\nfrom jobspec.runtime.staging.swarm import Peer, Swarm\n"
         "swarms = [Swarm(i, 't') for i in (0, 1)]\n"
         "peers = [Peer('n', '127.0.0.1', swarm.listen([0])) for swarm in swarms]\n"
         "found = []\n"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from jobspec.runtime import chunks
-from jobspec.runtime.channel import ChannelError, Hello, connect
-from jobspec.runtime.hfcache import FileEntry
-from jobspec.runtime.swarm import Peer
+from jobspec.runtime.base.channel import ChannelError, Hello, connect
+from jobspec.runtime.staging import chunks
+from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.swarm import Peer
 from tests.runtime.stage_kit import (
     COMMIT,
     Source,

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 from jobspec.finding import Finding, error
-from jobspec.runtime import collect, finish, raycluster
-from jobspec.runtime.head import Head
-from jobspec.runtime.identity import from_environment
-from jobspec.runtime.nodes import RunStoppedError
-from jobspec.runtime.raycluster import Probe, RayNode, RayPorts, RayStart
-from jobspec.runtime.record import blocked
-from jobspec.runtime.redact import Redactor
+from jobspec.runtime.base.identity import from_environment
+from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.head import shutdown
+from jobspec.runtime.head.attempt import Head
+from jobspec.runtime.head.nodes import RunStoppedError
+from jobspec.runtime.head.record import blocked
+from jobspec.runtime.node import collect
+from jobspec.runtime.raycluster import process
+from jobspec.runtime.raycluster.process import Probe, RayNode, RayPorts, RayStart
 from tests.runtime.agent_lab import RAY, Run, make_run, running, shell
 
 PATIENCE_S = 60.0
@@ -49,7 +51,7 @@ def test_results_have_a_cause_with_its_findings(tmp_path: Path, monkeypatch: pyt
     loss = threading.Thread(target=head.stop, args=(blocked("preflight", LOST),))
     loss.start()
     assert noting.wait(PATIENCE_S)
-    end = threading.Thread(target=finish.finish, args=(head,))
+    end = threading.Thread(target=shutdown.finish, args=(head,))
     end.start()
     end.join(1.0)  # what it can do without the finding, it does now
     noted.set()
@@ -70,7 +72,7 @@ def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> N
         return code
 
     head.record.write = write_and_lose  # type: ignore[method-assign]
-    assert finish.finish(head) == 0
+    assert shutdown.finish(head) == 0
     assert (run.results()["outcome"], head.cause) == ("ok", None)
     assert [row for row in run.events() if row["event"] == "finding"] == []
     assert (run.attempt / "exit").read_text() == "0\n"
@@ -192,7 +194,7 @@ def test_ray_that_starts_as_the_node_stops_is_stopped(
         begun.append(RayNode(["sleep", "300"], os.environ, temp_dir, log))
         return begun[0]
 
-    monkeypatch.setattr(raycluster, "RayNode", start)
+    monkeypatch.setattr(process, "RayNode", start)
     ports = RayPorts(*range(9))
     ray = RayStart("n", "127.0.0.1", "127.0.0.1:1", True, ports, str(node.paths.ray))
     assert node.handle("ray", {"start": ray.to_json(), "deadline_s": 1.0}) == {"findings": []}

@@ -14,16 +14,16 @@ import pytest
 from jobspec.finding import JobspecError
 from jobspec.plan import Plan, UpstreamPlan, to_json
 from jobspec.rendering.run_folder import build_runtime
-from jobspec.runtime import upstream
-from jobspec.runtime.identity import without_step
+from jobspec.runtime import upstream_agents
+from jobspec.runtime.base.identity import without_step
 
 ENV = {"JOBSPEC_ATTEMPT": "2", "JOBSPEC_HOSTS": "n10 n2 n3", "JOBSPEC_JOB_ID": "7", "JOBSPEC_TOKEN": "t"}
 
 
 def test_the_head_is_the_node_that_the_script_chose() -> None:
     """ray.sub sorts names as text: its head need not be the first of Slurm's list."""
-    at = upstream.place(Path("/r"), ENV)
-    agents = [upstream.identity(at, name, "n2", "10.0.0.2") for name in ("n2", "n10", "n3")]
+    at = upstream_agents.place(Path("/r"), ENV)
+    agents = [upstream_agents.identity(at, name, "n2", "10.0.0.2") for name in ("n2", "n10", "n3")]
     assert [who.index for who in agents] == [0, 1, 2]
     assert {who.hosts for who in agents} == {("n2", "n10", "n3")}
     assert {(who.attempt, who.job_id, who.launch_ip) for who in agents} == {(2, "7", "10.0.0.2")}
@@ -34,14 +34,14 @@ def test_the_head_is_the_node_that_the_script_chose() -> None:
 def test_a_variable_that_did_not_arrive_is_named(missing: str) -> None:
     env = {name: value for name, value in ENV.items() if name != missing}
     with pytest.raises(JobspecError, match=f"`{missing}` did not reach this container"):
-        upstream.place(Path("/r"), env)
+        upstream_agents.place(Path("/r"), env)
 
 
 def test_names_of_nodes_may_have_a_domain_on_one_side() -> None:
-    assert upstream.own_name(["n1.site", "n2.site"], "n2") == "n2.site"
-    assert upstream.own_name(["n1", "n2"], "n2.site") == "n2"
+    assert upstream_agents.own_name(["n1.site", "n2.site"], "n2") == "n2.site"
+    assert upstream_agents.own_name(["n1", "n2"], "n2.site") == "n2"
     with pytest.raises(JobspecError, match="host name `n3` is not among the nodes of this job: n1 n2"):
-        upstream.own_name(["n1", "n2"], "n3")
+        upstream_agents.own_name(["n1", "n2"], "n3")
 
 
 def test_a_failed_setup_is_named_with_what_it_printed(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_failed_setup_is_named_with_what_it_printed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "setup.log").write_text(f"{name}: python3: command not found\n")
     (tmp_path / "n2/setup.failed").write_text("127\n")
-    (found,) = upstream.failed_setups(tmp_path, ["n1", "n2", "n3"])
+    (found,) = upstream_agents.failed_setups(tmp_path, ["n1", "n2", "n3"])
     assert (found.rule, found.node) == ("upstream.setup", "n2")
     assert found.what == "the setup of node `n2` failed with status 127"
     assert found.why == "n2: python3: command not found"
@@ -57,7 +57,7 @@ def test_a_failed_setup_is_named_with_what_it_printed(tmp_path: Path) -> None:
 
 def test_signals_arrive_by_the_file_each_once(tmp_path: Path) -> None:
     received: queue.SimpleQueue[int] = queue.SimpleQueue()
-    upstream.follow_signals(tmp_path, received.put)
+    upstream_agents.follow_signals(tmp_path, received.put)
     (tmp_path / "signal").write_text("USR1\n")
     assert received.get(timeout=60) == signal.SIGUSR1
     (tmp_path / "signal").write_text("USR1\nKILL\nTERM\n")  # only what the batch script may write counts

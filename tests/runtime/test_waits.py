@@ -18,12 +18,15 @@ from typing import Any
 import pytest
 
 from jobspec.plan import CollectPlan, ImportProof
-from jobspec.runtime import channel, checkout_run, driver, imports, procs, worker
-from jobspec.runtime.agent import Node
-from jobspec.runtime.channel import Hello, Link, candidate_ports, connect
-from jobspec.runtime.identity import Identity, from_environment
-from jobspec.runtime.nodes import Call, Nodes
-from jobspec.runtime.redact import Redactor
+from jobspec.runtime.base import channel, procs
+from jobspec.runtime.base.channel import Hello, Link, candidate_ports, connect
+from jobspec.runtime.base.identity import Identity, from_environment
+from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.checkouts import imports
+from jobspec.runtime.drivers.nemo_rl import script_run
+from jobspec.runtime.head.nodes import Call, Nodes
+from jobspec.runtime.node import command_run, worker
+from jobspec.runtime.node.agent import Node
 from tests.runtime.agent_lab import make_run, running, shell
 
 TOKEN = "t" * 64
@@ -195,7 +198,7 @@ def test_command_whose_log_cannot_be_closed_keeps_its_exit_code(tmp_path: Path) 
         def close(self) -> None:
             raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    task = driver.Task(["sh", "-c", "exit 7"], {}, "", tmp_path / "log", Redactor(()), False, 0)
+    task = command_run.Task(["sh", "-c", "exit 7"], {}, "", tmp_path / "log", Redactor(()), False, 0)
     task._file.close()
     task._file = Full()  # type: ignore[assignment]
     assert task.finish().exit_code == 7
@@ -205,7 +208,7 @@ def test_command_whose_log_cannot_be_closed_keeps_its_exit_code(tmp_path: Path) 
 def test_script_is_not_started_after_the_signal_to_end(tmp_path: Path) -> None:
     received: SimpleQueue[int] = SimpleQueue()
     received.put(signal.SIGTERM)
-    assert checkout_run.run(["touch", str(tmp_path / "started")], received) == 143
+    assert script_run.run(["touch", str(tmp_path / "started")], received) == 143
     assert not (tmp_path / "started").exists()
 
 

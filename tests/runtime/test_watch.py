@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import parse_condition
-from jobspec.runtime.tfevents import DamagedError, records, scalars
-from jobspec.runtime.watch import Tripped, Watch, Watcher
+from jobspec.runtime.base.event_files import DamagedError, records, scalars
+from jobspec.runtime.head.metric_watch import Tripped, Watch, Watcher
 
 ZERO = parse_condition("count(reward) >= 3 and max(reward) == 0 and max(tokens) > 0")
 HIGH = parse_condition("max(diff) > 1", "weights arrive mixed up", "see the checkout")

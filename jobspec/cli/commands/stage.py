@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec import pipeline, staging
+from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.runtime.staging import shared
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
@@ -49,14 +50,14 @@ def run(args: argparse.Namespace) -> int:
     findings = [item for item in resolved.findings if not item.rule.startswith("stage.")]
     pipeline.stop_on_errors(findings)
     plan = pipeline.plan_of(resolved)
-    before = staging.inspect(plan)
+    before = shared.inspect(plan)
     missing = [item for item in before if not item.present]
     if not args.check:
         for item in missing:
             if not args.json:
                 print(f"{item.name}: bringing {item.source_name} to {item.path}", flush=True)
             _bring(args, resolved, item)
-    after = staging.inspect(plan) if missing and not args.check else before
+    after = shared.inspect(plan) if missing and not args.check else before
     if args.json:
         output.print_json([_as_json(item) for item in after])
     else:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(not item.present for item in after) else 0
 
 
-def _bring(args: argparse.Namespace, resolved: Resolved, item: staging.Item) -> None:
+def _bring(args: argparse.Namespace, resolved: Resolved, item: shared.Item) -> None:
     mirror = Path(args.mirror).expanduser().absolute() if args.mirror else None
     if args.job:
         from jobspec.launchers.function_jobs.stage import bring_there
@@ -78,10 +79,10 @@ def _bring(args: argparse.Namespace, resolved: Resolved, item: staging.Item) -> 
             told[0] = time.monotonic()
             print(f"{item.name}: {output.size(count)} on the disk", flush=True)
 
-    staging.bring(item, mirror, progress)
+    shared.bring(item, mirror, progress)
 
 
-def _print(items: tuple[staging.Item, ...]) -> None:
+def _print(items: tuple[shared.Item, ...]) -> None:
     if not items:
         print("the spec names no model and no data set")
         return
@@ -100,7 +101,7 @@ def _print(items: tuple[staging.Item, ...]) -> None:
     output.print_findings(finding for item in items for finding in item.findings)
 
 
-def _as_json(item: staging.Item) -> dict[str, Any]:
+def _as_json(item: shared.Item) -> dict[str, Any]:
     return {
         "name": item.name,
         "kind": item.kind,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.runs.store import RunPaths
-from jobspec.runtime.metric_groups import group_prefix
+from jobspec.runtime.base.metric_groups import group_prefix
 from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB

@@ -1,4 +1,4 @@
-"""What runs for a variant: short bash around `jobspec.runtime.checkout_run`, every outside value quoted.
+"""What runs for a variant: short bash around `jobspec.runtime.drivers.nemo_rl.script_run`, every outside value quoted.
 
 The agent exports the spec's environment inside the container, so an image's own variables do not win over it.
 What is only known in the run (its folders) is a variable of the shell.
@@ -17,7 +17,7 @@ from jobspec.plan import CommandPlan
 PROBE, ANNOUNCE = "bridge-import", "announce-address"
 TP_GUARD = "NRL_IGNORE_TP_ACCURACY_CHECK"
 WORKER = "nemo_rl.models.policy.workers.megatron_policy_worker.MegatronPolicyWorker"
-RUNNER, ADDRESS = "jobspec.runtime.checkout_run", "jobspec.runtime.announce"
+RUNNER, ADDRESS = "jobspec.runtime.drivers.nemo_rl.script_run", "jobspec.runtime.drivers.nemo_rl.own_address"
 CHECK_ROUTES = "tools/check_r3_trace.py"
 CHECK_METRICS, DUMP_EVENTS = "tests/check_metrics.py", "tests/json_dump_tb_logs.py"
 # What every maintained script sets too; recipes turn on W&B, which needs a network and an account.

@@ -12,14 +12,14 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.rlix.checkout import DRIVER, roots
 from jobspec.frameworks.rlix.settings import ADMIT, COLOCATED, OFFLOAD, SLEEP_LEVEL, VERIFY, PipelineSettings
 from jobspec.plan import CommandPlan
-from jobspec.runtime import rlix_cache
+from jobspec.runtime.drivers.rlix import cache
 
 LINK, RUN = "cache-link", "rlix"
 PIPELINE_CLASS = "rlix.pipeline.nemo_rl_pipeline.NemoRLFullFinetunePipeline"
-ROOT = str(rlix_cache.ROOT)
+ROOT = str(cache.ROOT)
 END = "JOBSPEC_END"
 NOTE = "rlix/made"  # names of the folders that RLix makes below `ROOT`, one for each pipeline
-LINKER, RUNNER = "jobspec.runtime.rlix_cache", "jobspec.runtime.rlix_driver"
+LINKER, RUNNER = "jobspec.runtime.drivers.rlix.cache", "jobspec.runtime.drivers.rlix.driver"
 # Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
 # processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
 THREADS: Mapping[str, str] = {

@@ -58,7 +58,7 @@ OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
 DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
-# Said by the run itself, which then ends the driver; see `jobspec.runtime.rlix_driver`.
+# Said by the run itself, which then ends the driver; see `jobspec.runtime.drivers.rlix.driver`.
 BROKE = re.compile(r"^jobspec: pipeline `(?P<name>[^`]+)` broke before its first train step: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
 

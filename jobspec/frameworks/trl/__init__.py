@@ -1,6 +1,6 @@
 """Framework `trl`: GRPO by TRL's GRPOTrainer, data-parallel in Ray Train, on CPUs or GPUs.
 
-The driver is `jobspec.runtime.trl_grpo`; here is what it is asked to do and what its files prove.
+The driver is `jobspec.runtime.drivers.trl.driver`; here is what it is asked to do and what its files prove.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import Schedule, expectation, schedule
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
-from jobspec.runtime.trl_state import TrainConfig
+from jobspec.runtime.drivers.trl.state import TrainConfig
 
 if TYPE_CHECKING:
     from jobspec.evidence.read import Evidence
@@ -138,7 +138,7 @@ def _command(context: Context, work: Schedule, label: str, until: int) -> Comman
         data=_data_variable(context),
         label=label,
     )
-    argv = (_python(context), "-m", "jobspec.runtime.trl_grpo", "--config", config.to_json())
+    argv = (_python(context), "-m", "jobspec.runtime.drivers.trl.driver", "--config", config.to_json())
     return CommandPlan(name=label, argv=argv)
 
 

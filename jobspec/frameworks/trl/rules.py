@@ -14,8 +14,8 @@ from typing import Any
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.metrics.learning_signal import MIN_POINTS
-from jobspec.runtime.trl_loop import OWNED_OPTIONS
-from jobspec.runtime.trl_rewards import BUILT_IN
+from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
+from jobspec.runtime.drivers.trl.rewards import BUILT_IN
 from jobspec.words import did_you_mean, nearest, one_of
 
 # Spec keys for what the driver decides itself.

@@ -1,0 +1,1 @@
+"""Which checkout is imported, and Megatron-Core's helpers built on the node."""

@@ -1,0 +1,108 @@
+"""The commands of `runtime.pyz`, and the one place where the runtime turns errors into text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import List, Sequence
+
+from jobspec.finding import JobspecError, fail
+from jobspec.plan import PLAN_VERSION, Plan, from_json
+from jobspec.runtime.base import procs
+
+USAGE = """\
+usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
+       runtime.pyz upstream-setup --run-dir DIR | upstream --run-dir DIR
+"""
+BLOCKED, USAGE_ERROR = 3, 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what the command line says; the exit status."""
+    words = list(argv)
+    if words[:1] == ["version"]:
+        sys.stdout.write(f"jobspec runtime, plan version {PLAN_VERSION}, Python {sys.version.split()[0]}\n")
+        return 0
+    try:
+        if words[:1] == ["node"]:
+            return _node(_run_dir(words[1:]))
+        if words[:1] in (["upstream"], ["upstream-setup"]):
+            return _upstream(words[0], _run_dir(words[1:]))
+        if words[:1] == ["exec"] and "--" in words:
+            split = words.index("--")
+            return _exec(_run_dir(words[1:split]), words[split + 1 :])
+    except JobspecError as problem:
+        for finding in problem.findings:
+            sys.stderr.write(finding.text() + "\n")
+        return BLOCKED
+    sys.stderr.write(USAGE)
+    return USAGE_ERROR
+
+
+def _run_dir(words: List[str]) -> Path:
+    """`--run-dir DIR`, else $JOBSPEC_RUN_DIR, else the folder of this file."""
+    if len(words) == 2 and words[0] == "--run-dir":
+        return Path(words[1]).absolute()
+    if words:
+        raise fail("runtime.usage", f"`{' '.join(words)}` is not understood", USAGE.strip())
+    return Path(os.environ.get("JOBSPEC_RUN_DIR") or Path(sys.argv[0]).parent).absolute()
+
+
+def read_plan(run_dir: Path) -> Plan:
+    """Raises: JobspecError when plan.json is missing or not a plan."""
+    path = run_dir / "plan.json"
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        raise fail(
+            "runtime.plan",
+            f"`{path}` cannot be read: {problem}",
+            "the run directory must be on shared storage, and mounted into the container",
+            "render the run again, or correct `paths.runs` in the site profile",
+        ) from problem
+
+
+def _node(run_dir: Path) -> int:
+    from jobspec.runtime.base.identity import from_environment
+    from jobspec.runtime.head.attempt import run_head
+    from jobspec.runtime.node.worker import run_worker
+
+    env = dict(os.environ)
+    who = from_environment(run_dir, env)
+    plan = read_plan(run_dir)
+
+    def agent() -> int:
+        try:
+            return run_head(plan, who, env) if who.is_head else run_worker(plan, who, env)
+        except OSError as problem:
+            what = f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)"
+            fix = "put `paths.runs` on shared storage that this user may write"
+            sys.stderr.write(fail("runtime.run-dir", what, fix=fix, node=who.name).findings[0].text() + "\n")
+            return BLOCKED
+
+    return procs.guard(agent)
+
+
+def _upstream(entry: str, run_dir: Path) -> int:
+    """The head's agent, or what leaves a node's agent behind, below the framework's own script."""
+    from jobspec.runtime import upstream_agents
+
+    plan = read_plan(run_dir)
+    try:
+        return (
+            upstream_agents.head(plan, run_dir)
+            if entry == "upstream"
+            else upstream_agents.setup(plan, run_dir)
+        )
+    except OSError as problem:
+        what = f"the agent cannot start: {problem.strerror} (`{problem.filename}`)"
+        raise fail("runtime.run-dir", what, fix="see that this user may write there") from problem
+
+
+def _exec(run_dir: Path, command: Sequence[str]) -> int:
+    from jobspec.runtime.node.exec_in_run import replace_process
+
+    if not command:
+        raise fail("runtime.usage", "no command after `--`", USAGE.strip())
+    return replace_process(read_plan(run_dir), run_dir, command)

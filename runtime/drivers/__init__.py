@@ -1,0 +1,1 @@
+"""Programs that the command of a plan starts."""

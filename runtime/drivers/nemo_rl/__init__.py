@@ -1,0 +1,1 @@
+"""NeMo-RL's own scripts, run from its checkout."""

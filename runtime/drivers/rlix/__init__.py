@@ -1,0 +1,1 @@
+"""RLix: several pipelines in one allocation."""

@@ -1,0 +1,1 @@
+"""GRPO with TRL, as jobspec's smallest framework runs it."""

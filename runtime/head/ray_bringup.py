@@ -1,0 +1,180 @@
+"""The head's part of Ray's bring-up: start it on all nodes, see that all have joined, prove imports in it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Set
+
+from jobspec.finding import Finding, error
+from jobspec.plan import ImportProof
+from jobspec.runtime.checkouts import imports
+from jobspec.runtime.head.nodes import DeadlineError
+from jobspec.runtime.raycluster.process import Probe, RayPorts, RayStart, authentication, pick_head_port, tail
+
+if TYPE_CHECKING:
+    from jobspec.runtime.head.attempt import Head
+    from jobspec.runtime.head.record import PhaseTimes
+
+ADOPT_S = 120.0  # the script has counted its nodes before: this only bounds a Ray that does not answer
+PROOF_S = 600.0  # an import of Megatron from a loaded shared disk takes minutes
+
+
+class RayBringUp:
+    """Ray of one attempt. `run` returns when every node has joined, `prove` ends the phase."""
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self._probe: Optional[Probe] = None
+        self._times: Optional[PhaseTimes] = None
+
+    def run(self) -> None:
+        """Raises: RunStoppedError."""
+        head, plan = self._head, self._head.plan
+        if plan.ray is None:
+            raise ValueError("the plan has no Ray")
+        self._times = head.enter("ray")
+        end = time.monotonic() + plan.ray.join_timeout_s
+        address = self._address(plan.ray.port)
+        calls = []
+        for index in head.nodes.alive():
+            arguments = {
+                "start": self._start(index, address).to_json(),
+                "deadline_s": plan.ray.join_timeout_s,
+            }
+            calls.append(head.nodes.call(index, "ray", arguments))
+        probe = self._start_probe(address, plan.ray.num_gpus)
+        head.replies("ray", calls, plan.ray.join_timeout_s)
+        try:
+            head.nodes.wait(lambda: probe.ready or bool(probe.error), end - time.monotonic(), list)
+        except DeadlineError:
+            head.fail("ray", *self._missing(probe))
+        if probe.error:
+            head.fail("ray", _probe_failed(probe.error))
+
+    def _address(self, wanted: int) -> str:
+        ports = self._head.record.nodes[0]["ports"]
+        port, findings = pick_head_port(wanted, int(ports[-2]), self._head.plan.scheduler == "local")
+        for finding in findings:
+            self._head.record.find("ray", replace(finding, node=self._head.who.name))
+        return f"{self._head.ips[0]}:{port}"
+
+    def _start(self, index: int, address: str) -> RayStart:
+        row = self._head.record.nodes[index]
+        ports = RayPorts(*(int(port) for port in row["ports"][: len(RayPorts.__dataclass_fields__)]))
+        temp_dir = str(self._head.node.paths.ray)
+        return RayStart(str(row["name"]), str(row["ip"]), address, index == 0, ports, temp_dir)
+
+    def _start_probe(self, address: str, gpus: int) -> Probe:
+        head = self._head
+        probe = Probe(address, head.who.hosts, gpus, head.node.env, head.node.paths.logs / "ray-probe.log")
+        self._probe = probe
+
+        start = time.time()
+        told: Set[str] = set()
+
+        def wake() -> None:
+            for name in sorted(set(probe.alive) - told):
+                told.add(name)
+                head.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
+            with head.nodes.changed:
+                head.nodes.changed.notify_all()
+
+        threading.Thread(target=probe.read, args=(wake,), daemon=True, name="ray-probe").start()
+        return probe
+
+    def _missing(self, probe: Probe) -> List[Finding]:
+        """One finding for every node that has not joined, or has fewer GPUs than planned."""
+        head, ray = self._head, self._head.plan.ray
+        timeout = ray.join_timeout_s if ray is not None else 0.0
+        found = []
+        for name in probe.missing():
+            last = tail(head.node.paths.attempt / "logs" / name / "ray.log") or "its ray.log is empty"
+            found.append(
+                error(
+                    "ray.absent",
+                    f"node `{name}` has not joined Ray within {timeout:.0f} s",
+                    head.node.redactor.text(last),
+                    "see its ray.log; check that the nodes reach each other on `network.ray_ports`",
+                    node=name,
+                )
+            )
+        wanted = ray.num_gpus if ray is not None else 0
+        for name, resources in probe.alive.items():
+            if resources.get("GPU", 0) < wanted:
+                seen = int(resources.get("GPU", 0))
+                what = f"Ray sees {seen} GPUs on node `{name}`, {wanted} are planned"
+                found.append(
+                    error("ray.gpus", what, node=name, fix="check the job's GPU request on this node")
+                )
+        return found or [_probe_failed("no answer from Ray's GCS")]
+
+    def prove(self, proofs: Sequence[ImportProof]) -> None:
+        """Import the proved modules in a Ray task on every node; ends the phase. Raises: RunStoppedError."""
+        head, probe = self._head, self._probe
+        if probe is None or self._times is None:
+            raise ValueError("`run` comes first")
+        probe.ask_imports([proof.module for proof in proofs])
+        if proofs:
+            try:
+                head.nodes.wait(lambda: bool(probe.imports or probe.error), PROOF_S, list)
+            except DeadlineError:
+                head.fail("ray", _probe_failed(f"the import proof has not ended within {PROOF_S:.0f} s"))
+            if probe.error:
+                head.fail("ray", _probe_failed(probe.error))
+            self._judge(proofs, probe.imports)
+        head.record.end(self._times, "ok", {"nodes": sorted(probe.alive)})
+
+    def _judge(self, proofs: Sequence[ImportProof], reports: Sequence[Mapping[str, Any]]) -> None:
+        errors: List[Finding] = []
+        for report in reports:
+            for finding in imports.judge(proofs, {**report, "host": report["node"]}):
+                self._head.record.find("ray", finding)
+                if finding.is_error:
+                    errors.append(finding)
+        if errors:
+            self._head.fail("ray", *errors)
+
+    def stop(self) -> None:
+        if self._probe is not None:
+            self._probe.stop()
+
+
+class AdoptedRay(RayBringUp):
+    """Ray that the framework's own script has started: it is looked at, and neither started nor ended."""
+
+    def run(self) -> None:
+        """Raises: RunStoppedError."""
+        head = self._head
+        self._times = head.enter("ray")
+        _, found = authentication(head.node.env)
+        errors = head.note("ray", 0, {"findings": [finding.to_json() for finding in found]})
+        if errors:
+            head.fail("ray", *errors)
+        probe = self._start_probe("auto", 0)
+        try:
+            head.nodes.wait(lambda: probe.ready or bool(probe.error), ADOPT_S, list)
+        except DeadlineError:
+            head.fail("ray", *(_not_in_ray(name) for name in probe.missing() or head.who.hosts[:1]))
+        if probe.error:
+            head.fail("ray", _probe_failed(probe.error))
+
+
+def _not_in_ray(name: str) -> Finding:
+    return error(
+        "ray.absent",
+        f"node `{name}` is not in the Ray that the framework's script has started",
+        "its Ray has ended, or has another host name",
+        "see ray-head.log and ray-worker-*.log in the log folder of the script",
+        node=name,
+    )
+
+
+def _probe_failed(reason: str) -> Finding:
+    return error(
+        "ray.not-ready",
+        f"Ray does not answer: {reason}",
+        "its head process runs, but its services do not",
+        "see ray.log and ray-probe.log of the head node",
+    )

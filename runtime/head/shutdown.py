@@ -1,0 +1,227 @@
+"""The end of an attempt, however it came: stop, collect, write results, send the workers home."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+
+from jobspec.finding import Finding, error, warning
+from jobspec.plan import CommandPlan, ImportProof
+from jobspec.runtime.base.events import FORMAT_VERSION, write_json
+from jobspec.runtime.head.nodes import Call
+from jobspec.runtime.head.record import CANCELLED, FAILED, TIMEOUT, Cause, blocked
+from jobspec.runtime.node import collect
+
+if TYPE_CHECKING:
+    from jobspec.runtime.head.attempt import Head
+
+STOP_COMMAND_GRACE_S = 2.0  # when a node is lost or a phase failed: a command has nothing to save for
+SIGNAL_GRACE_S = 10.0  # of a cancelled command; Slurm's KillWait is 30 s by default
+STOP_S = 12.0
+COLLECT_AFTER_SIGNAL_S = 15.0
+TIMEOUT_SHARE = 0.6  # of the grace before the time limit: for the command to save and end
+
+
+def finish(head: Head) -> int:
+    """End the attempt; the exit status of the job."""
+    cause = head.cause
+    if cause is not None:
+        # A first version at once: Slurm may kill this step before the collection has ended.
+        head.record.end_open(cause.outcome)
+        with contextlib.suppress(OSError):  # of a full disk the last write tells, after all have been stopped
+            head.record.write(cause)
+    _stop_commands(head, cause)
+    _collect(head, cause)
+    _stop_nodes(head, failed=head.cause is not None)
+    if head.plan.upstream is not None:  # its logs were written by the script's own shells
+        for path in (head.node.paths.attempt / "logs").glob(f"{head.who.job_id}*-logs/*.log"):
+            collect.redact_in_place(path, head.node.redactor)
+    code = head.record.write(head.judge())
+    head.nodes.close(code)
+    head.record.log.close()
+    head.node.close()
+    # The last thing on disk: the batch script ends the job with it when srun waits for a node that is dead.
+    (head.node.paths.attempt / "exit").write_text(f"{code}\n")
+    return code
+
+
+def _stop_commands(head: Head, cause: Any) -> None:
+    if cause is None:
+        return
+    grace = STOP_COMMAND_GRACE_S
+    if cause.outcome == TIMEOUT:
+        grace = max(SIGNAL_GRACE_S, head.plan.slurm.grace_s * TIMEOUT_SHARE)
+    elif cause.outcome == CANCELLED:
+        grace = SIGNAL_GRACE_S
+    head.nodes.settle(head.nodes.call_all("stop_command", {"grace_s": grace}), grace + 5.0)
+
+
+def _collect(head: Head, cause: Any) -> None:
+    times = head.enter("collect")
+    limit = head.plan.collect.timeout_s
+    if cause is not None and cause.outcome in (CANCELLED, TIMEOUT):
+        limit = min(limit, COLLECT_AFTER_SIGNAL_S)
+    calls = head.nodes.call_all("collect", {"deadline_s": limit})
+    late = head.nodes.settle(calls, limit + 5.0)
+    rows: List[Dict[str, Any]] = []
+    for call in calls:
+        if call.reply is not None:
+            _note_collected(head, call, rows)
+    found = [_not_collected(head.who.hosts[index]) for index in late]
+    for finding in found:
+        head.record.find("collect", finding)
+    try:
+        _write_manifest(head, rows)
+    except OSError as problem:  # the nodes are stopped and the results written all the same
+        head.record.find("collect", _no_manifest(problem, head.who.name))
+    bad = [
+        finding
+        for finding in head.record.findings
+        if finding.rule.startswith("collect.") and finding.is_error
+    ]
+    head.record.end(times, "failed" if bad else "ok", dict(head.record.collected))
+    if bad and head.cause is None:
+        head.stop(Cause(FAILED, 1, "collect", bad))
+
+
+def _note_collected(head: Head, call: Call, rows: List[Dict[str, Any]]) -> None:
+    reply = call.reply or {}
+    head.note("collect", call.index, reply)
+    rows.extend(reply.get("files", ()))
+    if reply.get("truncated"):
+        head.record.collected["truncated"] = True
+        what = f"not everything was collected: {len(reply.get('skipped', ()))} files were left out"
+        why = ", ".join(reply.get("skipped", ())[:3])
+        fix = "raise `artifacts.max_size`, or name fewer files"
+        head.record.find(
+            "collect", warning("collect.truncated", what, why, fix, node=head.who.hosts[call.index])
+        )
+
+
+def _not_collected(name: str) -> Finding:
+    return error("collect.deadline", f"node `{name}` has not collected its files in time", node=name)
+
+
+def _no_manifest(problem: OSError, node: str) -> Finding:
+    return error(
+        "collect.io",
+        f"the list of collected files cannot be written: {problem.strerror} (`{problem.filename}`)",
+        "the run's `artifacts` folder is full, or something else has taken its place",
+        "see that this user may write there, and that no command removes it",
+        node=node,
+    )
+
+
+def _write_manifest(head: Head, rows: List[Dict[str, Any]]) -> None:
+    artifacts: Path = head.node.paths.artifacts
+    artifacts.mkdir(parents=True, exist_ok=True)
+    rows.extend(
+        collect.already_there(artifacts, [row["path"] for row in rows], head.who.name, head.node.redactor)
+    )
+    head.record.collected.update(files=len(rows), bytes=sum(int(row["bytes"]) for row in rows))
+    write_json(
+        artifacts / "manifest.json", {"v": FORMAT_VERSION, "files": sorted(rows, key=lambda row: row["path"])}
+    )
+
+
+def _stop_nodes(head: Head, failed: bool) -> None:
+    if head.ray is not None:
+        head.ray.stop()
+    calls = head.nodes.call_all("stop", {"keep_ray_logs": failed})
+    late = head.nodes.settle(calls, STOP_S)
+    for call in calls:
+        left = (call.reply or {}).get("left")
+        if left:
+            what = f"processes {left} could not be ended"
+            head.record.find("collect", warning("node.leftover", what, node=head.who.hosts[call.index]))
+    for index in late:
+        what = "Ray and the commands have not ended in time"
+        head.record.find("collect", warning("node.leftover", what, node=head.who.hosts[index]))
+
+
+def proofs(rows: Sequence[Mapping[str, str]]) -> List[ImportProof]:
+    return [ImportProof(**row) for row in rows]
+
+
+def note_command(head: Head, phase: str, command: CommandPlan, calls: Sequence[Call]) -> bool:
+    """Write down how a command ended; False when the run ends with it."""
+    tasks: List[Dict[str, Any]] = []
+    errors: List[Finding] = []
+    for call in calls:
+        if call.reply is not None:
+            errors.extend(head.note(phase, call.index, call.reply))
+            tasks.extend({**row, "node": head.who.hosts[call.index]} for row in call.reply.get("ended", ()))
+    for task in tasks:
+        if task["log"]:  # empty when the command could not start
+            task["log"] = str(Path(task["log"]).relative_to(head.node.paths.attempt))
+    # The rank that failed first is the cause: the others were ended because of it.
+    bad = sorted((task for task in tasks if task["exit_code"]), key=lambda task: float(task["end"]))
+    told = bad[0] if bad else (tasks[0] if tasks else None)
+    if told is None:
+        now = time.time()
+        told = {
+            "exit_code": 1,
+            "signal": 0,
+            "log": "",
+            "start": now,
+            "end": now,
+            "rank": 0,
+            "node": head.who.name,
+        }
+    row = {**told, "name": command.name, "phase": phase}
+    if len(tasks) > 1:
+        row["tasks"] = tasks
+    head.record.commands.append(row)
+    code = int(told["exit_code"])
+    if code == 0:
+        return True
+    head.stop(_command_cause(phase, command, told, errors))
+    return False
+
+
+def _command_cause(
+    phase: str, command: CommandPlan, told: Mapping[str, Any], errors: Sequence[Finding]
+) -> Cause:
+    """A test that fails is a fault of what is tested; tests that never ran say nothing about it."""
+    code = int(told["exit_code"])
+    if phase == "checks" and (errors or no_test_ran(command, code)):
+        return blocked(phase, *(errors or [_no_test_ran(command, told)]))
+    return Cause(FAILED, code, phase, (*errors, _command_failed(phase, command, told)))
+
+
+def no_test_ran(command: CommandPlan, code: int) -> bool:
+    """Whether pytest says by its exit code that it ran no test.
+
+    Source: docs.pytest.org, "Exit codes": 4 is a usage error, such as a path that is not there, and 5 that
+    no test was collected.
+    """
+    return code in (4, 5) and any("pytest" in word for word in command.argv)
+
+
+def _no_test_ran(command: CommandPlan, told: Mapping[str, Any]) -> Finding:
+    why = "a test file is not in this checkout, or an argument is wrong"
+    if int(told["exit_code"]) == 5:
+        why = "pytest found no test in what it was given"
+    return error(
+        "checks.no-test-ran",
+        f"`{command.name}` ran no test: pytest exited with {told['exit_code']}",
+        why,
+        "correct `coverage.checks`; see the end of its log",
+        file=str(told["log"]),
+        node=str(told["node"]),
+    )
+
+
+def _command_failed(phase: str, command: CommandPlan, told: Mapping[str, Any]) -> Finding:
+    how = f"was ended by signal {told['signal']}" if told["signal"] else f"exited with {told['exit_code']}"
+    rank = f" (rank {told['rank']})" if command.on == "all" else ""
+    return error(
+        f"{phase}.exit-code",
+        f"command `{command.name}`{rank} {how}",
+        "",
+        "read the end of its log",
+        file=str(told["log"]),
+        node=str(told["node"]),
+    )

@@ -1,0 +1,1 @@
+"""The agent of each node: preflight, commands, collection, what it measures."""

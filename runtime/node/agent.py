@@ -1,0 +1,402 @@
+"""The work of one node. The head asks for operations by name; each takes and returns plain JSON data.
+
+`Node` knows nothing of the other nodes, of phases, or of the order of things: that is `head`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+from jobspec.finding import Finding, JobspecError, error, fail
+from jobspec.plan import Plan
+from jobspec.runtime.base import network
+from jobspec.runtime.base.channel import candidate_ports
+from jobspec.runtime.base.identity import (
+    Identity,
+    NodePaths,
+    node_paths,
+    program_environment,
+    ray_token,
+    stage_token,
+    stage_variable,
+)
+from jobspec.runtime.base.procs import end_all, leftovers, started
+from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
+from jobspec.runtime.node import facts as node_facts
+from jobspec.runtime.node import leftovers as made
+from jobspec.runtime.node.facts import Facts
+from jobspec.runtime.raycluster import process
+from jobspec.runtime.staging import swarm
+
+Reply = Dict[str, Any]
+Emit = Callable[[Mapping[str, Any]], None]
+ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
+STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
+
+
+class Node:
+    """One node's state: its paths, environment, Ray and running command."""
+
+    def __init__(self, plan: Plan, who: Identity, env: Mapping[str, str], emit: Emit) -> None:
+        """`emit` carries progress and bad news to the head between replies; any thread may call it."""
+        self.plan = plan
+        self.who = who
+        self.paths: NodePaths = node_paths(plan, who)
+        secrets = dict(env)
+        if plan.upstream is None:  # else the script's Ray has the token that the environment holds
+            secrets["RAY_AUTH_TOKEN"] = ray_token(who.token)
+        self.redactor = Redactor.from_environment(plan.secrets, secrets)
+        self.env: Dict[str, str] = {}
+        self._base = dict(env)
+        self._gpus = 0
+        self._swarm: Optional[swarm.Swarm] = None
+        self._emit = emit
+        self._ray: Optional[process.RayNode] = None
+        self._command: Optional[command_run.CommandRun] = None
+        self._command_lock = threading.Lock()
+        self._no_more = False  # whoever stops a command ends the run: none may start after that
+        self._stopping = threading.Event()
+        self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
+            "preflight": self.preflight,
+            "stage": self.stage,
+            "stage_end": self.end_stage,
+            "helpers": self.helpers,
+            "imports": self.imports,
+            "ray": self.start_ray,
+            "command": self.run_command,
+            "stop_command": self.stop_command,
+            "stop": self.stop,
+            "collect": self.collect,
+        }
+
+    def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
+        """Run one operation; whatever goes wrong comes back as findings."""
+        if self._stopping.is_set() and operation not in ENDING:
+            return {"findings": []}  # its thread has stood still: what it makes now, nobody would remove
+        start = time.monotonic()
+        try:
+            reply = self._operations[operation](arguments)
+            self.say(f"{operation} done in {time.monotonic() - start:.2f} s")
+            return reply
+        except JobspecError as problem:
+            return {"findings": [finding.to_json() for finding in problem.findings]}
+        except OSError as problem:
+            where = f" (`{problem.filename}`)" if problem.filename else ""
+            finding = error(
+                f"{operation}.io", f"{operation} failed on this node: {problem.strerror or problem}{where}"
+            )
+            return {"findings": [finding.to_json()]}
+        except Exception:  # noqa: BLE001 - the head must hear of a bug here, or it would wait for ever
+            self.say(traceback.format_exc())
+            last = traceback.format_exc().strip().splitlines()[-1]
+            what = f"{operation} failed on this node: {last}"
+            finding = error("runtime.bug", what, "this is a bug in jobspec", "see agent.log of this node")
+            return {"findings": [finding.to_json()]}
+
+    def say(self, text: str) -> None:
+        """A line in this node's agent.log; where that cannot be written, on stderr."""
+        line = self.redactor.text(f"{time.strftime('%H:%M:%S')} {text}\n")
+        try:
+            self.paths.logs.mkdir(parents=True, exist_ok=True)
+            with (self.paths.logs / "agent.log").open("a", errors="surrogateescape") as file:
+                file.write(line)
+        except OSError:
+            sys.stderr.write(f"jobspec: {self.who.name}: {line}")
+
+    def preflight(self, arguments: Mapping[str, Any]) -> Reply:
+        facts = node_facts.gather(
+            self.plan,
+            self.who,
+            self.paths,
+            nonce=str(arguments["nonce"]),
+            head_time=float(arguments["time"]),
+            reached=str(arguments["reached"]),
+            env=self._base,
+        )
+        self._gpus = facts.gpus
+        found = list(preflight.check(self.plan, facts))
+        if not any(finding.is_error for finding in found):
+            found.extend(self._prepare(facts))
+        return {
+            "ip": facts.ip,
+            "gpus": facts.gpus,
+            "cpus": facts.cpus,
+            "ports": list(facts.ports),
+            "stage_port": self._swarm.port if self._swarm is not None else 0,
+            "facts": facts.to_json(),
+            "findings": _json(found),
+        }
+
+    def _prepare(self, facts: Facts) -> Sequence[Finding]:
+        """Folders, environment and pid file; done once preflight knows that they can be made."""
+        from jobspec.runtime.staging import items
+
+        for folder in (self.paths.scratch, self.paths.stage_links, self.paths.helpers, self.paths.agents):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (
+            self.paths.logs,
+            self.paths.metrics,
+            self.paths.artifacts,
+            Path(self.paths.checkpoint),
+        ):
+            folder.mkdir(parents=True, exist_ok=True)
+        hf_home = items.make_home(self.plan.node_local) if self.plan.stage else ""
+        env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
+        if self.plan.nodes > 1:
+            chosen = bool(self.plan.interface or self.plan.subnet)
+            env = {**network.socket_interfaces(facts.addresses, facts.ip or "", chosen), **env}
+        found: Sequence[Finding] = ()
+        if self.plan.ray is not None:
+            env, found = process.authentication(env)
+        self.env = env
+        self._write_pid_file()
+        if self.plan.nodes > 1 and any(item.node_local for item in self.plan.stage):
+            token = stage_token(self.who.token)
+            self._swarm = swarm.Swarm(self.who.index, token, self._reporter("stage"))
+            # Without a free candidate any port will do: the head tells the others.
+            self._swarm.listen([*candidate_ports(f"{self.who.key}|stage"), 0])
+        return found
+
+    def _write_pid_file(self) -> None:
+        """For `exec`: nothing secret is in it, those are read from the agent's own environment."""
+        hidden = {*self.plan.secrets, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
+        changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
+        record = {
+            "pid": os.getpid(),
+            "started": started(os.getpid()),
+            "run_dir": str(self.who.run_dir),
+            "attempt": self.who.attempt,
+            "env": changed,
+        }
+        temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(record))
+        temporary.replace(self.paths.pid_file)
+
+    def items(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.runtime.staging import items
+
+        limit = self.plan.time_limit_s or STAGE_DEADLINE_S
+        if self._swarm is not None:
+            self._swarm.meet([swarm.Peer(*peer) for peer in arguments["peers"]])
+        result = items.run(
+            self.plan.stage,
+            self.plan.node_local,
+            self._reporter("stage"),
+            float(limit),
+            swarm=self._swarm,
+            cap_bytes=_cap_bytes(self.plan.env.get("JOBSPEC_STAGE_MAX_GIB", "")),
+        )
+        for item in self.plan.stage:
+            ready = result.ready.get(item.env or item.name)
+            if ready is not None:
+                _link(self.paths.stage_link(item), ready)
+        variables = {
+            stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
+        }
+        moved = {"bytes": result.bytes, "received": result.received}
+        outcome = {**moved, "cached": result.cached, "ready": variables}
+        return {**outcome, "findings": _json(result.findings)}
+
+    def end_stage(self, arguments: Mapping[str, Any]) -> Reply:
+        """All nodes have all files: nobody is served any more. Idempotent."""
+        if self._swarm is not None:
+            self._swarm.close()
+        return {}
+
+    def helpers(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.runtime.checkouts import mcore_helpers
+
+        if self.plan.helpers is None:
+            return {"findings": []}
+        report = self._reporter("helpers")
+        result = mcore_helpers.build(
+            self.plan.helpers, self.plan.node_local, sys.executable, report, self.env
+        )
+        if result.folder:
+            for entry in Path(result.folder).iterdir():
+                _link(self.paths.helpers / entry.name, str(entry))
+        reply: Reply = {
+            "cached": result.cached,
+            "library": result.library,
+            "findings": _json(result.findings),
+        }
+        if result.folder:
+            reply["proof"] = asdict(result.proof)
+        return reply
+
+    def imports(self, arguments: Mapping[str, Any]) -> Reply:
+        from jobspec.plan import ImportProof
+        from jobspec.runtime.checkouts import imports
+
+        proofs = [*self.plan.proofs, *(ImportProof(**extra) for extra in arguments["more"])]
+        result = imports.prove(proofs, sys.executable, self.env)
+        return {"files": dict(result.files), "findings": _json(result.findings)}
+
+    def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
+        """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
+        start = process.RayStart.from_json(arguments["start"])
+        argv = process.start_command(self.plan, start)
+        env = process.start_environment(self.plan, start, self.env)
+        ray = process.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
+        self._ray = ray
+        if self._stopping.is_set():  # `stop` may have looked before there was one
+            ray.stop()
+            return {"findings": []}
+        ready = start.is_head or process.wait_for_port(
+            start.address, float(arguments["deadline_s"]), lambda: not self._stopping.is_set()
+        )
+        if not ready:
+            if self._stopping.is_set():
+                return {"findings": []}
+            ray.stop()
+            finding = error(
+                "ray.unreachable",
+                f"Ray's head at {start.address} does not accept connections from this node",
+                "a firewall, another network, or a head that did not start",
+                "choose the network by `network.interface` or `network.subnet` in the site profile",
+            )
+            return {"findings": _json([finding])}
+        # For commands and `exec`; `ray start` itself must not see it.
+        self.env = {**self.env, "RAY_ADDRESS": start.address}
+        self._write_pid_file()
+        threading.Thread(target=self._watch_ray, args=(ray,), daemon=True, name="ray-watch").start()
+        return {"findings": []}
+
+    def _watch_ray(self, ray: process.RayNode) -> None:
+        while not ray.wait(0.5):
+            if self._stopping.is_set():
+                return
+        if not self._stopping.is_set():
+            last = self.redactor.text(process.tail(ray.log))
+            finding = error(
+                "ray.ended", f"Ray ended with status {ray.exit_code()}", last, "see ray.log of this node"
+            )
+            self._emit({"phase": "ray", "finding": finding.to_json()})
+
+    def run_command(self, arguments: Mapping[str, Any]) -> Reply:
+        index, tested = int(arguments["index"]), arguments["phase"] == "checks"
+        command = (self.plan.checks if tested else self.plan.commands)[index]
+        ranks = command_run.Ranks(
+            self.who.index, self.plan.nodes, command.tasks_per_node, **arguments["master"]
+        )
+        env = {**self.env, **arguments["env"]}
+        kills = command_run.oom_kills()
+        # Tests provoke errors on purpose: in the job's log their lines would be taken for the run's own.
+        echo = self.who.is_head and not tested
+        run = command_run.CommandRun(command, index, self.paths.logs, self.redactor, echo)
+        with self._command_lock:
+            if self._no_more:
+                return {"ended": [], "findings": []}
+            self._command = run
+        with gpu_sampler.sampling(self.paths.metrics / f"gpu-{self.who.name}.jsonl", self._gpus, env):
+            ended, findings = run.run(env, ranks)
+        self._command = None
+        found = list(findings)
+        if command_run.oom_kills() > kills:
+            found.append(
+                error(
+                    "driver.out-of-memory",
+                    f"the kernel ended processes of command `{command.name}`: out of memory",
+                    "the job's memory limit was reached on this node",
+                    "ask for more memory (`resources.memory`), or make the batch smaller",
+                )
+            )
+        return {"ended": command_run.ended_json(ended), "findings": _json(found)}
+
+    def stop_command(self, arguments: Mapping[str, Any]) -> Reply:
+        with self._command_lock:
+            self._no_more = True
+            command = self._command
+        if command is not None:
+            command.stop(float(arguments["grace_s"]))
+        return {}
+
+    def stop(self, arguments: Mapping[str, Any]) -> Reply:
+        """End the command and Ray, and see that nothing else is left. Idempotent."""
+        self._stopping.set()
+        self.end_stage({})
+        self.stop_command({"grace_s": 1.0})
+        if self._ray is not None:
+            if arguments.get("keep_ray_logs"):
+                collect.copy_ray_logs(self.paths.ray, self.paths.logs / "ray", self.redactor)
+            self._ray.stop()
+        elif self.plan.upstream is not None and arguments.get("keep_ray_logs"):
+            collect.copy_ray_logs(process.DEFAULT_TEMP_DIR, self.paths.logs / "ray", self.redactor)
+        left = leftovers()
+        stubborn = end_all(left, 0.5)
+        for name in ("ray.log", "ray-probe.log"):  # written by their programs themselves
+            collect.redact_in_place(self.paths.logs / name, self.redactor)
+        return {"ended": len(left), "left": sorted(stubborn)}
+
+    def collect(self, arguments: Mapping[str, Any]) -> Reply:
+        folders = collect.Folders(
+            attempt=str(self.paths.attempt) if self.who.is_head else "",
+            checkpoint=self.paths.checkpoint if self.who.is_head else "",
+            scratch=str(self.paths.scratch),
+            cwds=tuple(dict.fromkeys(c.cwd for c in self.plan.commands if c.cwd)) if self.who.is_head else (),
+        )
+        target = self.paths.artifacts if self.who.is_head else self.paths.artifacts / self.who.name
+        result = collect.collect(
+            self.plan.collect.patterns,
+            folders,
+            target,
+            self.redactor,
+            max_bytes=self.plan.collect.max_bytes // max(1, self.plan.nodes),
+            deadline_s=float(arguments["deadline_s"]),
+        )
+        return result.to_json(self.paths.artifacts, self.who.name)
+
+    def close(self) -> None:
+        """Stop everything and remove what only this run needs."""
+        self.stop({})
+        left = made.remove(self.plan.made, self.paths.attempt)  # the programs in it have ended now
+        if left:
+            self.say(f"could not be removed: {', '.join(left)}")
+        self.paths.pid_file.unlink(missing_ok=True)
+        shutil.rmtree(self.paths.scratch, ignore_errors=True)
+
+    def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
+        told = [0.0]
+        # About four lines a second from all nodes together, or the event log of 64 nodes were all progress.
+        pause_s = max(1.0, self.plan.nodes / 4)
+
+        def report(event: str, data: Mapping[str, Any]) -> None:
+            if event == "progress" and data.get("bytes") != data.get("total"):
+                if time.monotonic() - told[0] < pause_s:
+                    return
+                told[0] = time.monotonic()
+            self._emit({"phase": phase, "progress": {"what": event, **data}})
+
+        return report
+
+
+def _cap_bytes(text: str) -> int:
+    """What a site allows each user to keep staged on a node; 0 without a bound. Raises: JobspecError."""
+    try:
+        return int(float(text or 0) * 2**30)
+    except (ValueError, OverflowError):
+        what = f"`JOBSPEC_STAGE_MAX_GIB` is `{text}`, not a number of GiB"
+        raise fail("stage.cap", what, "", "correct it under `env` of the site profile") from None
+
+
+def _link(link: Path, target: str) -> None:
+    """A symbolic link, replaced atomically."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def _json(findings: Sequence[Finding]) -> List[Dict[str, Any]]:
+    return [finding.to_json() for finding in findings]

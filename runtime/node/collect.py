@@ -1,0 +1,286 @@
+"""Copies what the plan asks for from one node to `artifacts/`: bounded, redacted, never through links out.
+
+Smallest files first, so that one huge file does not crowd out the logs that explain it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
+
+from jobspec.runtime.base.redact import Redactor
+
+CHUNK_BYTES = 1 << 20
+SNIFF_BYTES = 8192  # a NUL byte in here: not text, copied as it is
+RAY_LOG_BYTES = 4 << 20  # of each of Ray's own logs, its end is kept
+RAY_LOG_FILES = 60
+REDACT_BYTES = 64 << 20  # larger files that a program wrote itself are not rewritten
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where relative patterns are looked for, in this order. Empty: not on this node."""
+
+    attempt: str
+    checkpoint: str
+    scratch: str
+    cwds: Tuple[str, ...] = ()
+
+    def existing(self) -> List[Path]:
+        named = [self.attempt, *self.cwds, self.checkpoint, self.scratch]
+        return [Path(one) for one in dict.fromkeys(named) if one and Path(one).is_dir()]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One file in `artifacts/`."""
+
+    path: str
+    bytes: int
+    sha256: str
+    source: str
+
+
+@dataclass
+class Collected:
+    """What one node copied, and whether a bound cut it short."""
+
+    files: List[Copied] = field(default_factory=list)
+    truncated: bool = False
+    skipped: List[str] = field(default_factory=list)
+
+    def to_json(self, artifacts: Path, node: str) -> Dict[str, Any]:
+        rows = [
+            {
+                "path": str(Path(one.path).relative_to(artifacts)),
+                "bytes": one.bytes,
+                "sha256": one.sha256,
+                "node": node,
+                "source": one.source,
+            }
+            for one in self.files
+        ]
+        return {"files": rows, "truncated": self.truncated, "skipped": self.skipped[:100]}
+
+
+def collect(
+    patterns: Sequence[str],
+    folders: Folders,
+    target: Path,
+    redactor: Redactor,
+    *,
+    max_bytes: int,
+    deadline_s: float,
+) -> Collected:
+    """Copy every file that a pattern matches below one of the folders; absolute patterns as they are.
+
+    `**` crosses folders, a pattern that names a folder means all of it. A file beyond `max_bytes` in
+    all, or after `deadline_s`, is named in `skipped`. Faults of single files are named there too.
+    """
+    end = time.monotonic() + deadline_s
+    result = Collected()
+    used = 0
+    written: Set[Path] = set()
+    found = list(_find(patterns, folders, target, end))
+    for base, path, size in sorted(found, key=lambda row: row[2]):
+        if used + size > max_bytes or time.monotonic() > end:
+            result.truncated = True
+            result.skipped.append(str(path))
+            continue
+        try:
+            copied = _copy(base, path, target, redactor, written)
+        except OSError as problem:
+            result.skipped.append(f"{path}: {problem.strerror or problem}")
+            continue
+        used += copied.bytes
+        result.files.append(copied)
+    result.truncated = result.truncated or time.monotonic() > end
+    return result
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """A glob with `**` as a regular expression over a `/` path; a folder's name matches what is in it."""
+    text = ""
+    index = 0
+    while index < len(pattern):
+        if pattern.startswith("**/", index):
+            text, index = text + "(?:[^/]+/)*", index + 3
+        elif pattern.startswith("**", index):
+            text, index = text + ".*", index + 2
+        elif pattern[index] == "*":
+            text, index = text + "[^/]*", index + 1
+        elif pattern[index] == "?":
+            text, index = text + "[^/]", index + 1
+        else:
+            text, index = text + re.escape(pattern[index]), index + 1
+    return re.compile(text.rstrip("/") + r"(?:/.*)?\Z", re.DOTALL)
+
+
+def _find(
+    patterns: Sequence[str], folders: Folders, target: Path, end: float
+) -> Iterator[Tuple[Path, Path, int]]:
+    """(folder, file, bytes) of every match, each file once."""
+    seen: Set[Tuple[int, int]] = set()
+    for base, pattern in _places(patterns, folders):
+        wanted = matcher(pattern)
+        for path in _walk(base / _literal_prefix(pattern), target, end):
+            if not wanted.match(path.relative_to(base).as_posix()):
+                continue
+            info = _regular(path, base)
+            if info is not None and (info.st_dev, info.st_ino) not in seen:
+                seen.add((info.st_dev, info.st_ino))
+                yield base, path, info.st_size
+
+
+def _places(patterns: Sequence[str], folders: Folders) -> Iterator[Tuple[Path, str]]:
+    for pattern in patterns:
+        if pattern.startswith("/"):
+            fixed = Path("/") / _literal_prefix(pattern[1:])
+            base = fixed if fixed.is_dir() and fixed != Path("/") else fixed.parent
+            yield base, pattern[len(str(base).rstrip("/")) + 1 :]
+        elif ".." not in Path(pattern).parts:
+            for base in folders.existing():
+                yield base, pattern
+
+
+def _literal_prefix(pattern: str) -> str:
+    """The leading parts of a pattern that hold no wildcard: where the walk starts."""
+    parts: List[str] = []
+    for part in pattern.split("/"):
+        if any(char in part for char in "*?"):
+            break
+        parts.append(part)
+    return "/".join(parts)
+
+
+def _walk(start: Path, target: Path, end: float) -> Iterator[Path]:
+    if not start.is_dir():
+        yield start
+        return
+    for folder, names, files in os.walk(start):
+        if time.monotonic() > end:
+            return
+        # Never collect what was collected, nor links to folders: they may lead anywhere, or in circles.
+        names[:] = sorted(name for name in names if Path(folder, name) != target)
+        for name in sorted(files):
+            yield Path(folder, name)
+
+
+def _regular(path: Path, base: Path) -> Any:
+    """The stat of a regular file whose real path is below `base`; None for anything else."""
+    try:
+        real = os.path.realpath(path)
+        if os.path.commonpath([real, os.path.realpath(base)]) != os.path.realpath(base):
+            return None
+        info = os.stat(real)  # noqa: PTH116
+    except OSError:
+        return None
+    return info if stat.S_ISREG(info.st_mode) else None
+
+
+def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set[Path]) -> Copied:
+    relative = path.relative_to(base)
+    goal = target / relative
+    if goal in written:
+        goal = target / base.name / relative
+    written.add(goal)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    size = 0
+    with open(_open_regular(path), "rb") as source, goal.open("wb") as sink:
+        for chunk in _clean(source.read, redactor):
+            sink.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+    return Copied(str(goal), size, digest.hexdigest(), str(path))
+
+
+def _open_regular(path: Path) -> int:
+    """Open the real file; a link or FIFO that was put in its place meanwhile is refused. Raises: OSError."""
+    handle = os.open(os.path.realpath(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(0, "not a regular file", str(path))
+    return handle
+
+
+def _clean(read: Any, redactor: Redactor) -> Iterator[bytes]:
+    """The chunks of a file, secrets replaced when it is text."""
+    stream = redactor.stream()
+    chunk = read(CHUNK_BYTES)
+    text = b"\0" not in chunk[:SNIFF_BYTES]
+    while chunk:
+        yield stream.feed(chunk) if text else chunk
+        chunk = read(CHUNK_BYTES)
+    yield stream.flush()
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def redact_in_place(path: Path, redactor: Redactor) -> None:
+    """Rewrite a text that its program wrote itself, when a secret is in it; up to 64 MiB."""
+    try:
+        if path.stat().st_size > REDACT_BYTES:
+            return
+        data = path.read_bytes()
+        if b"\0" in data[:SNIFF_BYTES]:
+            return
+    except OSError:
+        return
+    clean = redactor.clean(data)
+    if clean != data:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(clean)
+        temporary.replace(path)
+
+
+def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
+    """Ray's own logs, after a failure: their ends, the newest files first, before Ray's folder goes.
+
+    Ray still runs and turns its logs over. Whatever cannot be copied is left out: Ray is to be ended next.
+    """
+    found: List[Tuple[float, int, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in (temp_dir / "session_latest" / "logs").iterdir():
+            info = _regular(path, path.parent)
+            if info is not None and info.st_size:
+                found.append((info.st_mtime, info.st_size, path))
+    for _, size, path in sorted(found, reverse=True)[:RAY_LOG_FILES]:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            file.seek(max(0, size - RAY_LOG_BYTES))
+            target.mkdir(parents=True, exist_ok=True)
+            (target / path.name).write_bytes(redactor.clean(file.read(RAY_LOG_BYTES)))
+
+
+def already_there(
+    artifacts: Path, listed: Iterable[str], node: str, redactor: Redactor
+) -> List[Dict[str, Any]]:
+    """Manifest rows of files that the program itself wrote to `artifacts/`, redacted where they are."""
+    known = set(listed)
+    rows: List[Dict[str, Any]] = []
+    for folder, _, names in os.walk(artifacts):
+        for name in sorted(names):
+            path = Path(folder, name)
+            relative = path.relative_to(artifacts).as_posix()
+            if relative in known or relative == "manifest.json" or path.is_symlink() or not path.is_file():
+                continue
+            try:
+                redact_in_place(path, redactor)
+                size, digest = path.stat().st_size, _sha256(path)
+            except FileNotFoundError:
+                continue  # what a command has left running still removes files
+            rows.append({"path": relative, "bytes": size, "sha256": digest, "node": node, "source": ""})
+    return rows

@@ -1,0 +1,204 @@
+"""What one node says about itself before a byte is staged. `preflight` judges it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import stat
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from jobspec.plan import Plan, StagePlan
+from jobspec.runtime.base import network
+from jobspec.runtime.base.canary import answer_canary
+from jobspec.runtime.base.identity import Identity, NodePaths
+from jobspec.runtime.raycluster import process
+
+RAY_SPARE_PORTS = 11  # see RayPorts, and one each for the GCS and MASTER_PORT
+MASTER_PORTS = (20000, 20999)  # without Ray
+# Ray sets CUDA_VISIBLE_DEVICES and refuses these beside it. Source: ray 2.60, _private/accelerators.
+CONFLICTS = ("ROCR_VISIBLE_DEVICES",)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one node said about itself. Sizes in bytes, times as epoch seconds."""
+
+    node: str
+    python: Tuple[int, ...]
+    python_path: str
+    addresses: Tuple[network.Address, ...]
+    ip: Optional[str]
+    ephemeral: Tuple[int, int]
+    open_files: int
+    free_pids: Optional[int]
+    local_dir: str
+    local_free: int
+    local_error: str
+    shm_bytes: int
+    gpus: int
+    cpus: int
+    clock_skew_s: float
+    canary: str  # empty: seen, else what went wrong
+    conflicts: Tuple[str, ...] = ()
+    stage_bytes: int = 0
+    ports: Tuple[int, ...] = ()
+
+    def to_json(self) -> Dict[str, Any]:
+        """The facts that the report shows."""
+        return {
+            "python": ".".join(map(str, self.python)),
+            "python_path": self.python_path,
+            "open_files": self.open_files,
+            "local_free": self.local_free,
+            "shm_bytes": self.shm_bytes,
+            "ephemeral": list(self.ephemeral),
+            "clock_skew_s": round(self.clock_skew_s, 3),
+            "stage_bytes": self.stage_bytes,
+            "addresses": [f"{one.interface} {one.ip}" for one in self.addresses],
+        }
+
+
+def gather(
+    plan: Plan,
+    who: Identity,
+    paths: NodePaths,
+    *,
+    nonce: str,
+    head_time: float,
+    reached: str,
+    env: Mapping[str, str],
+) -> Facts:
+    """Look at this node. Touches: the canary in the attempt folder, `node_local`, ports for a moment."""
+    have = network.addresses()
+    local_error, local_free = _prepare_local(Path(plan.node_local))
+    return Facts(
+        node=who.name,
+        python=tuple(sys.version_info[:3]),
+        python_path=sys.executable,
+        addresses=have,
+        ip=network.choose(have, plan.interface, plan.subnet, reached),
+        ephemeral=network.ephemeral_range(),
+        open_files=_raise_open_files(),
+        free_pids=_free_pids(),
+        local_dir=plan.node_local,
+        local_free=local_free,
+        local_error=local_error,
+        shm_bytes=_shm_bytes(),
+        gpus=count_gpus(env),
+        cpus=len(os.sched_getaffinity(0)),
+        clock_skew_s=time.time() - head_time,
+        canary=answer_canary(paths.attempt, who.name, nonce),
+        conflicts=tuple(name for name in CONFLICTS if env.get(name)),
+        stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local),
+        ports=_ports(plan, who, nonce),
+    )
+
+
+def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[int, ...]:
+    """Ports for Ray's services, its GCS in need, and MASTER_PORT last; no other run of the node has them.
+
+    Every run looks from another place on: a port may still be in use by the one that ended just now.
+    """
+    first, last = process.port_ranges(plan.ray)[0] if plan.ray else MASTER_PORTS
+    wanted = RAY_SPARE_PORTS if plan.ray else 1
+    offset = int(nonce[:8], 16) + who.index * RAY_SPARE_PORTS
+    return tuple(network.take_ports(first, last, wanted, offset))
+
+
+def count_gpus(env: Mapping[str, str]) -> int:
+    """GPUs that this process may use: those of /dev that the visible-devices variable allows."""
+    devices = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]  # noqa: PTH208
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not devices:
+        return len(devices)
+    return len([part for part in visible.split(",") if part.strip() and part.strip() != "-1"])
+
+
+def _prepare_local(path: Path) -> Tuple[str, int]:
+    """(what went wrong, free bytes) of the node-local folder, which is made when missing."""
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o1777)  # users share a node's disk as they share /tmp
+        probe = path / f".probe-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()
+        return "", shutil.disk_usage(path).free
+    except OSError as failure:
+        return failure.strerror or str(failure), 0
+
+
+def source_bytes(item: StagePlan) -> int:
+    """Bytes below a stage source, links followed to files once each; 0 when it is not there."""
+    seen = set()
+    total = 0
+    root = Path(item.source)
+    files = (
+        [root]
+        if root.is_file()
+        else (Path(folder) / name for folder, _, names in os.walk(root) for name in names)
+    )
+    for path in files:
+        try:
+            info = path.stat()
+        except OSError:
+            continue  # staging names it
+        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in seen:
+            seen.add((info.st_dev, info.st_ino))
+            total += info.st_size
+    return total
+
+
+def _raise_open_files() -> int:
+    """Raise `ulimit -n` to the hard limit, which Ray and our children inherit; the limit that holds."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft if soft != resource.RLIM_INFINITY else 1 << 30
+
+
+def _free_pids() -> Optional[int]:
+    """How many more processes the cgroup and the user's limit allow; None where nothing limits."""
+    limits: List[int] = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = "/sys/fs/cgroup" + ("/pids" if controllers == "pids" else "")
+        if controllers in ("", "pids"):
+            most, now = _read(Path(f"{root}{path}/pids.max")), _read(Path(f"{root}{path}/pids.current"))
+            if most.strip().isdigit() and now.strip().isdigit():
+                limits.append(int(most) - int(now))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and os.getuid() != 0:
+        limits.append(soft - _own_processes())
+    return min(limits) if limits else None
+
+
+def _own_processes() -> int:
+    count = 0
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            try:
+                count += os.stat(f"/proc/{name}").st_uid == os.getuid()  # noqa: PTH116
+            except OSError:
+                continue
+    return count
+
+
+def _shm_bytes() -> int:
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

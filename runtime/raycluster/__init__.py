@@ -1,0 +1,1 @@
+"""Ray's processes of one run: started, probed, ended."""

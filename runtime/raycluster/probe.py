@@ -1,0 +1,151 @@
+"""A child of the head agent: waits until Ray's nodes have joined, then imports modules on each of them.
+
+It imports Ray while Ray starts, and asks the GCS itself: an open GCS port is not readiness. Runs as
+`python -m jobspec.runtime.raycluster.probe` with one JSON object as argument; prints one JSON object a line:
+`{"alive": {name: {resource: amount}}}` on every change, `{"ready": true}` once all are there, then reads
+the modules to import as one JSON list from stdin (they are known later than Ray starts) and prints
+`{"imports": [report of probe_module, with "node"]}`. `{"error": text}` at any time.
+With the address `auto` the Ray of this node is somebody else's, and nodes are known by their host names.
+Every name of Ray's that is not documented has a documented way beside it, for other versions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+POLL_S = 0.1
+Alive = Dict[str, Dict[str, float]]
+
+
+def say(message: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _ray() -> Any:
+    """Ray's module. Not an import statement: the type checker must not need a Ray."""
+    return importlib.import_module("ray")
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Return when something listens. The parent has the deadline."""
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=2.0).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def node_reader(address: str) -> Callable[[], Alive]:
+    """A function that lists the nodes that are alive, by the name that `ray start --node-name` gave."""
+    try:
+        client = importlib.import_module("ray._raylet").GcsClient(address=address)
+        client.get_all_node_info(timeout=5)
+        return lambda: _from_gcs(client)
+    except Exception as problem:  # noqa: BLE001 - GcsClient is not documented: any failure means the other way
+        say({"note": f"asking by ray.nodes(): {problem}"})
+        _connect(address)
+        return _from_ray
+
+
+def _from_gcs(client: Any) -> Alive:
+    infos = client.get_all_node_info(timeout=5).values()
+    return {info.node_name: dict(info.resources_total) for info in infos if info.state == 0}  # 0 is ALIVE
+
+
+def _from_ray() -> Alive:
+    return {
+        str(node.get("NodeName") or node["NodeManagerAddress"]): dict(node["Resources"])
+        for node in _ray().nodes()
+        if node["Alive"]
+    }
+
+
+def host_reader(names: Sequence[str]) -> Callable[[], Alive]:
+    """A function that lists the nodes that are alive in this node's Ray, by their names in `names`."""
+    known = {name.split(".")[0]: name for name in names}
+    _connect("auto")
+    return lambda: {
+        known.get(_host(node), _host(node)): dict(node["Resources"])
+        for node in _ray().nodes()
+        if node["Alive"]
+    }
+
+
+def _host(node: Mapping[str, Any]) -> str:
+    return str(node["NodeManagerHostname"]).split(".")[0]
+
+
+def _connect(address: str) -> None:
+    """`runtime_env`: tasks get the driver's search path, as frameworks that start on a foreign Ray do it."""
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    more = {"runtime_env": {"env_vars": path}} if address == "auto" else {}
+    _ray().init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True, **more)
+
+
+def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
+    """Return when every name is alive with its GPUs. The parent has the deadline."""
+    told: Alive = {}
+    while True:
+        alive = read()
+        if set(alive) != set(told):
+            say({"alive": alive})
+            told = alive
+        if all(name in alive and alive[name].get("GPU", 0) >= gpus for name in names):
+            return
+        time.sleep(POLL_S)
+
+
+def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) -> List[Dict[str, Any]]:
+    """Import the modules in a Ray task on each node; the reports, in the order of `names`."""
+    from jobspec.runtime.checkouts.import_probe import probe_module
+
+    ray, scheduling = _ray(), importlib.import_module("ray.util.scheduling_strategies")
+    _connect(address)
+    own = [node for node in ray.nodes() if node["Alive"]]
+    ids = {(_host(node) if address == "auto" else str(node.get("NodeName"))): node["NodeID"] for node in own}
+    if address == "auto":
+        ids = {name: ids[name.split(".")[0]] for name in names}
+    task = ray.remote(num_cpus=0, max_retries=0)(probe_module)
+    tasks = [
+        task.options(
+            scheduling_strategy=scheduling.NodeAffinitySchedulingStrategy(ids[name], soft=False)
+        ).remote(list(modules))
+        for name in names
+    ]
+    return [{**report, "node": name} for name, report in zip(names, ray.get(tasks))]  # noqa: B905 - Python 3.9
+
+
+def _reader(address: str, names: Sequence[str]) -> Callable[[], Alive]:
+    if address == "auto":
+        return host_reader(names)
+    host, _, port = address.rpartition(":")
+    wait_for_port(host, int(port))
+    return node_reader(address)
+
+
+def main(argument: str) -> int:
+    asked = json.loads(argument)
+    address, names = asked["address"], asked["names"]
+    try:
+        _ray()  # takes the time that Ray needs to start
+        wait_for_nodes(_reader(address, names), names, asked["gpus"])
+        say({"ready": True})
+        modules = json.loads(sys.stdin.readline() or "[]")
+        if modules:
+            say({"imports": prove_imports(address, names, modules)})
+    except Exception as problem:  # noqa: BLE001 - reported to the parent, which makes a finding of it
+        say({"error": f"{type(problem).__name__}: {problem}"})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

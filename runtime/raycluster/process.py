@@ -1,0 +1,321 @@
+"""Ray on one node as a child of the agent, and the head's wait until all nodes have joined.
+
+Facts about Ray 2.60 that shape this module (each was seen):
+- `ray stop` acts on every Ray of the machine and does not end `ray start --block`; SIGTERM to the
+  blocking process alone does. Before that it drains for up to 30 s, which is switched off here.
+- A plain `ray.init()` writes `~/.ray/auth_token`; later clusters of the same HOME then want it, and a
+  driver with an explicit address never reads it. So the mode and the token are always in the
+  environment, in head, workers and driver alike.
+- 127.0.0.1 as node address is replaced by the address of the default route.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from jobspec.finding import Finding, error, warning
+from jobspec.plan import Plan, RayPlan
+from jobspec.runtime.base.network import take_port
+from jobspec.runtime.base.procs import Child, end_all
+
+TOKEN_AUTH_SINCE = (2, 52)  # the first Ray that knows RAY_AUTH_MODE
+SERVICE_PORT_SPAN = 100  # of the plan's range; jobs that share a node find free ones in it
+DEFAULT_TEMP_DIR = Path("/tmp/ray")  # of a Ray that somebody else started
+STOP_GRACE_S = 6.0
+LOG_TAIL_LINES = 15
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class RayPorts:
+    """The fixed ports of one node's Ray; workers take theirs from the plan's range."""
+
+    node_manager: int
+    object_manager: int
+    metrics_export: int
+    agent_grpc: int
+    agent_http: int
+    runtime_env: int
+    client_server: int
+    autoscaler_metrics: int
+    dashboard_metrics: int
+
+
+@dataclass(frozen=True)
+class RayStart:
+    """What one node's `ray start` needs to know."""
+
+    node: str
+    ip: str
+    address: str  # GCS, ip:port
+    is_head: bool
+    ports: RayPorts
+    temp_dir: str
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> RayStart:
+        return RayStart(**{**data, "ports": RayPorts(*data["ports"])})
+
+    def to_json(self) -> Dict[str, Any]:
+        ports = self.ports
+        return {**vars(self), "ports": [getattr(ports, name) for name in RayPorts.__dataclass_fields__]}
+
+
+def ray_version(env: Mapping[str, str]) -> Optional[Tuple[int, ...]]:
+    """The version that a program with `env` would import; None when there is no Ray. Imports nothing."""
+    folders = [part for part in env.get("PYTHONPATH", "").split(":") if part] + sys.path
+    spec = PathFinder.find_spec("ray", folders)
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        text = (Path(spec.origin).parent / "_version.py").read_text()
+    except OSError:
+        return (0,)
+    numbers = re.search(r'version\s*=\s*"(\d+)\.(\d+)', text)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0,)
+
+
+def authentication(env: Mapping[str, str]) -> Tuple[Dict[str, str], Tuple[Finding, ...]]:
+    """`env` as this node's Ray can honour it, and what to say about that.
+
+    A Ray without token authentication is told so explicitly: left open, the mode would follow a file
+    in the user's home.
+    """
+    version = ray_version(env)
+    if version is None:
+        finding = error(
+            "ray.missing",
+            f"`{sys.executable}` has no Ray",
+            "the plan runs its commands in a Ray cluster",
+            "use an image with Ray, or name its interpreter as `container.python`",
+        )
+        return dict(env), (finding,)
+    if version >= TOKEN_AUTH_SINCE:
+        return dict(env), ()
+    changed = {key: value for key, value in env.items() if key != "RAY_AUTH_TOKEN"}
+    changed["RAY_AUTH_MODE"] = "disabled"
+    shown = ".".join(map(str, version))
+    finding = warning(
+        "ray.no-token",
+        f"Ray {shown} has no token authentication",
+        "anybody who reaches its ports can run code as you",
+        "use Ray 2.52 or newer, or nodes that nobody else reaches",
+    )
+    return changed, (finding,)
+
+
+def port_ranges(ray: RayPlan) -> Tuple[Tuple[int, int], Tuple[int, int]]:
+    """(first, last) for Ray's own services and (first, last) for its workers; they must not overlap. Pure."""
+    split = ray.port_min + min(SERVICE_PORT_SPAN, (ray.port_max - ray.port_min + 1) // 2)
+    return (ray.port_min, split - 1), (split, ray.port_max)
+
+
+def start_command(plan: Plan, start: RayStart) -> List[str]:
+    """The `ray start` command of a node. Pure."""
+    if plan.ray is None:
+        raise ValueError("the plan has no Ray")
+    ports = start.ports
+    # On one node nobody else has to reach the workers, and other runs may share it: the kernel chooses.
+    worker_first, worker_last = port_ranges(plan.ray)[1] if plan.nodes > 1 else (0, 0)
+    # A worker waits for the head's node with Ray already loaded.
+    program = (
+        ["ray.scripts.scripts"]
+        if start.is_head
+        else ["jobspec.runtime.raycluster.start_worker", start.address]
+    )
+    argv = [sys.executable, "-m", *program, "start", "--block", "--disable-usage-stats"]
+    if start.is_head:
+        argv += [
+            "--head",
+            f"--port={start.address.rpartition(':')[2]}",
+            f"--include-dashboard={str(plan.ray.dashboard).lower()}",
+            f"--ray-client-server-port={ports.client_server}",
+        ]
+    else:
+        argv.append(f"--address={start.address}")
+    argv += [
+        f"--node-ip-address={start.ip}",
+        f"--node-name={start.node}",
+        f"--temp-dir={start.temp_dir}",
+        f"--num-gpus={plan.ray.num_gpus}",
+        f"--node-manager-port={ports.node_manager}",
+        f"--object-manager-port={ports.object_manager}",
+        f"--metrics-export-port={ports.metrics_export}",
+        f"--dashboard-agent-grpc-port={ports.agent_grpc}",
+        f"--dashboard-agent-listen-port={ports.agent_http}",
+        f"--runtime-env-agent-port={ports.runtime_env}",
+        f"--min-worker-port={worker_first}",
+        f"--max-worker-port={worker_last}",
+    ]
+    if plan.ray.num_cpus is not None:
+        argv.append(f"--num-cpus={plan.ray.num_cpus}")
+    return argv
+
+
+def start_environment(plan: Plan, start: RayStart, env: Mapping[str, str]) -> Dict[str, str]:
+    """`env` for `ray start`: patient at the start, quick at the end, its metrics on ports of its own. Pure.
+
+    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
+    the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
+    use: here the run is over. The head's two metrics servers have no options, and default ports (44217,
+    44227) that every Ray of a node wants and the kernel may have given to others.
+    Source: ray 2.60, _private/ray_constants.py, autoscaler/_private/constants.py, dashboard/consts.py.
+    """
+    seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
+    tries = str(max(20, int(seconds / 2) + 1))
+    return {
+        **env,
+        "RAY_NUM_REDIS_GET_RETRIES": tries,
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        "AUTOSCALER_METRIC_PORT": str(start.ports.autoscaler_metrics),
+        "DASHBOARD_METRIC_PORT": str(start.ports.dashboard_metrics),
+    }
+
+
+class RayNode:
+    """This node's Ray: one `ray start --block` and what it starts."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path, log: Path) -> None:
+        self.log = log
+        self._temp_dir = temp_dir
+        temp_dir.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._child = Child(argv, env, stdout=output)
+
+    def running(self) -> bool:
+        return self._child.running()
+
+    def exit_code(self) -> Optional[int]:
+        return self._child.process.returncode
+
+    def wait(self, timeout_s: float) -> bool:
+        """True when it has ended within `timeout_s`."""
+        return self._child.wait(timeout_s) is not None
+
+    def stop(self) -> None:
+        """End it and everything that it started; then remove its files."""
+        members = self._child.members()
+        self._child.signal_leader(15)
+        self._child.wait(STOP_GRACE_S)
+        end_all([*members, *self._child.members()], 0.5)
+        self._child.wait(2.0)
+        shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+
+def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:
+    """The GCS port: on a cluster the planned one, or `spare` with a warning when something listens there.
+
+    On a workstation runs go on side by side and may start at the same moment: each takes a spare one.
+    """
+    if local:
+        return spare, ()
+    if take_port(wanted):
+        return wanted, ()
+    finding = warning(
+        "ray.port-taken",
+        f"port {wanted} is in use on the head node; Ray uses {spare} instead",
+        "another Ray, or one that was left behind, listens there",
+        "give the job its own nodes, or end the old one",
+    )
+    return spare, (finding,)
+
+
+def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
+    """The last lines of a log, without colours; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 32768))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(_ANSI.sub("", text).strip().splitlines()[-lines:])
+
+
+class Probe:
+    """The child that tells when Ray is ready (see `ray_probe`)."""
+
+    def __init__(
+        self, address: str, names: Sequence[str], gpus: int, env: Mapping[str, str], log: Path
+    ) -> None:
+        asked = {"address": address, "names": list(names), "gpus": gpus}  # `auto`: not our own Ray
+        self._names = tuple(names)
+        self._log = log
+        self.alive: Dict[str, Mapping[str, float]] = {}
+        self.ready = False
+        self.imports: List[Mapping[str, Any]] = []
+        self.error = ""
+        argv = [sys.executable, "-m", "jobspec.runtime.raycluster.probe", json.dumps(asked)]
+        self._errors = log.open("ab")
+        self._process = subprocess.Popen(
+            argv,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+
+    def read(self, on_change: Callable[[], None]) -> None:
+        """Follow the child until it ends; `on_change` after every message. Runs in its own thread."""
+        if self._process.stdout is None:
+            raise ValueError("the probe has no pipe")
+        for line in self._process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if not isinstance(message, dict):
+                continue  # something that the environment prints at start
+            self.alive = message.get("alive", self.alive)
+            self.ready = self.ready or bool(message.get("ready"))
+            self.imports = message.get("imports", self.imports)
+            self.error = message.get("error", self.error)
+            on_change()
+        code = self._process.wait()
+        if code != 0 and not self.error:
+            self.error = f"the probe ended with status {code}: {tail(self._log, 3)}"
+        self._errors.close()
+        on_change()
+
+    def ask_imports(self, modules: Sequence[str]) -> None:
+        """Let it import `modules` on every node, once Ray is ready; it ends after that."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # it has ended; `error` says why
+                self._process.stdin.write(json.dumps(list(modules)).encode() + b"\n")
+                self._process.stdin.close()
+
+    def missing(self) -> Tuple[str, ...]:
+        return tuple(name for name in self._names if name not in self.alive)
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        end_all([self._process.pid] if self.running() else [], 0.2)
+        self._process.poll()
+
+
+def wait_for_port(address: str, deadline_s: float, running: Callable[[], bool]) -> bool:
+    """Whether `address` accepts within `deadline_s`, while `running`: a worker's Ray gives up early."""
+    import socket
+
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + deadline_s
+    while running() and time.monotonic() < end:
+        try:
+            socket.create_connection((host, int(port)), timeout=2.0).close()
+            return True
+        except OSError:
+            time.sleep(0.05)
+    return False

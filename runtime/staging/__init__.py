@@ -1,0 +1,1 @@
+"""Models and data: found in shared storage, downloaded to it, brought to the nodes, verified."""

@@ -1,0 +1,110 @@
+"""What can go wrong with a file while it is staged, each as the finding that says so.
+
+Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
+
+from jobspec.finding import Finding, error
+from jobspec.runtime.staging.hfcache import FileEntry
+
+if TYPE_CHECKING:
+    from jobspec.runtime.staging.transfer import Work
+
+
+def corrupt(entry: FileEntry, found: str) -> Finding:
+    """The finding for bytes that are not what the cache's blob name promises."""
+    return error(
+        "stage.corrupt",
+        f"`{entry.name}` does not hold the bytes that its name in the cache promises",
+        f"expected {entry.algorithm} {entry.digest}, found {found} ({entry.size} bytes)",
+        "delete the blob and download the file again to shared storage",
+        file=entry.path,
+    )
+
+
+def changed(entry: FileEntry, size: int) -> Finding:
+    """The finding for a source that was written to while it was read."""
+    return error(
+        "stage.changed",
+        f"`{entry.name}` changed while it was read",
+        f"{entry.size} bytes when staging began, {size} now",
+        "let its writer end before the job starts",
+        file=entry.path,
+    )
+
+
+def cut_off(entry: FileEntry, position: int) -> Finding:
+    """The finding for a source that ends too early."""
+    return error(
+        "stage.corrupt",
+        f"`{entry.name}` ends after {position} of {entry.size} bytes",
+        "it was cut off while it was read",
+        "look for its writer; download the file again to shared storage",
+        file=entry.path,
+    )
+
+
+_CAUSES: Dict[int, Tuple[str, str, str]] = {
+    errno.ENOSPC: (
+        "stage.disk-full",
+        "the disk is full",
+        "free space on this node's disk, or set node_local elsewhere",
+    ),
+    errno.EDQUOT: (
+        "stage.disk-full",
+        "the quota is used up",
+        "free space, or set node_local to a folder without quota",
+    ),
+    errno.EFBIG: ("stage.file-limit", "the file size limit is reached", "raise `ulimit -f` on the node"),
+    errno.EROFS: ("stage.read-only", "the file system is read-only", "set node_local to a writable folder"),
+    errno.EACCES: (
+        "stage.permission",
+        "permission is denied",
+        "let the job's user read the source and write node_local",
+    ),
+    errno.EPERM: (
+        "stage.permission",
+        "permission is denied",
+        "let the job's user read the source and write node_local",
+    ),
+    errno.ENOENT: (
+        "stage.vanished",
+        "it is not there any more",
+        "keep the source until the jobs that use it have ended",
+    ),
+    errno.ESTALE: (
+        "stage.vanished",
+        "its file handle is stale",
+        "the file was replaced on the server; run the job again",
+    ),
+}
+
+
+def os_finding(problem: OSError, work: Optional[Work], doing: str, path: str = "") -> Finding:
+    """What an OSError means for staging, with the file and what was being done to it."""
+    rule, why, fix = _CAUSES.get(
+        problem.errno or 0, ("stage.io", "the system refused", "look at `dmesg` on the node")
+    )
+    name = path or (work.entry.path if work else "") or str(problem.filename or "")
+    if rule == "stage.disk-full" and work:
+        _drop(work.part)
+    return error(
+        rule,
+        f"{doing} `{name}` failed: {why}",
+        f"[Errno {problem.errno}] {problem.strerror or problem}",
+        fix,
+        file=name,
+    )
+
+
+def _drop(path: str) -> None:
+    """Remove a part that cannot be completed, so that a full disk does not stay full."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return

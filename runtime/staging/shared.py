@@ -1,0 +1,152 @@
+"""Models and data sets on shared storage, before any job: what is there, what is missing, how to get it.
+
+The check of a folder is the runtime's own (`jobspec.runtime.staging.hfcache`), so that what is called complete
+here is not refused on a node later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobspec.finding import Finding, JobspecError, error, fail
+from jobspec.plan import Plan, StagePlan
+from jobspec.runtime.staging import hfcache, hub
+from jobspec.runtime.staging.listing_checks import check_listing
+
+
+@dataclass(frozen=True)
+class Item:
+    """One model or data set, and the state of its place on shared storage."""
+
+    plan: StagePlan
+    present: bool
+    bytes: int = 0
+    files: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def kind(self) -> str:
+        return self.plan.kind
+
+    @property
+    def path(self) -> str:
+        return self.plan.source
+
+    @property
+    def repo_id(self) -> str:
+        return self.plan.repo_id
+
+    @property
+    def revision(self) -> str:
+        return self.plan.revision
+
+    @property
+    def source_name(self) -> str:
+        return self.plan.repo_id or self.plan.source
+
+
+def inspect(plan: Plan) -> tuple[Item, ...]:
+    """The state of everything that the plan stages."""
+    return tuple(_inspect(item) for item in plan.stage)
+
+
+def _inspect(item: StagePlan) -> Item:
+    """Complete, or why not. Looks at names, sizes and headers; reads no file further."""
+    try:
+        if item.layout == "hf":
+            listing = hfcache.list_hf(item.source, item.revision, item.allow, item.ignore)
+        else:
+            listing = hfcache.list_plain(item.source, item.allow, item.ignore)
+        findings = check_listing(listing, item.kind, item.require, item.allow, item.ignore)
+    except JobspecError as problem:
+        return Item(item, False, findings=tuple(problem.findings))
+    except OSError as problem:
+        why = f"{problem.strerror}: {problem.filename}"
+        return Item(item, False, findings=(error("stage.missing", f"`{item.source}` is not there", why),))
+    size = sum(entry.size for entry in listing.files)
+    complete = not any(finding.is_error for finding in findings)
+    return Item(item, complete, size, len(listing.files), tuple(findings))
+
+
+def bring(
+    item: Item, mirror: Path | None = None, progress: Callable[[int], None] = lambda count: None
+) -> None:
+    """Put what is missing in its place, from a mirror folder or by downloading.
+
+    Raises: JobspecError when it has no id, the mirror lacks it, or the download fails.
+    """
+    if not item.repo_id:
+        raise fail(
+            "stage.by-path",
+            f"`{item.path}` is missing and was given by path",
+            why="only what has a Hugging Face id can be fetched",
+            fix="copy it there, or name the model by `id`",
+        )
+    if mirror is not None:
+        _copy(item, mirror)
+    else:
+        _download(item, progress)
+
+
+def _copy(item: Item, mirror: Path) -> None:
+    """Copy a cache folder from a mirror: beside its place first, then one rename."""
+    target = Path(item.path)
+    places = [mirror / target.name, mirror / "hub" / target.name]
+    source = next((place for place in places if place.is_dir()), None)
+    if source is None:
+        raise fail(
+            "stage.mirror",
+            f"the mirror `{mirror}` has no `{item.repo_id}`",
+            why="looked for " + " and ".join(f"`{place}`" for place in places),
+            fix="name a Hugging Face cache folder that holds it",
+        )
+    _check_space(item, source, target)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, partial, symlinks=True)
+        if target.exists():
+            target.rename(partial.with_name(f".{target.name}.replaced-{os.getpid()}"))
+        partial.rename(target)
+    except OSError as problem:
+        if _inspect(item.plan).present:  # another command has brought it meanwhile
+            return
+        raise fail(
+            "stage.copy",
+            f"`{item.repo_id}` could not be copied to `{target}`",
+            why=str(problem),
+            fix="check space and permissions there",
+        ) from problem
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(partial.with_name(f".{target.name}.replaced-{os.getpid()}"), ignore_errors=True)
+
+
+def _check_space(item: Item, source: Path, target: Path) -> None:
+    """Raises: JobspecError where a copy of `source` does not fit beside what is there."""
+    needed = sum(path.lstat().st_size for path in source.rglob("*") if not path.is_dir())
+    there = next(folder for folder in target.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise fail(
+            "stage.space",
+            f"`{item.repo_id}` needs {needed / 2**30:.2f} GiB, {free / 2**30:.2f} GiB are free",
+            why=f"on the file system of `{there}`",
+            fix="free space there, or choose another `hf_cache.home`",
+        )
+
+
+def _download(item: Item, progress: Callable[[int], None]) -> None:
+    plan = item.plan
+    cache = str(Path(plan.source).parent)
+    present = hub.on_disk(hub.Download(plan.repo_id, plan.kind, plan.revision, cache))
+    what = hub.Download(plan.repo_id, plan.kind, plan.revision, cache, plan.allow, plan.ignore, present)
+    hub.download(what, progress)

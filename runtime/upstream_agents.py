@@ -1,0 +1,235 @@
+"""Mode `upstream`: the agents of a run whose containers and Ray the framework's own script starts.
+
+Its setup command, on every node before Ray starts there, leaves this node's agent behind (`setup`); its
+driver command is the head's agent (`head`). The script chooses its head itself and removes every SLURM_
+variable: names arrive by JOBSPEC_ ones, and the nodes learn who leads from a file of the attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+
+from jobspec.finding import Finding, error, fail
+from jobspec.plan import Plan
+from jobspec.runtime.base import procs
+from jobspec.runtime.base.events import write_text
+from jobspec.runtime.base.identity import Identity, node_paths
+from jobspec.runtime.raycluster.process import tail
+
+POLL_S = 0.5
+# Each node's setup command has ended before its Ray started, and Ray is complete before the head's agent
+# starts. The agents only have to see a new file, which NFS may hide while it caches a folder (acdirmax).
+MEET_S = 90.0
+SETUP_LOG, SETUP_FAILED = "setup.log", "setup.failed"  # written by the setup command's shell
+SIGNALS = {"USR1": signal.SIGUSR1, "TERM": signal.SIGTERM}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the batch script says about this run, the same on every node."""
+
+    run_dir: Path
+    attempt: int
+    hosts: Tuple[str, ...]  # as Slurm lists them
+    job_id: str
+    token: str
+
+    @property
+    def folder(self) -> Path:
+        return self.run_dir / "attempts" / str(self.attempt)
+
+
+def place(run_dir: Path, env: Mapping[str, str]) -> Place:
+    """Raises: JobspecError when a variable of the batch script has not arrived."""
+    names = ("JOBSPEC_ATTEMPT", "JOBSPEC_HOSTS", "JOBSPEC_JOB_ID", "JOBSPEC_TOKEN")
+    missing = [name for name in names if not env.get(name)]
+    if missing or not env["JOBSPEC_ATTEMPT"].isdigit():
+        raise fail(
+            "runtime.environment",
+            f"{', '.join(f'`{name}`' for name in missing or names[:1])} did not reach this container",
+            "the batch script exports them, and the framework's script hands its environment on",
+            "start the run by its `job.sbatch`",
+        )
+    hosts = tuple(env["JOBSPEC_HOSTS"].split())
+    return Place(run_dir, int(env["JOBSPEC_ATTEMPT"]), hosts, env["JOBSPEC_JOB_ID"], env["JOBSPEC_TOKEN"])
+
+
+def own_name(hosts: Sequence[str], name: str) -> str:
+    """The name that Slurm has for the node that calls itself `name`. Raises: JobspecError. Pure."""
+    for host in hosts:
+        if host == name or host.split(".")[0] == name.split(".")[0]:
+            return host
+    raise fail(
+        "runtime.nodelist",
+        f"host name `{name}` is not among the nodes of this job: {' '.join(hosts)}",
+        "every agent must know its place among the nodes",
+    )
+
+
+def identity(at: Place, name: str, head: str, address: str = "") -> Identity:
+    """One agent among the agents: the head first, the others as Slurm lists them. Pure."""
+    hosts = (head, *(host for host in at.hosts if host != head))
+    return Identity(at.run_dir, at.attempt, hosts.index(name), hosts, at.token, at.job_id, address)
+
+
+# The head.
+
+
+def head(plan: Plan, run_dir: Path) -> int:
+    """The driver command of the script: the head's agent; the exit status of the job."""
+    from jobspec.runtime.head.attempt import run_head
+
+    env = dict(os.environ)
+    at = place(run_dir, env)
+    name = own_name(at.hosts, socket.gethostname())
+    who = identity(at, name, name)
+    write_text(at.folder / "head", f"{name} {_address(name)}\n")  # attach.sh reads it too
+    return procs.guard(lambda: run_head(plan, who, env))
+
+
+def _address(name: str) -> str:
+    """The address by which Ray's other nodes reach this one, else the one that its name has."""
+    with contextlib.suppress(OSError):
+        return Path("/tmp/ray/ray_current_cluster").read_text().rpartition(":")[0].strip()
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(name)
+    return ""
+
+
+def failed_setups(logs: Path, hosts: Sequence[str]) -> List[Finding]:
+    """One error for each node whose setup command failed: the script itself ignores that."""
+    return [_setup_failed(logs / host) for host in hosts if (logs / host / SETUP_FAILED).exists()]
+
+
+def _setup_failed(folder: Path) -> Finding:
+    with contextlib.suppress(OSError):
+        status = (folder / SETUP_FAILED).read_text().strip()
+    return error(
+        "upstream.setup",
+        f"the setup of node `{folder.name}` failed with status {status or '?'}",
+        tail(folder / SETUP_LOG) or "it printed nothing",
+        "see its setup.log; the container must have `container.python`, and see the run directory",
+        node=folder.name,
+    )
+
+
+def never_came(logs: Path, name: str) -> Finding:
+    """The error about a node whose agent has not come to the head in time."""
+    return error(
+        "node.absent",
+        f"the agent of node `{name}` has not connected within {MEET_S:.0f} s",
+        tail(logs / name / SETUP_LOG) or "its setup command has written nothing",
+        "see its setup.log, and that the nodes reach each other by name on ports 24000-29006",
+        node=name,
+    )
+
+
+def follow_signals(attempt: Path, received: Callable[[int], None]) -> None:
+    """Hand on what the batch script writes to `signal`, from a thread of its own.
+
+    It cannot send a signal: the script's shells between it and this process would end first.
+    """
+    path = attempt / "signal"
+
+    def follow() -> None:
+        seen = 0
+        while True:
+            with contextlib.suppress(OSError):
+                words = path.read_text().split()
+                for word in words[seen:]:
+                    if word in SIGNALS:
+                        received(SIGNALS[word])
+                seen = len(words)
+            time.sleep(POLL_S)
+
+    threading.Thread(target=follow, daemon=True, name="signal-file").start()
+
+
+# The other nodes.
+
+
+def setup(plan: Plan, run_dir: Path) -> int:
+    """The setup command of the script: leave this node's agent in the background. Idempotent.
+
+    The script runs it again before each try to start Ray; the first agent stays.
+    """
+    env = dict(os.environ)
+    at = place(run_dir, env)
+    name = own_name(at.hosts, socket.gethostname())
+    task = _grandparent()
+    lock = _lock(plan, at)
+    if lock is None:
+        sys.stderr.write("jobspec: the agent of this node runs already\n")
+        return 0
+    sys.stderr.flush()
+    if os.fork() != 0:
+        return 0
+    _detach()
+    status = 1
+    try:
+        status = _wait_and_work(plan, at, name, env, task)
+    except Exception:  # noqa: BLE001 - the process ends here; the head shows the end of this log
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _wait_and_work(plan: Plan, at: Place, name: str, env: Mapping[str, str], task: int) -> int:
+    from jobspec.runtime.node.worker import run_worker
+
+    found = _await_head(at.folder, task)
+    if found is None or found[0] == name:
+        return 0  # nobody will call, or this is the head: the driver command is its agent
+    who = identity(at, name, *found)
+    return procs.guard(lambda: run_worker(plan, who, env))
+
+
+def _await_head(folder: Path, task: int) -> Optional[Tuple[str, str]]:
+    """The head's name and address once it has started; None when this node's task has ended before."""
+    while procs.alive(task):
+        with contextlib.suppress(OSError, ValueError):
+            os.listdir(folder)  # noqa: PTH208 - makes a network file system look anew
+            name, _, address = (folder / "head").read_text().strip().partition(" ")
+            return name, address
+        time.sleep(POLL_S)
+    return None
+
+
+def _grandparent() -> int:
+    """The script's own shell on this node: it runs `bash setup_command.sh`, which runs this."""
+    table = procs.process_table()
+    parent = table.get(os.getppid())
+    return parent.parent if parent is not None else os.getppid()
+
+
+def _lock(plan: Plan, at: Place) -> Optional[int]:
+    """An open, locked file of this attempt on this node; None when another agent holds it."""
+    paths = node_paths(plan, identity(at, at.hosts[0], at.hosts[0]))
+    paths.agents.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(paths.pid_file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
+def _detach() -> None:
+    """Leave the script's session: what it sends to its process group is not meant for the agent."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(2, 1)  # stdout may be the script's own log, which must close when the script ends
