@@ -56,7 +56,7 @@ sys.stdin.readline()
 
 HUB = """
 import pathlib, sys
-from tests.fake_hub import FakeHub
+from tests.kits.fake_hub import FakeHub
 snapshot = next(pathlib.Path(sys.argv[1]).glob("snapshots/*"))
 hub = FakeHub({path.name: path.read_bytes() for path in snapshot.iterdir()}, host=sys.argv[2])
 print(hub.url, flush=True)

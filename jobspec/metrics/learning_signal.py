@@ -13,7 +13,7 @@ noise of several kinds passes, and how often a real rise is missed, stands in do
 Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for
 correcting the variance, and for doing so only where the dependence is significant: in short series chance
 alone looks like some, and would hide a late rise. How often flat noise passes is measured in
-tests/metrics/test_signal.py.
+tests/metrics/test_learning_signal.py.
 """
 
 from __future__ import annotations

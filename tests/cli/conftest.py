@@ -13,7 +13,7 @@ import pytest
 from jobspec import launchers
 from jobspec.finding import JobspecError
 from jobspec.runs.store import read_launch
-from tests.cli.project_kit import Project
+from tests.kits.project_kit import Project
 
 
 @pytest.fixture(scope="session", autouse=True)

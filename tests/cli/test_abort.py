@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 
 def test_condition_ends_the_run_and_the_report_says_where(project: Project) -> None:

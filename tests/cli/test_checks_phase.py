@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobspec.runs.store import RunPaths
-from tests.cli.project_kit import HELLO, Done, Project
+from tests.kits.project_kit import HELLO, Done, Project
 
 GOOD = "import os\n\ndef test_mapping():\n    assert os.environ['FLAVOUR'] == 'plain'\n"
 BAD = "\ndef test_shape():\n    assert (2, 3) == (3, 2)\n"

@@ -16,7 +16,7 @@ from jobspec.finding import JobspecError
 from jobspec.plan import from_json
 from jobspec.report import render_report
 from jobspec.runs.store import RunPaths, read_launch
-from tests.cli.project_kit import Project
+from tests.kits.project_kit import Project
 
 FILES = ("plan.json", "attempts/1/results.json", "artifacts/manifest.json", "attempts/1/events.jsonl")
 ODD = (None, 3, [1], {"a": {}})

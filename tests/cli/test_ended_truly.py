@@ -16,7 +16,7 @@ from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
 from jobspec.runs.store import Launch, RunPaths, write_launch
 from jobspec.sweeps.finished import finished_points, read_points
-from tests.cli.project_kit import Project
+from tests.kits.project_kit import Project
 
 
 def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:

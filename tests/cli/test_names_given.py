@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 BAD_KEY = HELLO + "lunch: 1\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobspec import frameworks
-from tests.cli.project_kit import HELLO, Done, Project
+from tests.kits.project_kit import HELLO, Done, Project
 
 Run = Callable[..., Done]
 

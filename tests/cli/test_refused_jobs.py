@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 pytest.importorskip("submitit")
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from jobspec.runs.store import RunPaths, read_launch
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 SLEEPER = HELLO.replace('echo "hello from the driver"', 'echo "hello from the driver"; sleep 300')
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 

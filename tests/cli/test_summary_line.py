@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 BAD_SITE = "version: 1\nname: site\nscheduler: pbs\n"
 

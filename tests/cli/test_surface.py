@@ -16,7 +16,7 @@ from jobspec.cli.parser import build_parser
 from jobspec.finding import fail
 from jobspec.reference.commands import reference
 from jobspec.units import duration
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 ROOT = Path(__file__).parents[2]
 MODULES = cli.command_modules()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.project_kit import Project
+from tests.kits.project_kit import Project
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Each point appends to `ran`; `blocked` finds a disk full until `repaired` is there.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli.variables import VARIABLES
-from tests.cli.project_kit import Project
+from tests.kits.project_kit import Project
 
 ROOT = Path(__file__).parents[2]
 READ = re.compile(r"""environ\.get\("([A-Z_]+)|\benv\.get\("([A-Z_]+)""")

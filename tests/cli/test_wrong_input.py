@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.project_kit import HELLO, Project
+from tests.kits.project_kit import HELLO, Project
 
 NO_RUN = [
     ["logs", "nosuch"],

@@ -28,25 +28,25 @@ Record = Callable[[str, str, str, str], None]
 # Cases that show in no log line, and the test of what prevents or finds them.
 ELSEWHERE = {
     "A11": ("the step gets the variables of the spec, not the caller's",
-            "tests/render/test_batch_script.py", "test_the_step_runs_in_a_clean_environment"),
+            "tests/rendering/test_batch_script.py", "test_the_step_runs_in_a_clean_environment"),
     "B13": ("a container's name holds the job's id",
-            "tests/render/test_batch_script.py",
+            "tests/rendering/test_batch_script.py",
             "test_pyxis_gets_its_folders_before_and_is_cleaned_up_after"),
     "C03": ("staging compares hashes, not sizes",
-            "tests/runtime/test_stage_faults.py", "test_bit_flipped_in_source_is_named_with_both_hashes"),
+            "tests/runtime/staging/test_stage_faults.py", "test_bit_flipped_in_source_is_named_with_both_hashes"),
     "E09": ("a resumed run passes with new steps only",
-            "tests/frameworks/test_trl_judge.py", "test_resume_without_later_steps_fails"),
+            "tests/frameworks/trl/test_judge.py", "test_resume_without_later_steps_fails"),
     "F05": ("a job is asked for by its id, also when it has ended",
-            "tests/launchers/test_batch.py",
+            "tests/launchers/slurm/test_launcher.py",
             "test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting"),
     "F08": ("a job that nobody knows is missing, never successful",
-            "tests/launchers/test_slurm_text.py", "test_job_that_nobody_knows_is_missing"),
+            "tests/launchers/slurm/test_commands.py", "test_job_that_nobody_knows_is_missing"),
     "F17": ("values reach the step whole, whatever they hold",
-            "tests/render/test_hostile_values.py", "test_slurm_scripts_pass_every_value_on"),
+            "tests/rendering/test_hostile_values.py", "test_slurm_scripts_pass_every_value_on"),
     "G02": ("a progress bar's redraws do not hide the line after them",
             "tests/triage/test_scan.py", "test_colours_prefixes_and_progress_bars_do_not_hide_a_line"),
     "G09": ("what Ray logged is collected in bounded time",
-            "tests/runtime/test_collect.py", "test_deadline_is_kept"),
+            "tests/runtime/node/test_collect.py", "test_deadline_is_kept"),
 }  # fmt: skip
 
 

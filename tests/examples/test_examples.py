@@ -16,7 +16,7 @@ from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from jobspec.sweeps.points import check_points
-from tests.script_module import load_script
+from tests.kits.script_module import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))

@@ -13,10 +13,10 @@ from jobspec.plan import from_json, to_json
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
-from tests.frameworks.fake_rlix import make_fake_nemo_fork, make_fake_rlix
-from tests.frameworks.fake_skyrl import make_fake_skyrl
-from tests.frameworks.fake_verl import make_bridge, make_checkout
-from tests.frameworks.framework_kit import make_fake_nemo_rl
+from tests.kits.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.kits.fake_skyrl import make_fake_skyrl
+from tests.kits.fake_verl import make_bridge, make_checkout
+from tests.kits.framework_kit import make_fake_nemo_rl
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.yaml") if "sweep" not in path.name)

@@ -14,7 +14,7 @@ from jobspec.frameworks import Source, load, merge
 from jobspec.metrics import Table
 from jobspec.plan import CommandPlan, from_json, to_json
 from jobspec.verdict import Deliverable, Status
-from tests.frameworks.framework_kit import MINIMAL, context, evidence, plan_of
+from tests.kits.framework_kit import MINIMAL, context, evidence, plan_of
 
 NAMES = frameworks.names()
 LEVELS = [(name, level.name) for name in NAMES for level in frameworks.get(name).levels]

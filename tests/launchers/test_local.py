@@ -21,7 +21,7 @@ from jobspec.launchers.base import JobState
 from jobspec.launchers.local import LocalLauncher, alive, process_start
 from jobspec.plan import Plan
 from jobspec.runs.store import Launch, RunPaths, read_launch
-from tests.launchers.lock_support import await_waiting_for_lock
+from tests.kits.lock_kit import await_waiting_for_lock
 
 PLAN = Plan("demo", "command", "local", "local", "srun")
 RUN_ID = "20261128-010203-ab12cd"

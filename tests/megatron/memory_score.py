@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jobspec.megatron.memory import GIB, Estimate, estimate
-from tests.megatron.measured import ROWS, Row
-from tests.megatron.shapes_kit import known
+from tests.kits.measured import ROWS, Row
+from tests.kits.shapes_kit import known
 
 H200 = 141 * GIB
 PROCESS = ("CUDA and NCCL", "engine, asleep", "engine, awake")  # what the allocator does not see

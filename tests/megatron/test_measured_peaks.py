@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.script_module import load_script
+from tests.kits.script_module import load_script
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu/memory_score.py"
 

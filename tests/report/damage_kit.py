@@ -12,8 +12,8 @@ from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.plan import CollectPlan, Plan
 from jobspec.verdict import Verdict
-from tests.frameworks import framework_kit, verl_kit
-from tests.verdict_support import PHASES, T0, RunFolder
+from tests.kits import framework_kit, verl_kit
+from tests.kits.verdict_kit import PHASES, T0, RunFolder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STEPS = 24

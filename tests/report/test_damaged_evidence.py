@@ -17,8 +17,8 @@ from jobspec.evidence.read import read_evidence
 from jobspec.judging import foreign_run
 from jobspec.report import FORMATS, render_report
 from jobspec.verdict import Result, Verdict
+from tests.kits.verdict_kit import T0, RunFolder
 from tests.report.damage_kit import MAKERS, healthy, verdict
-from tests.verdict_support import T0, RunFolder
 
 FRAMEWORKS = list(MAKERS)
 ALL = frozenset(FRAMEWORKS)

@@ -22,7 +22,7 @@ from jobspec.report.content import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
 from jobspec.report.text import counted, fit, number
 from jobspec.verdict import Cause, EvidenceItem
-from tests.verdict_support import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
+from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
 DISK = "OSError: [Errno 28] No space left on device: '<b>/data</b>'"

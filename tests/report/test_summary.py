@@ -14,7 +14,7 @@ from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report import render_report
 from jobspec.verdict import Deliverable, EvidenceItem, Status
-from tests.verdict_support import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
+from tests.kits.verdict_kit import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 GUIDE = (
     "Bridge-side checks",

@@ -14,7 +14,7 @@ from tests.slurm.cluster_files import Options
 from tests.slurm.lab import Lab
 from tests.slurm.machine import CHECKOUT, missing
 
-FAKE_GPUS = CHECKOUT / "tests/frameworks/fake_gpus.sh"
+FAKE_GPUS = CHECKOUT / "tests/kits/fake_gpus.sh"
 PACKAGE_OF = {
     "charliecloud": ("ch-run", "charliecloud"),
     "bubblewrap": ("bwrap", "bubblewrap"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks.fake_skyrl import make_fake_skyrl
+from tests.kits.fake_skyrl import make_fake_skyrl
 from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]

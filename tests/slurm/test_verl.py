@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.chain_kit import verl_inputs
+from tests.kits.chain_kit import verl_inputs
 from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]

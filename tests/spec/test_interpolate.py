@@ -12,7 +12,7 @@ from jobspec.finding import JobspecError
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.interpolate import escape, expand_cluster, unescape
 from jobspec.spec.load import interpolate_cluster, parse_spec
-from tests.strategies import texts
+from tests.kits.strategies import texts
 
 HEAD = "version: 1\nname: x\nframework: verl\n"
 SITE = """\

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.spec.paths import Path, find_path, format_path, leaves, lookup, parse_path, with_value, without
-from tests.strategies import texts, values
+from tests.kits.strategies import texts, values
 
 paths = (
     st.lists(st.one_of(texts, st.integers(0, 20)), min_size=1, max_size=5)

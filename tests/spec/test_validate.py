@@ -14,7 +14,7 @@ from jobspec.spec.paths import Positions, leaves, with_value, without
 from jobspec.spec.schema import Kind, root_shape, walk
 from jobspec.spec.site import ClusterProfile
 from jobspec.spec.validate import PATTERN_WORDS, convert, explain
-from tests.strategies import scalars, specs, texts
+from tests.kits.strategies import scalars, specs, texts
 
 PLACE = Positions("<data>").place
 MODELS: dict[Kind, Any] = {"job": JobSpec, "cluster": ClusterProfile}

@@ -114,7 +114,7 @@ def _tab_finding(line: str, number: int, name: str) -> Finding:
     )
 
 
-# libyaml's wording -> (why, fix). Source: libyaml 0.2.5, exercised in tests/spec/test_traps.py.
+# libyaml's wording -> (why, fix). Source: libyaml 0.2.5, exercised in tests/spec/yaml/test_traps.py.
 _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "but found another document",

@@ -85,7 +85,7 @@ def _integer(source: str) -> int:
 def older_reading(source: str) -> str:
     """How a YAML 1.1 reader such as PyYAML reads text that is text here; empty when it agrees.
 
-    Source: PyYAML 6.0 `resolver.py` implicit resolvers, run in tests/spec/test_scalars.py.
+    Source: PyYAML 6.0 `resolver.py` implicit resolvers, run in tests/spec/yaml/test_scalars.py.
     """
     if source in AMBIGUOUS_WORDS:
         return f"the boolean {str(BOOLEAN_WORDS[source]).lower()}"

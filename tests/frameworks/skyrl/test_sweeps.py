@@ -1,0 +1,156 @@
+"""The sweeps of SkyRL's harnesses: their points beside the published tables, and what their logs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_skyrl import errors, resolved
+
+from jobspec.evidence.read import Attempt, Evidence, LogFile
+from jobspec.frameworks.skyrl import dummy_trainers
+from jobspec.metrics.table import Table
+from jobspec.plan import ExpectPlan, Plan
+from jobspec.sweeps.points import Checked, check_points
+from jobspec.verdict import Status
+from tests.kits.fake_skyrl import make_fake_skyrl
+from tests.kits.measured import ROWS, Row
+
+# Published results without a point here: mixed lengths, and one layout measured twice.
+MEASURED = [
+    row
+    for row in ROWS
+    if "mixed" not in row.name and "overlapped" not in row.name and "256 of" not in row.name
+]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fake_skyrl(tmp_path_factory.mktemp("skyrl") / "new")
+
+
+def swept(checkout: Path, tmp_path: Path, example: str) -> Checked:
+    found = resolved(checkout, tmp_path, example)
+    assert not errors(found), errors(found)
+    return check_points(found.loaded, found.cluster)
+
+
+def outcomes(checked: Checked) -> dict[tuple[int, ...], str]:
+    """By sizes: `fits`, or the rule that leaves the point out."""
+    rows = [(point.sets, "fits") for point in checked.points]
+    rows += [(item.sets, item.rule) for item in checked.pruned]
+    return {tuple(int(value) for value in sets.values()): what for sets, what in rows}
+
+
+def published(model: str) -> list[Row]:
+    return [row for row in MEASURED if row.name.startswith(model)]
+
+
+@pytest.mark.parametrize(
+    ("example", "model", "right"), [("ultra_sweep", "Ultra", 12), ("glm47_sweep", "GLM", 6)]
+)
+def test_points_are_judged_as_they_were_measured(
+    checkout: Path, tmp_path: Path, example: str, model: str, right: int
+) -> None:
+    """Valid or not, and by the estimate fits or not; in the published order. It is no full score."""
+    checked = swept(checkout, tmp_path, example)
+    data = resolved(checkout, tmp_path, example).loaded.spec.sweep
+    assert data is not None
+    judged = outcomes(checked)
+    found = [judged[tuple(int(value) for value in sets.values())] for sets in data.points]
+    rows = published(model)
+    assert len(found) == len(rows)
+    agree = [
+        what == ("fits" if row.fits else "memory.gpu" if row.fits is False else "megatron.layers")
+        for what, row in zip(found, rows, strict=True)
+    ]
+    told = [
+        (row.name, row.fits, what) for row, what, same in zip(rows, found, agree, strict=True) if not same
+    ]
+    assert sum(agree) == right, told
+
+
+@pytest.mark.parametrize(("example", "model"), [("ultra_sweep", "Ultra"), ("glm47_sweep", "GLM")])
+def test_points_have_the_published_shapes(checkout: Path, tmp_path: Path, example: str, model: str) -> None:
+    """World, layout, data-parallel ranks, largest micro-batch and sequences as the studies had them."""
+    found = resolved(checkout, tmp_path, example)
+    sweep = found.loaded.spec.sweep
+    assert sweep is not None
+    for sets, row in zip(sweep.points, published(model), strict=True):
+        sizes = (sets["train.parallel.tp"], sets["train.parallel.pp"], sets["train.parallel.cp"])
+        assert (*sizes, sets["train.parallel.ep"]) == (row.shape.tp, row.shape.pp, row.shape.cp, row.shape.ep)
+        length = sets.get("train.overrides.trainer.sweep_seq_len", row.shape.seq_length)
+        cap = sets["train.overrides.trainer.max_tokens_per_microbatch"]
+        assert max(length, cap // length * length) == row.shape.tokens_per_microbatch
+        assert 64 // (sizes[0] * sizes[1] * sizes[2]) == row.shape.dp
+        samples = 2 if model == "Ultra" else 1
+        assert sets["train.overrides.trainer.train_batch_size"] * samples == row.shape.global_batch
+
+
+def test_harness_is_started_with_its_own_settings(checkout: Path, tmp_path: Path) -> None:
+    plan = resolved(checkout, tmp_path, "ultra_sweep").plan
+    assert plan is not None
+    text = plan.commands[0].argv[0]
+    for word in ("trainer.num_dummy_steps=3", "trainer.sweep_seq_len=10240", "trainer.ckpt_interval=0"):
+        assert f" {word} \\\n" in text
+    assert '"trainer.sweep_results_file=$JOBSPEC_ATTEMPT_DIR/skyrl/sweep.jsonl"' in text
+    assert "max_training_steps" not in text
+    assert not plan.abort_when
+
+
+def test_harness_that_the_checkout_lacks_is_named(tmp_path: Path) -> None:
+    found = errors(resolved(make_fake_skyrl(tmp_path / "old", patched=False), tmp_path, "ultra_sweep"))
+    assert "no entrypoint `examples" in found["skyrl.entrypoint"].what
+    assert "skyrl.key" in found  # its settings are nobody's
+
+
+LOG = """\
+2026-07-01 | INFO | trainer:1 - SWEEP_RESULT {"tag": "a", "dp": 2, "step": 0, "warmup": true, "oom": false, \
+"error": null, "step_time_s": 99.0, "tokens_per_s": 6000.0, "peak_reserved_gb": 105.0}
+(skyrl_entrypoint pid=7) SWEEP_RESULT {"step": 1, "step_time_s": 84.9, "tokens_per_s": 7719.0, \
+"peak_reserved_gb": 108.3}
+SWEEP_RESULT {"step": 2, "ste
+FULLCTX_STEP step=1 timings={'step': 205.0, 'train_critic': 150.5} peak_mem={'peak_reserved_GB': 60.2}
+FULLCTX_STEP step=2 timings={'step': 204.0} peak_mem=<mem-collect-failed: x>
+"""
+
+
+def test_lines_of_the_harnesses_are_metrics() -> None:
+    table = Table(tuple(dummy_trainers.read_lines(LOG.splitlines(), "train.log")))
+    assert table.values("tokens_per_s") == [6000.0, 7719.0]
+    assert [row.step for row in table.series("peak_reserved_gb")] == [1, 2]
+    assert table.values("timing/step") == [205.0, 204.0]
+    assert table.values("gpu/peak_reserved_GB") == [60.2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SWEEP_RESULT {}",
+        "SWEEP_RESULT {" * 9,
+        'SWEEP_RESULT {"step": "1"}',
+        "FULLCTX_STEP step=1 timings={open('x')} peak_mem=1",
+        "FULLCTX_STEP step=1 timings=" + "{" * 500 + "} peak_mem=",
+    ],
+)
+def test_lines_that_are_torn_or_foreign_give_nothing(line: str) -> None:
+    assert not list(dummy_trainers.read_lines([line]))
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "reason"),
+    [
+        (LOG, Status.PASS, "2 of 2"),
+        ('SWEEP_RESULT {"step": 1, "oom": true, "error": "Out"}\n', Status.FAIL, "ran out of GPU memory"),
+        ('SWEEP_RESULT {"step": 0, "oom": false, "error": "DistBackend"}\n', Status.FAIL, "step 1 failed"),
+        ("", Status.FAIL, "0 of 2"),
+    ],
+    ids=["ran", "oom", "other", "load"],
+)  # fmt: skip
+def test_dummy_run_is_judged_by_its_lines(tmp_path: Path, lines: str, status: Status, reason: str) -> None:
+    (tmp_path / "train.log").write_text(lines)
+    plan = Plan("x", "skyrl", "c", "local", "ray", expect=ExpectPlan(steps=2, options={"dummy": True}))
+    attempt = Attempt(1, "attempts/1", logs=(LogFile("train.log", "n1", 1),))
+    (found,) = dummy_trainers.judge(Evidence(tmp_path, plan, attempts=(attempt,)))
+    assert found.status is status
+    assert reason in found.reason

@@ -1,0 +1,240 @@
+"""Files of verl runs that jobspec did not launch: logs, metrics, checkpoints; any may be missing."""
+
+from __future__ import annotations
+
+import json
+import pprint
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobspec import frameworks
+from jobspec.judging.foreign_run import expected, judge_files
+from jobspec.verdict import Result, Status, Verdict
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+IMPORT, RUN, VARIANTS, CAPTURE = (
+    "Local Bridge import in verl",
+    "verl Megatron backend run",
+    "Requested variants",
+    "Log capture",
+)
+BRIDGE = "/workspace/Megatron-Bridge"
+
+
+def judge(
+    folder: Path, level: str = "smoke", variants: tuple[str, ...] = (), steps: int = 0, root: str = ""
+) -> Verdict:
+    imports = [f"megatron.bridge={root}"] if root else []
+    wanted = expected(frameworks.get("verl"), level, variants, steps, (), "", imports)
+    return judge_files(folder, wanted)[1]
+
+
+def status(verdict: Verdict, name: str) -> tuple[Status, str]:
+    found = verdict.deliverable(name)
+    assert found is not None
+    return found.status, found.reason
+
+
+def sample(name: str) -> str:
+    return (FIXTURES / f"verl_log_{name}.txt").read_text()
+
+
+def configuration(**changes: Any) -> dict[str, Any]:
+    """What the runner prints; `changes` by dotted key, `__` for a dot."""
+    sizes = {f"{name}_parallel_size": 1 for name in ("tensor_model", "pipeline_model", "expert_model")}
+    megatron = {**sizes, "vanilla_mbridge": False, "use_megatron_fsdp": False}
+    config: dict[str, Any] = {
+        "actor_rollout_ref": {
+            "actor": {"megatron": megatron, "strategy": "megatron"},
+            "model": {"lora": {"rank": 0}},
+            "rollout": {"tensor_model_parallel_size": 2},
+        },
+        "algorithm": {"adv_estimator": "grpo"},
+        "critic": {"megatron": {"vanilla_mbridge": False}},
+        "trainer": {"total_training_steps": 1, "nnodes": 1},
+    }
+    for key, value in changes.items():
+        *parents, last = key.split("__")
+        at = config
+        for parent in parents:
+            at = at[parent]
+        at[last] = value
+    return config
+
+
+def log(config: dict[str, Any], *steps: int) -> str:
+    """A log of the runner, its configuration interleaved with another process."""
+    lines = pprint.pformat(config, width=80).splitlines()
+    text = [f"(TaskRunnerV1 pid=1) {line}" for line in lines]
+    text.insert(len(text) // 2, "(WorkerDict pid=2) {'not': 'the configuration'}")
+    text.append("(WorkerDict pid=2) module: 1")
+    text += [f"(TaskRunnerV1 pid=1) step:{n} - actor/grad_norm:0.4 - training/global_step:{n}" for n in steps]
+    return "\n".join(text) + "\n"
+
+
+SIZE = "actor_rollout_ref__actor__megatron__"
+
+
+# -- samples -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["example", "example_legacy"])
+def test_sample_of_a_healthy_run_passes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "slurm-17.out").write_text(sample(name))
+    assert judge(tmp_path).result is Result.PASS
+
+
+FAILURES = dict(
+    re.findall(r"^### (case \w)[^\n]*\n(.*?)(?=^### |\Z)", sample("example_failures"), re.M | re.S)
+)
+EXPECTED = {
+    "case A": (Result.BLOCKED, "ROCR_VISIBLE_DEVICES"),
+    "case B": (Result.BLOCKED, "Total available GPUs"),
+    "case C": (Result.BLOCKED, "Could not override"),
+    "case D": (Result.BLOCKED, "Megatron-Bridge package not found"),
+    "case E": (Result.FAIL, "provider validation"),
+    "case F": (Result.BLOCKED, "world_size (6)"),
+}
+
+
+def test_no_failure_sample_is_left_out() -> None:
+    assert set(FAILURES) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_sample_of_a_failure(tmp_path: Path, case: str) -> None:
+    (tmp_path / "run.log").write_text(FAILURES[case])
+    verdict = judge(tmp_path)
+    result, part = EXPECTED[case]
+    assert verdict.result is result
+    assert verdict.first_cause is not None
+    assert part in verdict.first_cause.text
+
+
+# -- import ------------------------------------------------------------------------------------------
+
+
+FILE = f"{BRIDGE}/src/megatron/bridge/__init__.py"
+PROBED = f"jobspec: driver on n1: megatron.bridge {FILE}"
+FRAME = f'  File "{BRIDGE}/src/megatron/bridge/models/model_provider.py", line 9, in x'
+OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "root", "want", "part"),
+    [
+        ("", "", Status.NOT_REQUESTED, "which Bridge ran is not proved"),
+        ("", BRIDGE, Status.BLOCKED, "not shown"),
+        (PROBED, BRIDGE, Status.PASS, "no line tells of a Ray worker"),
+        (f"worker megatron.bridge={FILE}", BRIDGE, Status.PASS, "also in a Ray worker"),
+        (FRAME, BRIDGE, Status.PASS, ""),
+        (OTHER, BRIDGE, Status.BLOCKED, "the run is void"),
+    ],
+)
+def test_bridge_that_ran(tmp_path: Path, line: str, root: str, want: Status, part: str) -> None:
+    (tmp_path / "x.log").write_text(f"{line}\n{log(configuration(), 1)}")
+    verdict = judge(tmp_path, root=root)
+    found, reason = status(verdict, IMPORT)
+    assert found is want
+    assert part in reason
+    assert verdict.result is (Result.BLOCKED if want is Status.BLOCKED else Result.PASS)
+
+
+# -- what is missing is not claimed ------------------------------------------------------------------
+
+
+def test_records_alone_prove_steps_but_no_trainer(tmp_path: Path) -> None:
+    record = {"step": 1, "data": {"training/global_step": 1, "actor/grad_norm": 0.4}}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    verdict = judge(tmp_path)
+    assert status(verdict, RUN) == (Status.BLOCKED, "not shown: no log shows `vanilla_mbridge` False")
+    assert status(verdict, CAPTURE) == (Status.FAIL, "no log was kept")
+    assert verdict.result is not Result.PASS
+
+
+def test_planned_steps_are_the_configuration_s(tmp_path: Path) -> None:
+    config = configuration(trainer__total_training_steps=20)
+    (tmp_path / "x.log").write_text(log(config, 1, 2, 3))
+    assert "step 4 is the first missing one of 20" in status(judge(tmp_path), RUN)[1]
+    assert status(judge(tmp_path, steps=3), RUN)[0] is Status.PASS
+
+
+def test_torn_configuration_falls_back_to_single_lines(tmp_path: Path) -> None:
+    text = log(configuration(), 1)
+    torn = "\n".join(line for line in text.splitlines() if "'trainer'" not in line)
+    (tmp_path / "x.log").write_text(torn)
+    assert status(judge(tmp_path), RUN)[0] is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("level", "variants", "changes", "want"),
+    [
+        ("parallel", (), {f"{SIZE}pipeline_model_parallel_size": 2}, Status.PASS),
+        ("parallel", ("moe",), {f"{SIZE}pipeline_model_parallel_size": 2}, Status.FAIL),
+        ("parallel", ("moe",), {f"{SIZE}expert_model_parallel_size": 2}, Status.PASS),
+        ("parallel", ("dense",), {f"{SIZE}expert_model_parallel_size": 2}, Status.FAIL),
+        # The rollout's size has the same name; here it alone is 2.
+        ("parallel", ("dense",), {}, Status.FAIL),
+        ("fsdp", (), {f"{SIZE}use_megatron_fsdp": True}, Status.PASS),
+        ("fsdp", (), {}, Status.FAIL),
+        ("architecture", (), {}, Status.BLOCKED),
+        ("architecture", ("mtp",), {}, Status.BLOCKED),
+        ("smoke", ("full",), {}, Status.PASS),
+        ("smoke", ("lora",), {}, Status.FAIL),
+    ],
+)
+def test_variants_by_the_resolved_configuration(
+    tmp_path: Path, level: str, variants: tuple[str, ...], changes: dict[str, Any], want: Status
+) -> None:
+    (tmp_path / "x.log").write_text(log(configuration(**changes), 1))
+    assert status(judge(tmp_path, level, variants), VARIANTS)[0] is want
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("Random model initialized and saved to /m", Status.PASS),
+        ("Output path '/m' already exists. Will do nothing.", Status.FAIL),
+        ("", Status.BLOCKED),
+    ],
+)
+def test_dummy_model_must_be_this_run_s(tmp_path: Path, line: str, want: Status) -> None:
+    (tmp_path / "x.log").write_text(f"{line}\n{log(configuration(), 1)}")
+    assert status(judge(tmp_path, variants=("dummy",)), VARIANTS)[0] is want
+
+
+def test_configuration_outweighs_the_script_s_trace(tmp_path: Path) -> None:
+    trace = "+ USE_MEGATRON_FSDP=True\n+ python3 -m verl.trainer.main_ppo a.b=1\n"
+    (tmp_path / "x.log").write_text(trace + log(configuration(), 1))
+    assert status(judge(tmp_path, "fsdp"), VARIANTS)[0] is Status.FAIL
+
+
+# -- resume ------------------------------------------------------------------------------------------
+
+
+def checkpoint(root: Path, step: int, tracker: str) -> None:
+    folder = root / f"ckpt/global_step_{step}"
+    for role in ("actor", "critic"):
+        (folder / role).mkdir(parents=True)
+        (folder / role / "ckpt_contents.json").write_text("{}")
+    (folder / "data.pt").write_text("x")
+    (root / "ckpt/latest_checkpointed_iteration.txt").write_text(tracker)
+
+
+def test_load_lines_prove_a_save_whose_folder_is_not_here(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text(sample("example"))
+    found, reason = status(judge(tmp_path, "checkpoint"), VARIANTS)
+    assert found is Status.PASS
+    assert "no checkpoint is among the files" in reason
+
+
+@pytest.mark.parametrize(
+    ("tracker", "want"), [("2", Status.PASS), ("1", Status.FAIL)], ids=["whole", "stale-tracker"]
+)
+def test_checkpoints_that_are_here_must_be_whole(tmp_path: Path, tracker: str, want: Status) -> None:
+    (tmp_path / "x.log").write_text(sample("example"))
+    checkpoint(tmp_path, 2, tracker)
+    assert status(judge(tmp_path, "checkpoint"), VARIANTS)[0] is want

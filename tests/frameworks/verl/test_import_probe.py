@@ -1,0 +1,71 @@
+"""Where the imports come from: the probe's own text in a real interpreter, before any Ray is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobspec.frameworks.verl import import_probe
+from tests.kits.fake_verl import make_bridge, make_checkout
+from tests.kits.verl_kit import context, plan_of
+
+
+def look(wanted: dict[str, object], *pythonpath: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, pythonpath))}
+    argv = [sys.executable, "-S", import_probe.__file__, json.dumps(wanted)]
+    return subprocess.run(argv, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Path:
+    return make_bridge(tmp_path / "bridge")
+
+
+def test_another_core_beside_the_right_bridge_is_named(bridge: Path, tmp_path: Path) -> None:
+    """`megatron` is a namespace package: an image's folder that comes first brings its own Core."""
+    image = tmp_path / "image"
+    (image / "megatron/core").mkdir(parents=True)
+    (image / "megatron/core/__init__.py").write_text("")
+    core = bridge / "3rdparty/Megatron-LM"
+    roots = {"megatron.bridge": str(bridge), "megatron.core": str(core)}
+    wanted = {"modules": list(roots), "needed": [], "roots": roots}
+    done = look(wanted, image, bridge / "src", core)
+    assert done.returncode == 3
+    assert f"jobspec: blocked: megatron.core is imported from {image}" in done.stdout
+    assert "megatron.bridge is" not in done.stdout
+
+
+def test_missing_module_and_broken_import_are_told_apart(bridge: Path) -> None:
+    (bridge / "src/megatron/bridge/training/checkpointing.py").write_text("import modelopt\n")
+    name = "megatron.bridge.training.checkpointing"
+    done = look({"modules": ["modelopt"], "needed": [name], "roots": {}}, bridge / "src")
+    assert done.returncode == 3
+    assert "modelopt is not installed" in done.stdout
+    assert (
+        f"{name} cannot be imported in the driver: ModuleNotFoundError: No module named 'modelopt'"
+        in done.stdout
+    )
+
+
+@pytest.mark.parametrize(("level", "needed"), [("smoke", False), ("checkpoint", True), ("fsdp", True)])
+def test_levels_that_save_adapters_need_the_bridges_checkpointing(level: str, needed: bool) -> None:
+    command = plan_of(context(level)).commands[0]
+    assert command.name == "probe"
+    assert ("bridge.training.checkpointing" in command.argv[0].splitlines()[1]) is needed
+
+
+def test_driver_sees_what_the_script_will_put_first(tmp_path: Path) -> None:
+    repos = {"verl": str(make_checkout(tmp_path / "verl", "0.9.0")), "bridge": "/src/bridge"}
+    lines = plan_of(context(repos=repos)).commands[0].argv[0].splitlines()
+    assert lines[0] == 'export JOBSPEC_WORKER_PYTHONPATH="$PYTHONPATH"'
+    assert lines[1] == 'export PYTHONPATH="/workspace/Megatron-LM:$PYTHONPATH"'
+
+
+def test_probe_runs_on_the_oldest_python() -> None:
+    import ast
+
+    ast.parse(Path(import_probe.__file__).read_text(), feature_version=(3, 9))

@@ -1,0 +1,91 @@
+"""What a run must not be taken for: each sentence where it is true, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobspec.evidence.evidence import Attempt, Evidence
+from jobspec.frameworks.base import Level
+from jobspec.judging.not_proved import limitations
+from jobspec.plan import LearningPlan, Plan
+from tests.kits.verdict_kit import PLAN
+
+WHOLE = replace(
+    PLAN,
+    nodes=2,
+    gpus_per_node=8,
+    repos=(),
+    expect=replace(PLAN.expect, checkpoint=True, resume=True, learning=LearningPlan("reward")),
+)
+SIGNAL = "a learning signal over few steps is no convergence"
+
+
+def told(plan: Plan, level: Level | None = None, foreign: bool = False, attempts: int = 1) -> tuple[str, ...]:
+    runs = tuple(Attempt(number, "") for number in range(1, attempts + 1))
+    return limitations(Evidence(Path("/r"), plan, attempts=runs, foreign=foreign), level)
+
+
+def changed(**expect: Any) -> Plan:
+    return replace(WHOLE, expect=replace(WHOLE.expect, **expect))
+
+
+def test_whole_run_is_limited_only_in_what_it_learned() -> None:
+    assert told(WHOLE) == (SIGNAL,)
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (replace(WHOLE, gpus_per_node=0), "no GPU took part"),
+        (replace(WHOLE, nodes=1), "one node took part"),
+        (replace(WHOLE, repos=PLAN.repos), "repository `bridge` had uncommitted changes"),
+        (replace(WHOLE, repos=PLAN.repos, proofs=()), "which checkout was imported is not proved"),
+        (changed(checkpoint=False, resume=False), "neither saving nor resuming is proved"),
+        (changed(resume=False), "that a checkpoint can be continued from is not proved"),
+        (changed(learning=None), "neither learning nor convergence is proved"),
+        (changed(options={"ep": 1}), "ep = 1: no expert parallelism is proved"),
+        (changed(options={"cp": 1}), "cp = 1: no context parallelism is proved"),
+        (changed(options={"dummy_model": True}), "no compatibility with real weights"),
+        (changed(options={"text_only": True}), "nothing is proved about images, audio or video"),
+        (changed(options={"reward_model": False}), "no reward model took part"),
+        (changed(options={"peft": True}), "full-parameter training is not proved"),
+        (changed(limitations=("its own words",)), "its own words"),
+    ],
+)
+def test_sentence_follows_from_the_plan(plan: Plan, text: str) -> None:
+    assert len([item for item in told(plan) if text in item]) == 1
+    assert not any(text in item for item in told(WHOLE))
+
+
+@pytest.mark.parametrize(
+    "options", [{"ep": 2}, {"dummy_model": False}, {"text_only": False}, {"reward_model": True}, {"ep": "1"}]
+)
+def test_other_values_limit_nothing(options: dict[str, Any]) -> None:
+    assert told(changed(options=options)) == (SIGNAL,)
+
+
+def test_level_says_first_what_it_never_proves_and_nothing_twice() -> None:
+    level = Level("smoke", 0, "it runs", ("no convergence is proved", "its own words"))
+    plan = changed(limitations=("its own words",))
+    assert told(plan, level) == ("no convergence is proved", "its own words")
+
+
+def test_further_attempts_are_told() -> None:
+    assert "the run took 3 attempts; only the last one decides" in told(WHOLE, attempts=3)
+
+
+def test_nothing_is_made_up_about_files_of_another_run() -> None:
+    plan = replace(WHOLE, nodes=0, gpus_per_node=0, proofs=(), expect=replace(WHOLE.expect, checkpoint=False))
+    found = " ".join(told(plan, foreign=True))
+    assert "no GPU took part" not in found and "checkpointing was off" not in found
+    for text in ("is not among the files", "no checkpoint is asked for", "no import proof was asked for"):
+        assert text in found
+
+
+def test_word_converged_is_never_used() -> None:
+    plans = [WHOLE, changed(learning=None), changed(options={"ep": 1, "dummy_model": True})]
+    assert not any("converged" in item for plan in plans for item in told(plan))

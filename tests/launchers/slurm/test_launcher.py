@@ -1,0 +1,352 @@
+"""Submitting once and asking once, against a controller that loses answers, refuses and goes away."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from jobspec.finding import JobspecError
+from jobspec.launchers.base import Access, JobState
+from jobspec.launchers.slurm.launcher import SlurmLauncher
+from jobspec.launchers.slurm.ray_sub import RaySubLauncher
+from jobspec.launchers.slurm.upstream import UpstreamLauncher
+from jobspec.plan import Plan
+from jobspec.runs.store import Launch, RunPaths, read_launch
+from tests.kits.lock_kit import await_waiting_for_lock
+from tests.launchers.slurm.fake_client import Answer, FakeClient, says
+
+RUN_ID = "20261128-010203-ab12cd"
+NAME = f"demo-{RUN_ID}"
+PLAN = Plan("demo", "command", "lab", "slurm", "ray", runs="/shared/runs")
+DOWN = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    root = tmp_path / "demo" / RUN_ID
+    root.mkdir(parents=True)
+    for name in ("job.sbatch", "ray.sub", "runtime.pyz", "plan.json"):
+        (root / name).write_text("")
+    return RunPaths(root)
+
+
+def launcher(client: FakeClient) -> SlurmLauncher:
+    return RaySubLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
+
+
+def queued(job_id: str, state: str = "PENDING", name: str = NAME) -> str:
+    return f"{job_id}|{state}|1|n1|N/A|{name}|None\n"
+
+
+def test_submission_is_recorded_and_repeating_it_asks_nobody(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says("42\n")])
+    first = launcher(client).submit(run, PLAN, {"TOKEN": "t0p"})
+    again = launcher(client).submit(run, PLAN, {})
+    assert first.job_id == again.job_id == "42"
+    assert client.count("sbatch") == 1
+    assert client.secrets[-1] == {"TOKEN": "t0p"}
+    assert "t0p" not in run.state.read_text()
+    assert "t0p" not in " ".join(client.calls[-1])
+    assert f"--job-name={NAME}" in client.calls[-1]
+
+
+def test_intent_is_on_disk_before_the_scheduler_is_asked(run: RunPaths) -> None:
+    seen: list[Launch | None] = []
+
+    def look(argv, secrets):  # type: ignore[no-untyped-def]
+        seen.append(read_launch(run))
+        return says("42\n")(argv, secrets)
+
+    launcher(FakeClient(sbatch=[look])).submit(run, PLAN, {})
+    assert seen[0] is not None
+    assert (seen[0].job_name, seen[0].job_id) == (NAME, "")
+
+
+def test_two_submissions_at_once_are_one_job(run: RunPaths) -> None:
+    """The second one begins while sbatch has the first, and waits for what that says."""
+    second: list[Launch] = []
+    other = threading.Thread(target=lambda: second.append(launcher(FakeClient()).submit(run, PLAN, {})))
+
+    def slow(argv, secrets):  # type: ignore[no-untyped-def]
+        other.start()
+        await_waiting_for_lock()
+        return says("42\n")(argv, secrets)
+
+    first = launcher(FakeClient(sbatch=[slow])).submit(run, PLAN, {})
+    other.join(60)
+    assert [first.job_id, *(launch.job_id for launch in second)] == ["42", "42"]
+
+
+def test_lost_answer_is_found_in_the_queue(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(timed_out=True)], squeue=[says(queued("43"))])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
+    assert client.count("sbatch") == 1
+
+
+def test_client_that_a_signal_ended_may_have_submitted(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(code=-9)], squeue=[says(queued("43"))])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
+    assert client.count("sbatch") == 1
+
+
+def test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting(run: RunPaths) -> None:
+    client = FakeClient(
+        sbatch=[says(timed_out=True)],
+        squeue=[says("")],
+        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")],
+    )
+    assert launcher(client).submit(run, PLAN, {}).job_id == "44"
+    assert client.count("sbatch") == 1
+
+
+def test_crash_after_sbatch_is_found_by_the_next_call(run: RunPaths) -> None:
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    client = FakeClient(sbatch=[says("99\n")], squeue=[says(queued("45", "RUNNING"))])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "45"
+    assert client.count("sbatch") == 0
+
+
+def test_busy_controller_is_asked_again_and_the_job_not_doubled(run: RunPaths) -> None:
+    client = FakeClient(
+        sbatch=[says(stderr=DOWN, code=1), says(stderr=DOWN, code=1), says("46\n")],
+        squeue=[says("")],
+        sacct=[says("")],
+    )
+    assert launcher(client).submit(run, PLAN, {}).job_id == "46"
+    assert client.count("sbatch") == 3
+    assert client.count("squeue") == 2, "the queue is looked at before each further sbatch"
+
+
+def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
+    """Submitting again without knowing could run the job twice."""
+    gone = says(stderr="squeue: error: Unable to contact slurm controller (connect failure)", code=1)
+    client = FakeClient(sbatch=[says(timed_out=True)], squeue=[gone])
+    with pytest.raises(JobspecError, match="is not known yet"):
+        launcher(client).submit(run, PLAN, {})
+    assert client.count("sbatch") == 1
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted, "the intent stays for the next call"
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)],
+)
+def test_accounting_that_does_not_answer_stops_the_submission_too(run: RunPaths, silent: Answer) -> None:
+    """The queue forgets a short job after minutes: then accounting alone knows that it has run."""
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    client = FakeClient(squeue=[says("")], sacct=[silent], sbatch=[says("99\n")])
+    with pytest.raises(JobspecError, match="is not known yet"):
+        launcher(client).submit(run, PLAN, {})
+    assert client.count("sbatch") == 0
+
+
+def test_refusal_shows_sbatchs_words_and_takes_the_intent_back(run: RunPaths) -> None:
+    said = "sbatch: error: invalid partition specified: nosuch"
+    client = FakeClient(sbatch=[says(stderr=said, code=1)])
+    with pytest.raises(JobspecError) as caught:
+        launcher(client).submit(run, PLAN, {})
+    finding = caught.value.findings[0]
+    assert finding.why == said
+    assert "slurm.partition" in finding.fix
+    assert client.count("sbatch") == 1
+    assert read_launch(run) is None
+
+
+def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
+    client = FakeClient(
+        sbatch=[says(timed_out=True), says("47\n")],
+        squeue=[says(queued("1", name="other"))],
+        sacct=[says("")],
+    )
+    assert launcher(client).submit(run, PLAN, {}).job_id == "47"
+
+
+def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
+    (run.root / "ray.sub").unlink()
+    with pytest.raises(JobspecError, match=r"lacks `ray.sub`"):
+        launcher(FakeClient()).submit(run, PLAN, {})
+
+
+def test_upstream_mode_wants_the_file_that_calls_the_script(run: RunPaths) -> None:
+    with pytest.raises(JobspecError, match=r"lacks `upstream.sh`"):
+        UpstreamLauncher(FakeClient()).submit(run, PLAN, {})
+
+
+def test_remote_run_is_uploaded_to_the_clusters_folder(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says("48\n")])
+    made = RaySubLauncher(client, Access("login.example", "me"), sleep=lambda seconds: None)
+    launch = made.submit(run, PLAN, {})
+    assert launch.run_dir == f"/shared/runs/demo/{RUN_ID}"
+    assert client.calls[0] == ("upload", launch.run_dir)
+    assert client.calls[1][-1] == f"{launch.run_dir}/job.sbatch"
+    assert (launch.login, launch.user) == ("login.example", "me")
+
+
+def launches(tmp_path: Path, count: int, first: int = 1, array: str = "") -> list[Launch]:
+    return [
+        Launch(
+            f"run{number}", str(tmp_path / f"run{number}"), "lab", "slurm", "n", 0.0,
+            job_id=str(number), root=str(tmp_path / f"run{number}"), array=array,
+        )
+        for number in range(first, first + count)
+    ]  # fmt: skip
+
+
+def test_thousand_running_jobs_cost_one_call(tmp_path: Path) -> None:
+    known = launches(tmp_path, 1000)
+    client = FakeClient(squeue=[says("".join(queued(launch.job_id, "RUNNING") for launch in known))])
+    found = launcher(client).query(known)
+    assert {status.state for status in found.values()} == {JobState.RUNNING}
+    assert len(client.calls) == 1
+
+
+def test_ended_jobs_cost_one_call_more(tmp_path: Path) -> None:
+    known = launches(tmp_path, 500)
+    client = FakeClient(
+        squeue=[says(stderr="slurm_load_jobs error: Invalid job id specified", code=1)],
+        sacct=[says("".join(f"{launch.job_id}|FAILED|7:0|n1|x|n\n" for launch in known))],
+    )
+    found = launcher(client).query(known)
+    assert {(status.state, status.exit_code) for status in found.values()} == {(JobState.FAILED, 7)}
+    assert len(client.calls) == 2
+
+
+def test_busy_controller_is_waited_for(tmp_path: Path) -> None:
+    known = launches(tmp_path, 1)
+    busy = says(stderr="slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
+    client = FakeClient(squeue=[busy, busy, says(queued("1", "RUNNING"))])
+    assert launcher(client).query(known)[known[0]].state is JobState.RUNNING
+
+
+def test_controller_that_stays_away_is_an_error_and_no_state(tmp_path: Path) -> None:
+    client = FakeClient(squeue=[says(stderr="squeue: error: Unable to contact slurm controller", code=1)])
+    with pytest.raises(JobspecError, match="state of the jobs is not known") as caught:
+        launcher(client).query(launches(tmp_path, 1))
+    assert "scontrol ping" in caught.value.findings[0].fix
+
+
+def results(launch: Launch, outcome: str, code: int, attempt: int = 1) -> None:
+    folder = Path(launch.root) / "attempts" / str(attempt)
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps({"outcome": outcome, "exit_code": code}))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "state"), [("ok", 0, JobState.COMPLETED), ("failed", 7, JobState.FAILED)]
+)
+def test_without_accounting_the_runs_own_result_decides(
+    tmp_path: Path, outcome: str, code: int, state: JobState
+) -> None:
+    known = launches(tmp_path, 1)
+    results(known[0], outcome, code)
+    client = FakeClient(
+        squeue=[says(stderr="slurm_load_jobs error: Invalid job id specified", code=1)],
+        sacct=[says(stderr="Slurm accounting storage is disabled", code=1)],
+    )
+    status = launcher(client).query(known)[known[0]]
+    assert (status.state, status.exit_code) == (state, code)
+
+
+def test_without_accounting_and_result_the_job_is_missing(tmp_path: Path) -> None:
+    known = launches(tmp_path, 1)
+    client = FakeClient(
+        squeue=[says("")], sacct=[says(stderr="Slurm accounting storage is disabled", code=1)]
+    )
+    assert launcher(client).query(known)[known[0]].state is JobState.MISSING
+
+
+def test_restarts_of_a_live_job_are_counted_by_its_attempts(tmp_path: Path) -> None:
+    known = launches(tmp_path, 1)
+    for number in (1, 2, 3):
+        (Path(known[0].root) / "attempts" / str(number)).mkdir(parents=True)
+    client = FakeClient(squeue=[says(queued("1", "RUNNING"))])
+    assert launcher(client).query(known)[known[0]].restarts == 2
+
+
+def test_array_reports_its_tasks(tmp_path: Path) -> None:
+    known = launches(tmp_path, 1, first=5, array="0-5")
+    client = FakeClient(
+        squeue=[says("5_2|RUNNING|1|n1|N/A|n|None\n5_3|PENDING|1||N/A|n|Resources\n")],
+        sacct=[
+            says(
+                "5_0|COMPLETED|0:0|n1|x|n\n5_1|FAILED|3:0|n1|x|n\n5_2|RUNNING|0:0|n1|x|n\n5_[3-5]|PENDING|0:0|||n\n"
+            )
+        ],
+    )
+    status = launcher(client).query(known)[known[0]]
+    assert status.state is JobState.RUNNING
+    assert [status.tasks[task].state.value for task in range(4)] == [
+        "COMPLETED",
+        "FAILED",
+        "RUNNING",
+        "PENDING",
+    ]
+    assert status.tasks[1].exit_code == 3
+
+
+def test_unanswered_submission_has_no_state_yet(tmp_path: Path) -> None:
+    launch = launches(tmp_path, 1)[0]
+    unsent = Launch(**{**launch.__dict__, "job_id": ""})
+    client = FakeClient()
+    assert launcher(client).query([unsent])[unsent].state is JobState.UNKNOWN
+    assert client.calls == []
+
+
+def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:
+    client = FakeClient(
+        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)]
+    )
+    launcher(client).cancel(launches(tmp_path, 2))
+    assert client.calls == [("scancel", "1", "2")]
+
+
+def test_cancelling_that_fails_is_said(tmp_path: Path) -> None:
+    client = FakeClient(scancel=[says(stderr="scancel: error: Access/permission denied", code=1)])
+    with pytest.raises(JobspecError, match="may still be running"):
+        launcher(client).cancel(launches(tmp_path, 1))
+
+
+def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -> None:
+    """The script's shells pass no signal on: the batch script alone can reach the head's agent."""
+    launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
+    client = FakeClient(
+        squeue=[says(queued("51", "RUNNING")), says(queued("51", "RUNNING")), says(queued("51", "FAILED"))],
+        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|x\n")],
+        scancel=[says()],
+    )
+    UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])
+    asked = [call for call in client.calls if call[0] == "scancel"]
+    assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
+
+
+def test_an_upstream_run_that_does_not_end_is_cancelled(run: RunPaths) -> None:
+    launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
+    client = FakeClient(squeue=[says(queued("51", "RUNNING"))], scancel=[says()])
+    waited: list[float] = []
+    UpstreamLauncher(client, sleep=waited.append).cancel([launch])
+    assert client.calls[-1] == ("scancel", "51")
+    assert 30 < sum(waited) < 60
+
+
+def test_job_whose_answer_was_lost_is_cancelled_by_its_name(run: RunPaths) -> None:
+    lost = Launch(RUN_ID, str(run.root), "lab", "slurm", NAME, 1000.0)
+    client = FakeClient(squeue=[says(queued("43", "RUNNING"))], scancel=[says()])
+    launcher(client).cancel([lost])
+    assert client.calls[-1] == ("scancel", "43")
+    client = FakeClient(squeue=[says("")], sacct=[says("")], scancel=[says()])
+    with pytest.raises(JobspecError, match="none to cancel"):
+        launcher(client).cancel([lost])
+    assert client.count("scancel") == 0

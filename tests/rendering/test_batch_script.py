@@ -1,0 +1,280 @@
+"""The batch script in real bash: signals, exit codes, attempts, environment. Slurm is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from jobspec.rendering.files import render
+from jobspec.rendering.step_prefix import BWRAP_SIGNALS
+from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
+
+SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
+Write = Callable[[Path, Mapping[str, bytes]], Path]
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, write_scripts: Write) -> Callable[..., Path]:
+    """A rendered run directory on disk for a spec and a profile."""
+
+    def make(spec: str = SPEC, profile: str = SLURM) -> Path:
+        folder = tmp_path / "runs" / RUN_ID
+        resolved = resolve_text(spec, profile)
+        assert resolved.plan is not None, [finding.text() for finding in resolved.findings]
+        return write_scripts(folder, render(resolved, RUN_ID, str(folder)))
+
+    return make
+
+
+@pytest.mark.parametrize("code", [0, 7, 137])
+def test_the_jobs_exit_code_is_the_steps(code: int, run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun", then=f"exit {code}")
+    assert stage.bash(run_dir() / "job.sbatch").returncode == code
+
+
+def test_the_step_runs_in_a_clean_environment(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun")
+    leaked = {
+        "SLURM_CPU_BIND": "cores",
+        "SLURM_CPU_BIND_LIST": "0x1",
+        "SLURM_MEM_BIND": "x",
+        "SLURM_EXPORT_ENV": "NONE",
+    }
+    done = stage.bash(run_dir() / "job.sbatch", env={**leaked, "XSECRET": "s", "SLURM_CONF": "/etc/x"})
+    assert done.returncode == 0, done.stderr
+    (call,) = stage.calls()
+    assert not [name for name in leaked if name.encode() in call.env]
+    assert (call.env[b"XSECRET"], call.env[b"SLURM_CONF"]) == (b"s", b"/etc/x")
+    assert not any(b"XSECRET=" in word or word == b"s" for word in call.argv)
+
+
+def test_defaults_stand_in_for_a_missing_environment(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """`--export=NIL` may leave neither PATH nor HOME nor USER; all must reach the step."""
+    script = (run_dir() / "job.sbatch").read_text().replace('"${PATH:-', f'"{stage.bin}:${{PATH:-')
+    stage.program("srun")
+    bare = run_dir().parent / "bare.sh"
+    bare.write_text(script)
+    done = subprocess.run(["/bin/bash", str(bare)], env={}, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (call,) = stage.calls()
+    assert call.env[b"HOME"] and call.env[b"USER"] and call.env[b"PATH"]
+
+
+def test_each_attempt_has_its_own_token_and_number(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun")
+    folder = run_dir()
+    stage.bash(folder / "job.sbatch")
+    (folder / "attempts" / "1").mkdir(parents=True)
+    stage.bash(folder / "job.sbatch")
+    stage.bash(folder / "job.sbatch", env={"SLURM_RESTART_COUNT": "4"})
+    calls = stage.calls()
+    assert [call.env[b"JOBSPEC_ATTEMPT"] for call in calls] == [b"1", b"2", b"5"]
+    tokens = {call.env[b"JOBSPEC_TOKEN"] for call in calls}
+    assert len(tokens) == 3
+    assert all(len(token) == 64 for token in tokens)
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert not any(token in written for token in tokens)
+
+
+def start(stage: Stage, script: Path, **env: str) -> subprocess.Popen[bytes]:
+    own = {"PATH": f"{stage.bin}:/usr/bin:/bin", "HOME": str(stage.folder), **env}
+    return subprocess.Popen(["/bin/bash", str(script)], env=own, cwd=stage.work, stderr=subprocess.PIPE)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened for 60 s"
+        time.sleep(0.01)
+
+
+STEP = """\
+trap 'echo USR1 >> {log}; [ -z "{on_usr1}" ] || exit {on_usr1}' USR1
+trap 'echo TERM >> {log}; /bin/sleep 0.3; echo collected >> {log}; exit 9' TERM
+echo ready >> {log}
+while :; do /bin/sleep 0.05; done
+"""
+
+
+def test_signals_reach_the_step_and_its_end_is_waited_for(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1=""))
+    job = start(stage, run_dir() / "job.sbatch")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "USR1" in log.read_text())
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=30) == 9
+    assert log.read_text().split() == ["ready", "USR1", "TERM", "collected"]
+
+
+def test_signal_that_comes_before_the_step_is_known_is_handed_on(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """bash has started the step, and has not yet noted its number."""
+    early = tmp_path / "early.sh"
+    early.write_text("""trap '[[ $BASH_COMMAND != "step=\\$!" ]] || kill -TERM $$' DEBUG\n""")
+    stage.program("srun", then="for i in {1..600}; do /bin/sleep 0.05; done")
+    job = start(stage, run_dir() / "job.sbatch", BASH_ENV=str(early))
+    assert job.wait(timeout=30) == 143
+
+
+@pytest.mark.parametrize(("restarts", "requeued"), [("", True), ("1", True), ("2", False)])
+def test_the_time_limit_leads_to_another_attempt(
+    restarts: str, requeued: bool, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1="5"))
+    stage.program("scontrol")
+    spec = SPEC + "launch: {requeue: {max_attempts: 3}}\n"
+    job = start(
+        stage,
+        run_dir(spec) / "job.sbatch",
+        SLURM_JOB_ID="77",
+        **({"SLURM_RESTART_COUNT": restarts} if restarts else {}),
+    )
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(timeout=30) == 5
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert asked == ([(b"requeue", b"77")] if requeued else [])
+
+
+def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun")
+    folder = run_dir(SPEC + "launch: {requeue: {max_attempts: 2}}\n")
+    done = stage.bash(folder / "job.sbatch", env={"SLURM_RESTART_COUNT": "2"})
+    assert done.returncode == 1
+    assert b"restarted 2 times, allowed are 1" in done.stderr
+    assert stage.calls() == []
+
+
+def test_a_failing_hook_ends_the_job_before_the_step(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun")
+    folder = run_dir(profile=SLURM + "hooks: {setup: ['module() { return 3; }', module load x]}\n")
+    assert stage.bash(folder / "job.sbatch").returncode == 3
+    assert stage.calls() == []
+
+
+def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then='case "$*" in *" node "*) exit 4 ;; esac')
+    spec = SPEC + "container: {image: /images/a.sqsh}\n"
+    done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"})
+    assert done.returncode == 4, done.stderr
+    made, step, removed = stage.calls()
+    assert made.argv[-5:] == (b"mkdir", b"-p", b"--", b"/tmp/js", b"/shared/hf")
+    assert step.env[b"FROM_HOOK"] == b"ann"
+    assert removed.argv[-4:] == (b"enroot", b"remove", b"--force", f"pyxis_jobspec-{RUN_ID}".encode())
+
+
+@pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
+def test_a_step_script_alone_says_what_is_missing(
+    script: str, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    profile = SLURM if script == "ray.sub" else "version: 1\nname: here\nscheduler: local\n"
+    done = stage.bash(run_dir(profile=profile) / script)
+    assert done.returncode != 0
+    assert b"is set by job.sbatch" in done.stderr
+
+
+ATTACH = [
+    (["-j", "9", "-n", "n4", "--", "ls", "a b"], b"9", b"n4", (b"ls", b"a b")),
+    (["--", "-l"], b"123", b"n1", (b"-l",)),
+    ([], b"123", b"n1", (b"bash",)),
+]
+
+
+@pytest.mark.parametrize(("args", "job", "node", "command"), ATTACH)
+def test_attach_finds_job_and_head_node(
+    args: list[str],
+    job: bytes,
+    node: bytes,
+    command: tuple[bytes, ...],
+    run_dir: Callable[..., Path],
+    stage: Stage,
+) -> None:
+    stage.program("srun")
+    stage.program("squeue", then="echo 'n[1-4]'")
+    stage.program("scontrol", then="printf 'n1\\nn2\\n'")
+    folder = run_dir()
+    (folder / "launch.json").write_text(json.dumps({"v": 1, "job_id": "123", "cluster": "lab"}, indent=2))
+    done = stage.bash(folder / "attach.sh", *args)
+    assert done.returncode == 0, done.stderr
+    call = next(call for call in stage.calls() if call.argv[0].endswith(b"srun"))
+    assert b"--jobid=" + job in call.argv
+    assert b"--nodelist=" + node in call.argv
+    runtime = f"{folder}/runtime.pyz".encode()
+    assert call.argv[call.argv.index(runtime) :] == (runtime, b"exec", b"--", *command)
+
+
+def test_attach_without_a_job_id_says_so(run_dir: Callable[..., Path], stage: Stage) -> None:
+    folder = run_dir()
+    (folder / "launch.json").write_text("{}")
+    done = stage.bash(folder / "attach.sh")
+    assert done.returncode == 2
+    assert b"no job id" in done.stderr
+
+
+OCI_SRUN = """\
+while [ $# -gt 0 ] && [ "$1" != python3 ]; do shift; done
+[ $# -gt 0 ] || exit 0
+program=$1; shift
+exec /usr/bin/env -i PATH=/usr/bin:/bin {python} "$@"
+"""
+
+
+def test_oci_containers_get_their_environment_over_standard_input(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """Slurm's OCI support passes no environment; neither argv nor disk may carry the secret."""
+    host = os.uname().nodename
+    seen = stage.program("seen")
+    stage.program("srun", then=OCI_SRUN.format(python=sys.executable))
+    stage.program("scontrol", then=f"printf 'other\\n{host}\\n'")
+    spec = SPEC + "container: {image: /bundle, python: python3}\n"
+    folder = run_dir(spec, SLURM + "container: {runtime: oci}\n")
+    script = folder / "ray.sub"
+    script.write_text(
+        script.read_text().replace(f" python3 {folder}/runtime.pyz", f" {seen} {folder}/runtime.pyz")
+    )
+    secret = "s3cret 'x'\n$(id)"
+    done = stage.bash(
+        folder / "job.sbatch", env={"XSECRET": secret, "SLURM_JOB_NODELIST": "x", "SLURM_NODEID": "0"}
+    )
+    assert done.returncode == 0, done.stderr
+    call = next(call for call in stage.calls() if call.argv[0] == str(seen).encode())
+    assert call.env[b"XSECRET"] == secret.encode()
+    assert call.env[b"SLURM_NODEID"] == b"1"
+    assert call.env[b"JOBSPEC_RUN_DIR"] == str(folder).encode()
+    assert not any(b"s3cret" in word for other in stage.calls() for word in other.argv)
+
+
+def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
+    """The stand-in `parent` behaves like bwrap: it waits for its child and would itself end on TERM."""
+    log = tmp_path / "log"
+    child = (
+        f"trap 'echo USR1 >> {log}' USR1; trap 'echo TERM >> {log}; exit 6' TERM; "
+        f"echo ready >> {log}; while :; do sleep 0.05; done"
+    )
+    parent = tmp_path / "parent"
+    parent.write_text('#!/bin/bash\nbash -c "$1" &\nwait $!\n')
+    parent.chmod(0o755)
+    job = subprocess.Popen(["bash", "-c", BWRAP_SIGNALS, str(parent), child])
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "USR1" in log.read_text())
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=30) == 6

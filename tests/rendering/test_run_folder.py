@@ -1,0 +1,109 @@
+"""Writing a run directory: whole or not at all, with a runtime that old interpreters can run."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobspec.finding import JobspecError
+from jobspec.plan import from_json, to_json
+from jobspec.rendering.files import new_run_id, plan_json, render
+from jobspec.rendering.run_folder import build_runtime, write_run
+from jobspec.rendering.script_check import check_scripts
+from tests.kits.render_kit import RUN_ID, SLURM, resolve_text
+
+PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))
+SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+
+
+def test_the_runtime_is_the_same_for_the_same_sources() -> None:
+    assert build_runtime() == build_runtime()
+
+
+def test_the_runtime_carries_no_login_node_code() -> None:
+    names = zipfile.ZipFile(io.BytesIO(build_runtime())).namelist()
+    ours = {name for name in names if not name.startswith("jobspec/runtime/")}
+    assert ours == {"__main__.py", "jobspec/__init__.py", "jobspec/finding.py", "jobspec/plan.py"}
+
+
+@pytest.mark.parametrize("python", [Path(sys.executable), PYTHON_39], ids=["this", "3.9"])
+def test_the_runtime_runs_from_its_archive(python: Path, tmp_path: Path) -> None:
+    if not python.exists():
+        pytest.skip(f"no {python}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
+    (tmp_path / "runtime.pyz").write_bytes(build_runtime())
+    argv = [str(python), "-I", str(tmp_path / "runtime.pyz"), "version"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("jobspec runtime")
+
+
+def test_every_module_of_the_runtime_compiles_on_3_9(tmp_path: Path) -> None:
+    if not PYTHON_39.exists():
+        pytest.skip(f"no {PYTHON_39}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
+    zipfile.ZipFile(io.BytesIO(build_runtime())).extractall(tmp_path)
+    argv = [str(PYTHON_39), "-m", "compileall", "-q", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_run_directory_is_written_whole(tmp_path: Path) -> None:
+    target = tmp_path / "x" / RUN_ID
+    files = render(resolve_text(SPEC), RUN_ID, str(target))
+    assert write_run(files, target) == target
+    written = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert written == {*files, "runtime.pyz"}
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_run_directory_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    with pytest.raises(JobspecError, match="exists already"):
+        write_run({"a": b""}, tmp_path / "old")
+    assert list(tmp_path.iterdir()) == [tmp_path / "old"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(JobspecError, match="cannot write"):
+        write_run({"a": b"1", "a/b": b"2"}, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_ids_sort_by_time_and_name_their_run() -> None:
+    moment = datetime(2026, 11, 28, 1, 2, 3, tzinfo=UTC)
+    assert re.fullmatch(r"20261128-010203-[0-9a-f]{6}", new_run_id(moment))
+    assert new_run_id(moment) != new_run_id(moment)
+    assert new_run_id(moment, random.Random(1)) == new_run_id(moment, random.Random(1))
+
+
+def test_plan_json_is_the_plans_own_canonical_text() -> None:
+    plan = resolve_text(SPEC + 'container: {env: {A: "ä \\n \\" 🙂 \\u2028"}}\ncheckpoint: {dir: ./c}\n').plan
+    assert plan is not None
+    assert plan_json(plan).decode() == to_json(plan)
+    assert from_json(plan_json(plan).decode()) == plan
+
+
+def test_check_scripts_names_the_broken_file() -> None:
+    (finding,) = check_scripts({"job.sbatch": b"if true; then\n", "plan.json": b"{"})
+    assert (finding.rule, finding.file) == ("render.bash", "job.sbatch")
+
+
+def test_check_scripts_reads_a_sites_hooks() -> None:
+    profile = SLURM + 'hooks: {setup: ["if [ x = y ; then"]}\n'
+    findings = check_scripts(render(resolve_text(SPEC, profile), RUN_ID, "/r/x"))
+    assert [(finding.rule, finding.file) for finding in findings] == [("render.bash", "job.sbatch")]
+
+
+def test_a_plan_with_errors_is_not_rendered() -> None:
+    resolved = resolve_text(SPEC + "coverage: {level: nonsense}\n")
+    assert resolved.plan is None
+    with pytest.raises(JobspecError, match="nothing to render"):
+        render(resolved, RUN_ID, "/runs/x")

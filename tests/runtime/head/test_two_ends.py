@@ -1,0 +1,220 @@
+"""Ends that come at the same moment as something else: one verdict, with its cause, and nothing goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobspec.finding import Finding, error
+from jobspec.runtime.base.identity import from_environment
+from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.head import shutdown
+from jobspec.runtime.head.attempt import Head
+from jobspec.runtime.head.nodes import RunStoppedError
+from jobspec.runtime.head.record import blocked
+from jobspec.runtime.node import collect
+from jobspec.runtime.raycluster import process
+from jobspec.runtime.raycluster.process import Probe, RayNode, RayPorts, RayStart
+from tests.kits.agent_lab import RAY, Run, make_run, running, shell
+
+PATIENCE_S = 60.0
+LOST = error("node.lost", "node `b` left")
+
+
+def make_head(run: Run) -> Head:
+    """A head on one node that has done nothing yet."""
+    env = {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"}
+    return Head(run.plan, from_environment(run.root, env), env)
+
+
+def test_results_have_a_cause_with_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that notes a cause stands still between cause and finding: the head waits for it."""
+    run = make_run(tmp_path)
+    head = make_head(run)
+    find, noting, noted = head.record.find, threading.Event(), threading.Event()
+
+    def slow(phase: str, finding: Finding) -> None:
+        noting.set()
+        noted.wait(PATIENCE_S)
+        find(phase, finding)
+
+    monkeypatch.setattr(head.record, "find", slow)
+    loss = threading.Thread(target=head.stop, args=(blocked("preflight", LOST),))
+    loss.start()
+    assert noting.wait(PATIENCE_S)
+    end = threading.Thread(target=shutdown.finish, args=(head,))
+    end.start()
+    end.join(1.0)  # what it can do without the finding, it does now
+    noted.set()
+    end.join(PATIENCE_S)
+    loss.join(PATIENCE_S)
+    results = run.results()
+    assert (results["outcome"], run.rules()) == ("blocked", ["node.lost"])
+
+
+def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    head = make_head(run)
+    write = head.record.write
+
+    def write_and_lose(cause: Any) -> int:
+        code = write(cause)
+        head.stop(blocked("collect", LOST))
+        return code
+
+    head.record.write = write_and_lose  # type: ignore[method-assign]
+    assert shutdown.finish(head) == 0
+    assert (run.results()["outcome"], head.cause) == ("ok", None)
+    assert [row for row in run.events() if row["event"] == "finding"] == []
+    assert (run.attempt / "exit").read_text() == "0\n"
+
+
+def test_nothing_is_started_after_a_node_was_lost(tmp_path: Path) -> None:
+    """The other rank had ended well before: the command is not complete all the same."""
+    first = 'echo $RANK > "$JOBSPEC_ATTEMPT_DIR/up-$RANK"; [ $RANK = 0 ] || sleep 300'
+    second = 'touch "$JOBSPEC_ATTEMPT_DIR/second"'
+    with running(tmp_path, shell(first, on="all"), shell(second, "more"), nodes=2) as run:
+        run.agent(0)
+        run.agent(1)
+        run.wait_file(run.attempt / "up-1")
+        log = run.attempt / "logs" / "127.0.0.2" / "agent.log"
+        end = time.monotonic() + PATIENCE_S
+        while "command done" not in run.wait_file(log):
+            assert time.monotonic() < end, run.describe()
+            time.sleep(0.02)
+        os.kill(run.agent_pid(1), signal.SIGKILL)
+        assert run.finish()[0] == 1
+        results = run.results()
+        phases = {row["phase"]: row["outcome"] for row in results["phases"]}
+        assert (run.rules(), phases["driver"]) == (["node.lost"], "failed")
+        assert not (run.attempt / "second").exists()
+
+
+def test_signal_as_a_command_ends_well_starts_no_other(tmp_path: Path) -> None:
+    run = make_run(tmp_path, shell("true"), shell("true", "more"))
+    head = make_head(run)
+    ran: list[int] = []
+
+    def command(phase: str, index: int, one: Any) -> bool:
+        ran.append(index)
+        head.stop(blocked("driver", LOST))
+        return True
+
+    head._run_command = command  # type: ignore[method-assign]
+    with pytest.raises(RunStoppedError):
+        head._run_commands("driver", run.plan.commands)
+    assert ran == [0]
+    head.record.log.close()
+
+
+def test_artifacts_that_cannot_be_listed_do_not_cost_the_results(tmp_path: Path) -> None:
+    text = 'rm -rf "$JOBSPEC_ARTIFACTS_DIR"; touch "$JOBSPEC_ARTIFACTS_DIR"'
+    with running(tmp_path, shell(text)) as run:
+        run.agent()
+        code, output = run.finish()
+    assert (code, run.results()["outcome"], run.rules()) == (1, "failed", ["collect.io"]), output
+    assert (run.attempt / "exit").read_text() == "1\n"
+    assert not run.leftovers()
+
+
+def test_file_that_vanishes_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command has left running goes on writing and removing until the nodes are stopped."""
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    monkeypatch.setattr(
+        collect, "redact_in_place", lambda path, redactor: path.unlink() if path.name == "a" else None
+    )
+    rows = collect.already_there(tmp_path, [], "n", Redactor(()))
+    assert [row["path"] for row in rows] == ["b"]
+
+
+def test_probe_whose_environment_prints_json_is_heard(tmp_path: Path) -> None:
+    """`1` is JSON too: the thread that reads must not end at it, or the head waits for the deadline."""
+    (tmp_path / "sitecustomize.py").write_text("print(1, flush=True)\n")
+    (tmp_path / "ray.py").write_text("raise ImportError('no such symbol')\n")
+    path = os.pathsep.join([str(tmp_path), *(part for part in sys.path if part)])
+    probe = Probe("127.0.0.1:1", ["a"], 0, {"PYTHONPATH": path}, tmp_path / "log")
+    probe.read(lambda: None)
+    assert probe.error == "ImportError: no such symbol"
+
+
+def test_ray_is_stopped_though_its_logs_cannot_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It turns its logs over while they are copied; and the disk may be full."""
+    run = make_run(tmp_path)
+    node = make_head(run).node
+    logs = node.paths.ray / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    for name in ("gone", "kept"):
+        (logs / name).write_text(name)
+    opened, stopped = Path.open, threading.Event()
+
+    def turn_over(path: Path, *rest: Any, **more: Any) -> Any:
+        if path == logs / "gone":
+            path.unlink()
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", turn_over)
+    node._ray = SimpleNamespace(stop=stopped.set)  # type: ignore[assignment]
+    assert node.handle("stop", {"keep_ray_logs": True}) == {"ended": 0, "left": []}
+    assert stopped.is_set()
+    assert [path.name for path in (node.paths.logs / "ray").iterdir()] == ["kept"]
+
+
+def test_operation_whose_thread_comes_after_the_end_begins_nothing(tmp_path: Path) -> None:
+    """It stood still since the head asked; the folders that it would make nobody removes any more."""
+    run = make_run(tmp_path)
+    node = make_head(run).node
+    node.close()
+    for operation in ("preflight", "ray", "command"):
+        assert node.handle(operation, {}) == {"findings": []}
+    assert not node.paths.scratch.exists() and not node.paths.pid_file.exists()
+
+
+def test_ray_that_starts_as_the_node_stops_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stop` looked for it before it was there."""
+    run = make_run(tmp_path, ray=RAY)
+    node = make_head(run).node
+    begun: list[RayNode] = []
+
+    def start(argv: Any, env: Any, temp_dir: Path, log: Path) -> RayNode:
+        node.stop({})
+        begun.append(RayNode(["sleep", "300"], os.environ, temp_dir, log))
+        return begun[0]
+
+    monkeypatch.setattr(process, "RayNode", start)
+    ports = RayPorts(*range(9))
+    ray = RayStart("n", "127.0.0.1", "127.0.0.1:1", True, ports, str(node.paths.ray))
+    assert node.handle("ray", {"start": ray.to_json(), "deadline_s": 1.0}) == {"findings": []}
+    assert not begun[0].running() and not node.paths.ray.exists()
+    assert not node.paths.pid_file.exists()
+
+
+def test_phase_that_fails_ends_those_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The staging of a terabyte is not waited for before an error beside it is told."""
+    run = make_run(tmp_path)
+    head = make_head(run)
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(head, "_helpers_and_imports", full)
+    monkeypatch.setattr(head, "_stage", lambda: head.nodes.wait(lambda: False, PATIENCE_S, list))
+    with pytest.raises(RunStoppedError):
+        head._bring_up()
+    assert head.cause is not None
+    assert [finding.rule for finding in head.record.findings] == ["runtime.bug"]
+    assert "No space left on device" in head.record.findings[0].what
+    head.record.log.close()

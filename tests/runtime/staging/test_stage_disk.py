@@ -1,0 +1,167 @@
+"""The fault table of staging, this node: full disks, rights, limits, other users."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobspec.runtime.staging import items
+from jobspec.runtime.staging.hfcache import FileEntry
+from tests.kits.other_user import as_nobody, in_child
+from tests.runtime.staging.stage_kit import (
+    NAME,
+    Source,
+    blob_of,
+    content,
+    hf_repo,
+    rules,
+    run,
+    sharded,
+    snapshot,
+)
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, to mount a file system or to become another user"
+)
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a real small file system: `tmpfs("size=8m")`."""
+    folder = tmp_path / "tmpfs"
+    folder.mkdir()
+
+    def mount(options: str) -> Path:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "none", folder], capture_output=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.decode().strip()}")
+        return folder
+
+    yield mount
+    # Lazy: the lock of a model stays open until its process ends, and a mount must not outlive the test.
+    subprocess.run(["umount", "--lazy", folder], capture_output=True, check=False)
+
+
+@needs_root
+def test_model_larger_than_the_disk_is_refused_first(tmp_path: Path, tmpfs: Callable[[str], Path]) -> None:
+    source = Source()
+    result = run(hf_repo(tmp_path, sharded(4, 4 << 20)), tmpfs("size=8m") / "node", open_source=source)
+    (finding,) = result.findings
+    assert finding.rule == "stage.space" and source.opened == []
+    assert "needs 16.0" in finding.what and "are free" in finding.what
+
+
+class FillingDisk(Source):
+    """Another program fills the disk when byte `at` of the source has been read."""
+
+    def __init__(self, folder: Path, at: int) -> None:
+        super().__init__()
+        self.folder, self.at = folder, at
+
+    def after(self, entry: FileEntry, view: memoryview) -> None:
+        if self.bytes >= self.at and not (self.folder / "hog").exists():
+            with (self.folder / "hog").open("wb") as hog:
+                for _ in range(1 << 16):
+                    try:
+                        hog.write(b"\0" * 65536)
+                        hog.flush()
+                    except OSError:
+                        break
+
+
+@needs_root
+@pytest.mark.parametrize("at", [1, 3 << 20, 7 << 20])
+def test_disk_full_at_byte(tmp_path: Path, tmpfs: Callable[[str], Path], at: int) -> None:
+    files = sharded(2, 6 << 20)
+    repo, disk = hf_repo(tmp_path, files), tmpfs("size=24m")
+    result = run(repo, disk / "node", open_source=FillingDisk(disk, at), lanes=1)
+    (finding,) = result.findings
+    assert finding.rule == "stage.disk-full" and finding.file.startswith(str(repo)) and result.ready == {}
+    assert not snapshot(disk / "node").exists()
+    (disk / "hog").unlink()
+    assert content(Path(run(repo, disk / "node").ready["model"])) == files
+
+
+@needs_root
+def test_read_only_target(tmp_path: Path, tmpfs: Callable[[str], Path]) -> None:
+    result = run(hf_repo(tmp_path, sharded(1)), tmpfs("size=8m,ro") / "node")
+    assert rules(result) == ["stage.read-only"]
+
+
+def told(result: items.StageResult) -> dict[str, Any]:
+    return {"rules": rules(result), "ready": dict(result.ready), "files": [f.file for f in result.findings]}
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A folder that another user can get to; pytest's own are private."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder == tmp_path or folder.name.startswith("pytest-"):
+            folder.chmod(0o755)
+    return tmp_path
+
+
+@needs_root
+def test_unreadable_file_is_named(public: Path) -> None:
+    repo = hf_repo(public, sharded())
+    (public / "node").mkdir(mode=0o1777)
+    (public / "node").chmod(0o1777)
+    blob = blob_of(repo, NAME)
+    blob.chmod(0o600)
+    got = in_child(lambda: told(run(repo, public / "node")), as_nobody)
+    assert got == {"rules": ["stage.permission"], "ready": {}, "files": [str(blob)]}
+
+
+@needs_root
+def test_unreadable_folder_is_named(public: Path) -> None:
+    repo = hf_repo(public, sharded())
+    repo.chmod(0o700)
+    got = in_child(lambda: told(run(repo, public / "node")), as_nobody)
+    assert got["rules"] == ["stage.permission"] and got["files"][0].startswith(str(repo))
+
+
+@needs_root
+def test_target_that_only_root_may_write(public: Path) -> None:
+    repo = hf_repo(public, sharded(1))
+    (public / "node").mkdir(mode=0o755)
+    got = in_child(lambda: told(run(repo, public / "node")), as_nobody)
+    assert got["rules"] == ["stage.permission"] and got["files"][0].startswith(str(public / "node"))
+
+
+@needs_root
+def test_two_users_have_a_copy_each(public: Path) -> None:
+    files = sharded(1)
+    repo = hf_repo(public, files)
+    mine = run(repo, public / "node")
+    got = in_child(lambda: told(run(repo, public / "node")), as_nobody)
+    assert got["rules"] == []
+    theirs = Path(got["ready"]["model"])
+    assert theirs != Path(mine.ready["model"]) and content(theirs) == files
+    assert (theirs / "config.json").stat().st_uid == 65534
+
+
+@needs_root
+def test_folder_prepared_by_another_user_is_not_trusted(public: Path) -> None:
+    trap = public / "node" / "hf-0"
+    trap.mkdir(parents=True)
+    os.chown(trap, 65534, 65534)
+    result = run(hf_repo(public, sharded(1)), public / "node")
+    assert Path(result.hf_home).name == "hf-0-1" and list(trap.iterdir()) == []
+
+
+def test_file_size_limit(tmp_path: Path) -> None:
+    import resource
+
+    repo = hf_repo(tmp_path, sharded(2, 3 << 20))
+    got = in_child(
+        lambda: told(run(repo, tmp_path / "node")),
+        lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )
+    assert got["rules"] == ["stage.file-limit"] and got["ready"] == {}
