@@ -18,7 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := jobspec launchers runtime tests benchmarks examples
 SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
-CLUSTER := $(BIN)/python tests/slurm/cluster.py
+CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
 .PHONY: help quickstart test check lint format types contracts shellcheck pytest packages \
         cluster cluster-stop bench docs clean

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/slurm"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options

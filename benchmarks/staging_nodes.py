@@ -33,12 +33,12 @@ import staging_slurm
 
 PORT = 24999
 HUB_ADDRESS = "10.99.0.100"
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+ROOT = Path(__file__).resolve().parents[1]
 BLKIO = Path("/sys/fs/cgroup/blkio")
 NODE = """
 import json, sys
 from jobspec.plan import StagePlan
-from jobspec.runtime import stage
+from jobspec.runtime.staging import items
 from jobspec.runtime.staging.swarm import Peer, Swarm
 index, count, port = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[5])
 source, local = sys.argv[3:5]
@@ -49,7 +49,7 @@ print("up", flush=True)
 sys.stdin.readline()
 if swarm:
     swarm.meet([Peer(f"n{i}", f"10.99.0.{i + 1}", port) for i in range(count)])
-result = stage.run([StagePlan("m", "model", source)], local, lambda e, d: None, 600, swarm=swarm)
+result = items.run([StagePlan("m", "model", source)], local, lambda e, d: None, 600, swarm=swarm)
 print(json.dumps([finding.text() for finding in result.findings]), flush=True)
 sys.stdin.readline()
 """
@@ -219,7 +219,7 @@ def hub(made: Lab, folder: Path, repo: Path) -> Iterator[str]:
     """The stand-in for the hub, serving `repo` out of memory; the script that downloads from it."""
     (folder / "hub.py").write_text(HUB)
     (folder / "download.py").write_text(DOWNLOAD)
-    path = os.pathsep.join([str(TESTS), *sys.path])
+    path = os.pathsep.join([str(ROOT), *sys.path])
     argv = ["ip", "netns", "exec", f"{made.tag}hub", "env", f"PYTHONPATH={path}", sys.executable]
     with subprocess.Popen(
         [*argv, str(folder / "hub.py"), str(repo), HUB_ADDRESS],

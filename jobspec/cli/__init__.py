@@ -9,51 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-# (name, module, one line). The order is the order of work, as `--help` shows it.
-COMMANDS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
-    (
-        "Write and check",
-        (
-            ("init", "init", "a commented spec to start from"),
-            ("validate", "validate", "every mistake in a spec, without a cluster"),
-            ("explain", "explain", "every resolved value and where it came from"),
-            ("render", "render", "the exact files of a run, nothing submitted"),
-            ("schema", "schema", "the JSON Schema of specs or of site profiles"),
-        ),
-    ),
-    (
-        "Run",
-        (
-            ("submit", "submit", "render a spec and start it"),
-            ("run", "run", "submit, follow, report; the exit code is the verdict"),
-            ("stage", "stage", "put a spec's model and data on shared storage beforehand"),
-            ("status", "status", "where runs are"),
-            ("logs", "logs", "what a run has printed"),
-            ("attach", "attach", "a shell in a running job"),
-            ("exec", "exec", "a command in a running job's container"),
-            ("cancel", "cancel", "end runs"),
-        ),
-    ),
-    (
-        "Judge",
-        (
-            ("report", "report", "the verdict of a run, from its evidence files"),
-            ("judge", "judge", "the same verdict over files of a run that jobspec did not launch"),
-            ("compare", "compare", "what differed between runs, and what it did to the metrics"),
-            ("reproduce", "reproduce", "submit a run's lock again; say what cannot be the same"),
-            ("triage", "triage", "first cause, class and fix out of logs"),
-        ),
-    ),
-    (
-        "Set up",
-        (
-            ("cluster", "cluster", "list, show, detect and check site profiles"),
-            ("framework", "framework", "list and show RL frameworks and their coverage levels"),
-            ("doctor", "doctor", "what this machine has and lacks"),
-            ("completion", "completion", "a completion script for bash"),
-        ),
-    ),
-)
+from jobspec.cli.commands import COMMANDS, command_names
 
 _HEAD = """usage: jobspec COMMAND [OPTION…]
 
@@ -78,10 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: _dispatch(words), as_json="--json" in words)
 
 
-def command_modules() -> dict[str, str]:
-    return {name: module for _, commands in COMMANDS for name, module, _ in commands}
-
-
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         if len(words) > 1 and words[0] == "help":
@@ -94,15 +46,14 @@ def _dispatch(words: list[str]) -> int:
         print(f"jobspec {version()}")
         return 0
     name, rest = words[0], words[1:]
-    modules = command_modules()
-    if name not in modules:
-        raise _unknown(name, list(modules))
+    if name not in command_names():
+        raise _unknown(name, command_names())
     from importlib import import_module
 
     from jobspec.cli.parser import build_parser
 
     _warn_of_variables()
-    module = import_module(f"jobspec.cli.{modules[name]}")
+    module = import_module(f"jobspec.cli.commands.{name}")
     parser = build_parser(name, module)
     code: int = module.run(parser.read(rest))
     return code
@@ -136,6 +87,6 @@ def help_text() -> str:
     lines = [_HEAD, "\n"]
     for title, commands in COMMANDS:
         lines.append(f"{title}:\n")
-        lines.extend(f"  {name:<11} {text}\n" for name, _, text in commands)
+        lines.extend(f"  {name:<11} {text}\n" for name, text in commands)
         lines.append("\n")
     return "".join(lines)[:-1] + _TAIL

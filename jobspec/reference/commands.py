@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from importlib import import_module
 
-from jobspec.cli import COMMANDS
+from jobspec.cli.commands import COMMANDS
 from jobspec.cli.parser import build_parser
 from jobspec.cli.variables import VARIABLES
 
@@ -41,13 +41,13 @@ def reference() -> str:
     parts = [_INTRO.replace("@VARIABLES@", table)]
     for title, commands in COMMANDS:
         parts.append(f"## {title}\n")
-        for name, module, _ in commands:
-            parts.extend(_command(name, module))
+        for name, _ in commands:
+            parts.extend(_command(name))
     return "\n".join(parts)
 
 
-def _command(name: str, module: str) -> Iterator[str]:
-    parser = build_parser(name, import_module(f"jobspec.cli.{module}"))
+def _command(name: str) -> Iterator[str]:
+    parser = build_parser(name, import_module(f"jobspec.cli.commands.{name}"))
     yield f"### `jobspec {name}`\n\n{(parser.description or '').strip()}\n"
     yield from _arguments(parser)
     for action in parser._actions:

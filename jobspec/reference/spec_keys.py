@@ -1,4 +1,4 @@
-"""The generated part of docs/spec.md and docs/sites.md; `python -m jobspec.reference.spec_keys` renews it in place."""
+"""The generated part of docs/spec.md and docs/sites.md; `python -m jobspec.reference.spec_keys` renews it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plan -> the files of a run directory, through `templates/`. Pure.
 
-How values get into a script, and why none can get in unquoted, is in `jobspec.rendering.quoting`; what the checkers
-say about a script in `jobspec.rendering.script_check`; how files become a run directory in `jobspec.rendering.run_folder`.
+How values get into a script, and why none can get in unquoted, is in `quoting`; what the checkers say about a
+script in `script_check`; how files become a run directory in `run_folder`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fact that decides between causes of the same text: from the line itself, or as the runtime recorded it.
 
-Pure. A fact that is not known is left out, never guessed; `jobspec.cli.machine_facts` asks this machine instead.
+Pure. A fact that is not known is left out, never guessed; `cli/machine_facts.py` asks this machine.
 """
 
 from __future__ import annotations

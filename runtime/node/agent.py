@@ -183,7 +183,7 @@ class Node:
         temporary.write_text(json.dumps(record))
         temporary.replace(self.paths.pid_file)
 
-    def items(self, arguments: Mapping[str, Any]) -> Reply:
+    def stage(self, arguments: Mapping[str, Any]) -> Reply:
         from jobspec.runtime.staging import items
 
         limit = self.plan.time_limit_s or STAGE_DEADLINE_S

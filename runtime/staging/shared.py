@@ -1,7 +1,6 @@
 """Models and data sets on shared storage, before any job: what is there, what is missing, how to get it.
 
-The check of a folder is the runtime's own (`jobspec.runtime.staging.hfcache`), so that what is called complete
-here is not refused on a node later.
+`hfcache` checks a folder here as it does on a node: no node refuses a snapshot that is complete here.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec import cli
 from jobspec.cli import boundary, output
+from jobspec.cli.commands import command_names
 from jobspec.cli.parser import build_parser
 from jobspec.finding import fail
 from jobspec.reference.commands import reference
@@ -19,10 +19,10 @@ from jobspec.units import duration
 from tests.kits.project_kit import HELLO, Project
 
 ROOT = Path(__file__).parents[2]
-MODULES = cli.command_modules()
+NAMES = command_names()
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_explains_itself(project: Project, name: str) -> None:
     done = project.cli(name, "--help")
     assert done.code == 0
@@ -32,7 +32,7 @@ def test_every_command_explains_itself(project: Project, name: str) -> None:
 
 def test_help_lists_every_command_and_code(project: Project) -> None:
     text = project.cli("--help").out
-    for name in MODULES:
+    for name in NAMES:
         assert f"\n  {name} " in text
     for code in ("0 done", "1 Fail", "2 bad spec", "3 Blocked", "4 nothing ran"):
         assert code in text
@@ -54,7 +54,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_watching_loads_no_spec_reader(name: str) -> None:
     """Commands about runs need neither YAML nor the schema; `status` is called in loops."""
     script = (
-        f"import sys\nimport jobspec.cli.{name}\n"
+        f"import sys\nimport jobspec.cli.commands.{name}\n"
         "heavy = {'yaml', 'jsonschema', 'jinja2', 'submitit', 'paramiko'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -75,8 +75,8 @@ def test_reference_is_what_the_parsers_say() -> None:
 
 def test_every_listing_has_json() -> None:
     without = {"attach", "exec", "completion"}  # they pass a program's output on, or print a program
-    for name, module in MODULES.items():
-        parser = build_parser(name, import_module(f"jobspec.cli.{module}"))
+    for name in NAMES:
+        parser = build_parser(name, import_module(f"jobspec.cli.commands.{name}"))
         texts = [parser.format_help()]
         for action in parser._actions:
             if action.dest == "action" and action.choices:

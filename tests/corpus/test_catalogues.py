@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpus.corpus_kit import FIXTURES, HEALTHY, Log, after_a_start_before_effects, scan
 
 from jobspec.triage import first_cause, scan_lines
+from tests.corpus.corpus_kit import FIXTURES, HEALTHY, Log, after_a_start_before_effects, scan
 
 Record = Callable[[str, str, str, str], None]
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from corpus.corpus_kit import (
+
+from jobspec.triage import first_cause, load_signatures
+from tests.corpus.corpus_kit import (
     SURROUNDINGS,
     TREND_LINES,
     Case,
@@ -15,8 +17,6 @@ from corpus.corpus_kit import (
     public_cases,
     scan,
 )
-
-from jobspec.triage import first_cause, load_signatures
 
 ROOT = Path(__file__).parents[2]
 CASES = public_cases()
@@ -33,7 +33,8 @@ ELSEWHERE = {
             "tests/rendering/test_batch_script.py",
             "test_pyxis_gets_its_folders_before_and_is_cleaned_up_after"),
     "C03": ("staging compares hashes, not sizes",
-            "tests/runtime/staging/test_stage_faults.py", "test_bit_flipped_in_source_is_named_with_both_hashes"),
+            "tests/runtime/staging/test_stage_faults.py",
+            "test_bit_flipped_in_source_is_named_with_both_hashes"),
     "E09": ("a resumed run passes with new steps only",
             "tests/frameworks/trl/test_judge.py", "test_resume_without_later_steps_fails"),
     "F05": ("a job is asked for by its id, also when it has ended",

@@ -1,4 +1,4 @@
-"""The estimate beside what was measured; `python tests/megatron/memory_score.py` prints the page's table."""
+"""The estimate beside what was measured; `python -m tests.megatron.memory_score` prints the page's table."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_megatron_recipes import RECIPES, shape_of
 
 from jobspec.checks.megatron import Training, check_training
 from jobspec.megatron.architecture import parse_config
@@ -18,6 +17,7 @@ from jobspec.megatron.shapes import suggest
 from tests.kits.measured import ROWS, Row
 from tests.kits.shapes_kit import TINY_MOE, known, tiny
 from tests.megatron.memory_score import H200, allocated, is_right, judged, table
+from tests.megatron.test_recipes import RECIPES, shape_of
 
 ROOT = Path(__file__).parents[2]
 MEASURED = [row for row in ROWS if row.fits is not None]
@@ -196,7 +196,7 @@ def test_a_measured_peak_is_met_within_15_percent(row: Row) -> None:
 
 def test_the_page_has_the_score() -> None:
     page = (ROOT / "docs/megatron.md").read_text("utf-8")
-    assert table() in page, "run: python tests/megatron/memory_score.py"
+    assert table() in page, "run: python -m tests.megatron.memory_score"
     assert f"{len(MEASURED) - len(MISSES)} of {len(MEASURED)}" in page
 
 

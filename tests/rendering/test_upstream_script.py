@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
 from jobspec.planning.repos import missing_script
@@ -17,6 +16,7 @@ from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.rendering.upstream_script import OURS
 from tests.kits.render_kit import RUN_ID, Stage, resolve_text
+from tests.rendering.test_hostile_values import ENV, FILE_NAME, VALUE, as_resolved, written
 
 # As ray.sub does it: text to a file as it is, bash runs the file, every SLURM_ variable gone.
 SCRIPT = """\

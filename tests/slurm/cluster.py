@@ -5,10 +5,10 @@ ports, own /tmp. `ctl` is the login node and runs the controllers. One folder, `
 everywhere. SIGKILL of a node's PID 1 is a power failure. Root on Debian 12; nothing outside is touched
 but /tmp/jobspec-lab-ID and cgroup folders of that name, which `stop` removes.
 
-    python tests/slurm/cluster.py start [--nodes 4] [--accounting none|slurmdbd] [--gpus N]
-    python tests/slurm/cluster.py in ctl sinfo          (--user alice: as the unprivileged user)
-    python tests/slurm/cluster.py kill n3; python tests/slurm/cluster.py revive n3
-    python tests/slurm/cluster.py status; python tests/slurm/cluster.py stop
+    python -m tests.slurm.cluster start [--nodes 4] [--accounting none|slurmdbd] [--gpus N]
+    python -m tests.slurm.cluster in ctl sinfo          (--user alice: as the unprivileged user)
+    python -m tests.slurm.cluster kill n3; python -m tests.slurm.cluster revive n3
+    python -m tests.slurm.cluster status; python -m tests.slurm.cluster stop
 """
 
 from __future__ import annotations

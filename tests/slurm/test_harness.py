@@ -13,6 +13,7 @@ import pytest
 from tests.slurm import cluster as harness
 from tests.slurm.cluster_files import ALICE, Options, address
 from tests.slurm.lab import Lab, await_true
+from tests.slurm.machine import CHECKOUT
 
 pytestmark = [pytest.mark.slurm]
 
@@ -108,15 +109,14 @@ def test_two_clusters_at_once_and_stop_leaves_nothing(
 
 
 def test_command_line(lab: Lab) -> None:
-    script = Path(harness.__file__)
-
     def call(*argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(script), "--name", lab.cluster.name, *argv],
+            [sys.executable, "-m", "tests.slurm.cluster", "--name", lab.cluster.name, *argv],
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
+            cwd=CHECKOUT,
         )
 
     assert call("in", "n2", "hostname").stdout == "n2\n"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from io import BytesIO
 
 import pytest
-from corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
 
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
 from jobspec.triage import hint_index as index_module
@@ -16,6 +15,7 @@ from jobspec.triage.blocks import View
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.ranking import Course, settle
+from tests.corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
 
 NAME, WRITTEN = "log", 1787400000.0
 SAMPLES = [line.encode() for case in public_cases() for line in case.lines]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from jobspec.cli import command_modules
+from jobspec.cli.commands import command_names
 from jobspec.cli.parser import build_parser
 
 _SCRIPT = """\
@@ -35,15 +35,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def bash_script() -> str:
-    modules = command_modules()
-    cases = "\n".join(
-        f"      {name}) words='{' '.join(_options(name, module))}' ;;" for name, module in modules.items()
-    )
-    return _SCRIPT.format(commands=" ".join(modules), cases=cases)
+    names = command_names()
+    cases = "\n".join(f"      {name}) words='{' '.join(_options(name))}' ;;" for name in names)
+    return _SCRIPT.format(commands=" ".join(names), cases=cases)
 
 
-def _options(name: str, module: str) -> list[str]:
-    built = build_parser(name, import_module(f"jobspec.cli.{module}"))
+def _options(name: str) -> list[str]:
+    built = build_parser(name, import_module(f"jobspec.cli.commands.{name}"))
     parsers = [built]
     for action in built._actions:
         if isinstance(action, argparse._SubParsersAction):

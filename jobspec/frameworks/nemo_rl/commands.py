@@ -1,4 +1,4 @@
-"""What runs for a variant: short bash around `jobspec.runtime.drivers.nemo_rl.script_run`, every outside value quoted.
+"""What runs for a variant: short bash around `runtime/drivers/nemo_rl/script_run.py`, outside values quoted.
 
 The agent exports the spec's environment inside the container, so an image's own variables do not win over it.
 What is only known in the run (its folders) is a variable of the shell.

@@ -46,7 +46,11 @@ def probe(launcher: tuple[str, ...], checkout: Path, strategy: str) -> str:
         wanted = {name: versions for name, versions in wanted.items() if name not in MEGATRON_ONLY}
     if not wanted or "-m" not in launcher or not PYTHON.match(PurePath(launcher[0]).name):
         return ""
-    text = resources.files("jobspec.frameworks.skyrl").joinpath("versions.py").read_text(encoding="utf-8")
+    text = (
+        resources.files("jobspec.frameworks.skyrl")
+        .joinpath("installed_versions.py")
+        .read_text(encoding="utf-8")
+    )
     command = f"{shlex.quote(launcher[0])} - {shlex.quote(json.dumps(wanted))}"
     return f"{command} <<'JOBSPEC_PROBE'\n{text}JOBSPEC_PROBE"
 

@@ -79,7 +79,7 @@ def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
         "needed": needed,
         "roots": dict(_roots(context)),
     }
-    text = resources.files("jobspec.frameworks.verl").joinpath("probe.py").read_text(encoding="utf-8")
+    text = resources.files("jobspec.frameworks.verl").joinpath("import_probe.py").read_text(encoding="utf-8")
     lines = [*_ray_lines(context), 'export JOBSPEC_WORKER_PYTHONPATH="$PYTHONPATH"']
     if wrapper.prefers_image_megatron:  # what the driver will see
         lines.append(f'export PYTHONPATH="{IMAGE_MEGATRON}:$PYTHONPATH"')

@@ -1,7 +1,7 @@
 """Text -> YAML node tree, or findings that say in our words what the YAML library refused.
 
 The node tree keeps the position of every key and value. Nothing is given a type here: a plain scalar
-carries the tag `PLAIN`, so that `jobspec.spec.yaml.construct` can let the schema decide what `NO` or `010` means.
+carries the tag `PLAIN`, so that `construct` can let the schema decide what `NO` or `010` means.
 """
 
 from __future__ import annotations

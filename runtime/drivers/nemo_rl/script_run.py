@@ -1,4 +1,4 @@
-"""Runs a maintained script of a checkout and keeps what it leaves: `python3 -m jobspec.runtime.drivers.nemo_rl.script_run`.
+"""Runs a maintained script of a checkout and keeps what it leaves.
 
 Such scripts write below their own checkout and remove those files at their next start, resume from whatever
 they find, and two of them at once destroy each other's files. So: refuse leftovers, hold the script, run it,

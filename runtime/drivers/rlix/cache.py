@@ -1,6 +1,6 @@
 """RLix's cache folder on this node, whose place is fixed: a link to the run's Hugging Face cache.
 
-`python3 -m jobspec.runtime.drivers.rlix.cache` makes it; `held` keeps it while the run's driver lives. Runs of one
+Run as a program it makes the link; `held` keeps it while the run's driver lives. Runs of one
 user share it. They start and end at any moment, so nothing that is looked at here still holds a moment later:
 what counts is where the link leads in the end. Standard library, Python 3.9.
 """

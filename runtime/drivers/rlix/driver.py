@@ -1,4 +1,4 @@
-"""Runs RLix's driver and looks after it: `python3 -m jobspec.runtime.drivers.rlix.driver OPTION... -- DRIVER...`.
+"""Runs RLix's driver and looks after it; its arguments are `OPTION... -- DRIVER...`.
 
 The driver admits its pipelines one after the other and waits for the first train step of each, for as long as
 a healthy one may take, without looking at whether it still runs. Here that is looked at. The run ends when

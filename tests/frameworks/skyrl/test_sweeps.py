@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_skyrl import errors, resolved
 
 from jobspec.evidence.read import Attempt, Evidence, LogFile
 from jobspec.frameworks.skyrl import dummy_trainers
@@ -13,6 +12,7 @@ from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan
 from jobspec.sweeps.points import Checked, check_points
 from jobspec.verdict import Status
+from tests.frameworks.skyrl.test_adapter import errors, resolved
 from tests.kits.fake_skyrl import make_fake_skyrl
 from tests.kits.measured import ROWS, Row
 

@@ -179,10 +179,11 @@ def test_report_of_another_node_is_judged_alike(tmp_path: Path) -> None:
 
 def test_works_from_inside_a_zip_of_the_runtime(tmp_path: Path) -> None:
     """The runtime travels as a zipapp: the probe's text must be found there too."""
-    root = Path(imports.__file__).resolve().parents[1]
+    root = Path(imports.__file__).resolve().parents[2]
     with zipfile.ZipFile(tmp_path / "runtime.pyz", "w") as archive:
         archive.writestr("jobspec/__init__.py", "")
         archive.writestr("jobspec/runtime/__init__.py", "")
+        archive.writestr("jobspec/runtime/checkouts/__init__.py", "")
         for name in (
             "jobspec/finding.py",
             "jobspec/plan.py",
@@ -192,7 +193,7 @@ def test_works_from_inside_a_zip_of_the_runtime(tmp_path: Path) -> None:
             archive.write(root / name, name if name.startswith("jobspec") else f"jobspec/{name}")
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'runtime.pyz')!r})\n"
-        "from jobspec.runtime import imports\nfrom jobspec.plan import ImportProof\n"
+        "from jobspec.runtime.checkouts import imports\nfrom jobspec.plan import ImportProof\n"
         "r = imports.prove([ImportProof('json', sys.base_prefix)], sys.executable, {})\n"
         "print(imports.__file__, r.ok, *r.files)\n"
     )

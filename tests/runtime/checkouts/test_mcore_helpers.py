@@ -23,7 +23,7 @@ if importlib.util.find_spec("megatron") is None or importlib.util.find_spec("pyb
 if not shutil.which("g++"):
     pytest.skip("needs g++", allow_module_level=True)
 
-# A namespace package: a folder `megatron` beside the tests is a part of it too.
+# A namespace package: other folders may be parts of it too.
 INSTALLED = next(
     Path(folder) / "core"
     for folder in importlib.util.find_spec("megatron").submodule_search_locations  # type: ignore[union-attr]

@@ -142,7 +142,7 @@ import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tests.runtime.staging.stage_kit import Source, run
-from jobspec.runtime import transfer
+from jobspec.runtime.staging import transfer
 transfer.CHUNK_BYTES = 64 << 10
 class Killed(Source):
     def after(self, entry, view):
@@ -155,7 +155,7 @@ print(json.dumps([[f.rule for f in result.findings], dict(result.ready), source.
 
 
 def stager(repo: Path, node: Path, kill_at: int, layout: str = "hf") -> subprocess.Popen[bytes]:
-    told = [str(Path(__file__).parent), str(repo), str(node), str(kill_at), layout]
+    told = [str(Path(__file__).parents[3]), str(repo), str(node), str(kill_at), layout]
     return subprocess.Popen([sys.executable, "-c", STAGER, *told], stdout=subprocess.PIPE)
 
 

@@ -127,7 +127,7 @@ class ProcessNode:
     """A node in a process of its own, which gets `signal` when it has read `at` bytes from the source."""
 
     def __init__(self, index: int, folder: Path, source: Path, at: int = 1 << 60, number: int = 9) -> None:
-        kit = str(Path(__file__).parent)
+        kit = str(Path(__file__).parents[3])
         told = [kit, str(index), str(folder), str(source), str(at), str(number)]
         self.index, self.name = index, f"n{index}"
         self.process = subprocess.Popen(

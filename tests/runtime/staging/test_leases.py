@@ -47,10 +47,11 @@ def test_model_in_use_stays(tmp_path: Path) -> None:
     """Another process has staged it and lives; when it is killed, its lease is gone with it."""
     a, b, _ = repos(tmp_path)
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\nfrom stage_kit import run\n"
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\n"
+        "from tests.runtime.staging.stage_kit import run\n"
         "print(run(Path(sys.argv[2]), Path(sys.argv[3])).ok, flush=True)\nsys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(a), str(tmp_path / "node")]
+    command = [sys.executable, "-c", script, str(Path(__file__).parents[3]), str(a), str(tmp_path / "node")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None and user.stdout.readline() == "True\n"
         result = staged(b, tmp_path / "node", 5 * MIB)

@@ -240,14 +240,15 @@ def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
     if not pythons[0].exists():
         pytest.skip("needs a python3.9")
     repo = hf_repo(tmp_path, sharded(1))
-    root = Path(stage.__file__).resolve().parents[1]
+    root = Path(stage.__file__).resolve().parents[2]
     script = (
         "import sys, types\n"
         f"root, repo, node = {str(root)!r}, {str(repo)!r}, {str(tmp_path / 'node')!r}\n"
         "for name, path in (('jobspec', root + '/jobspec'), ('jobspec.runtime', root + '/runtime')):\n"
         "    sys.modules[name] = types.ModuleType(name); sys.modules[name].__path__ = [path]\n"
-        "from jobspec.runtime import stage, mcore, imports\nfrom jobspec.plan import StagePlan\n"
-        "r = stage.run([StagePlan('m', 'model', repo)], node, lambda e, d: None, 60)\n"
+        "from jobspec.runtime.staging import items\nfrom jobspec.plan import StagePlan\n"
+        "from jobspec.runtime.checkouts import imports, mcore_helpers\n"
+        "r = items.run([StagePlan('m', 'model', repo)], node, lambda e, d: None, 60)\n"
         "print(r.findings, r.ready['m'])\n"
         "import threading\nfrom jobspec.runtime.staging.swarm import Peer, Swarm\n"
         "swarms = [Swarm(i, 't') for i in (0, 1)]\n"
@@ -255,8 +256,8 @@ def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
         "found = []\n"
         "def work(i):\n"
         "    swarms[i].meet(peers)\n"
-        "    items = [StagePlan('m', 'model', repo)]\n"
-        "    r = stage.run(items, node + str(i), lambda e, d: None, 60, swarm=swarms[i])\n"
+        "    wanted = [StagePlan('m', 'model', repo)]\n"
+        "    r = items.run(wanted, node + str(i), lambda e, d: None, 60, swarm=swarms[i])\n"
         "    found.append(r.findings)\n"
         "threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]\n"
         "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
