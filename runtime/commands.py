@@ -65,7 +65,7 @@ def read_plan(run_dir: Path) -> Plan:
 
 def _node(run_dir: Path) -> int:
     from jobspec.runtime.base.identity import from_environment
-    from jobspec.runtime.head.attempt import run_head
+    from jobspec.runtime.head.phases import run_head
     from jobspec.runtime.node.worker import run_worker
 
     env = dict(os.environ)

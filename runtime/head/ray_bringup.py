@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Set
 
 from jobspec.finding import Finding, error
 from jobspec.plan import ImportProof
+from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.checkouts import imports
+from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import DeadlineError
-from jobspec.runtime.raycluster.process import Probe, RayPorts, RayStart, authentication, pick_head_port, tail
+from jobspec.runtime.raycluster.process import Probe, RayPorts, RayStart, authentication, pick_head_port
 
 if TYPE_CHECKING:
-    from jobspec.runtime.head.attempt import Head
     from jobspec.runtime.head.record import PhaseTimes
 
 ADOPT_S = 120.0  # the script has counted its nodes before: this only bounds a Ray that does not answer
@@ -24,51 +25,53 @@ PROOF_S = 600.0  # an import of Megatron from a loaded shared disk takes minutes
 class RayBringUp:
     """Ray of one attempt. `run` returns when every node has joined, `prove` ends the phase."""
 
-    def __init__(self, head: Head) -> None:
-        self._head = head
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
         self._probe: Optional[Probe] = None
         self._times: Optional[PhaseTimes] = None
 
     def run(self) -> None:
         """Raises: RunStoppedError."""
-        head, plan = self._head, self._head.plan
+        attempt, plan = self._attempt, self._attempt.plan
         if plan.ray is None:
             raise ValueError("the plan has no Ray")
-        self._times = head.enter("ray")
+        self._times = attempt.enter("ray")
         end = time.monotonic() + plan.ray.join_timeout_s
         address = self._address(plan.ray.port)
         calls = []
-        for index in head.nodes.alive():
+        for index in attempt.nodes.alive():
             arguments = {
                 "start": self._start(index, address).to_json(),
                 "deadline_s": plan.ray.join_timeout_s,
             }
-            calls.append(head.nodes.call(index, "ray", arguments))
+            calls.append(attempt.nodes.call(index, "ray", arguments))
         probe = self._start_probe(address, plan.ray.num_gpus)
-        head.replies("ray", calls, plan.ray.join_timeout_s)
+        attempt.replies("ray", calls, plan.ray.join_timeout_s)
         try:
-            head.nodes.wait(lambda: probe.ready or bool(probe.error), end - time.monotonic(), list)
+            attempt.nodes.wait(lambda: probe.ready or bool(probe.error), end - time.monotonic(), list)
         except DeadlineError:
-            head.fail("ray", *self._missing(probe))
+            attempt.fail("ray", *self._missing(probe))
         if probe.error:
-            head.fail("ray", _probe_failed(probe.error))
+            attempt.fail("ray", _probe_failed(probe.error))
 
     def _address(self, wanted: int) -> str:
-        ports = self._head.record.nodes[0]["ports"]
-        port, findings = pick_head_port(wanted, int(ports[-2]), self._head.plan.scheduler == "local")
+        ports = self._attempt.record.nodes[0]["ports"]
+        port, findings = pick_head_port(wanted, int(ports[-2]), self._attempt.plan.scheduler == "local")
         for finding in findings:
-            self._head.record.find("ray", replace(finding, node=self._head.who.name))
-        return f"{self._head.ips[0]}:{port}"
+            self._attempt.record.find("ray", replace(finding, node=self._attempt.who.name))
+        return f"{self._attempt.ips[0]}:{port}"
 
     def _start(self, index: int, address: str) -> RayStart:
-        row = self._head.record.nodes[index]
+        row = self._attempt.record.nodes[index]
         ports = RayPorts(*(int(port) for port in row["ports"][: len(RayPorts.__dataclass_fields__)]))
-        temp_dir = str(self._head.node.paths.ray)
+        temp_dir = str(self._attempt.node.paths.ray)
         return RayStart(str(row["name"]), str(row["ip"]), address, index == 0, ports, temp_dir)
 
     def _start_probe(self, address: str, gpus: int) -> Probe:
-        head = self._head
-        probe = Probe(address, head.who.hosts, gpus, head.node.env, head.node.paths.logs / "ray-probe.log")
+        attempt = self._attempt
+        probe = Probe(
+            address, attempt.who.hosts, gpus, attempt.node.env, attempt.node.paths.logs / "ray-probe.log"
+        )
         self._probe = probe
 
         start = time.time()
@@ -77,25 +80,25 @@ class RayBringUp:
         def wake() -> None:
             for name in sorted(set(probe.alive) - told):
                 told.add(name)
-                head.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
-            with head.nodes.changed:
-                head.nodes.changed.notify_all()
+                attempt.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
+            with attempt.nodes.changed:
+                attempt.nodes.changed.notify_all()
 
         threading.Thread(target=probe.read, args=(wake,), daemon=True, name="ray-probe").start()
         return probe
 
     def _missing(self, probe: Probe) -> List[Finding]:
         """One finding for every node that has not joined, or has fewer GPUs than planned."""
-        head, ray = self._head, self._head.plan.ray
+        attempt, ray = self._attempt, self._attempt.plan.ray
         timeout = ray.join_timeout_s if ray is not None else 0.0
         found = []
         for name in probe.missing():
-            last = tail(head.node.paths.attempt / "logs" / name / "ray.log") or "its ray.log is empty"
+            last = tail(attempt.node.paths.attempt / "logs" / name / "ray.log") or "its ray.log is empty"
             found.append(
                 error(
                     "ray.absent",
                     f"node `{name}` has not joined Ray within {timeout:.0f} s",
-                    head.node.redactor.text(last),
+                    attempt.node.redactor.text(last),
                     "see its ray.log; check that the nodes reach each other on `network.ray_ports`",
                     node=name,
                 )
@@ -112,29 +115,29 @@ class RayBringUp:
 
     def prove(self, proofs: Sequence[ImportProof]) -> None:
         """Import the proved modules in a Ray task on every node; ends the phase. Raises: RunStoppedError."""
-        head, probe = self._head, self._probe
+        attempt, probe = self._attempt, self._probe
         if probe is None or self._times is None:
             raise ValueError("`run` comes first")
         probe.ask_imports([proof.module for proof in proofs])
         if proofs:
             try:
-                head.nodes.wait(lambda: bool(probe.imports or probe.error), PROOF_S, list)
+                attempt.nodes.wait(lambda: bool(probe.imports or probe.error), PROOF_S, list)
             except DeadlineError:
-                head.fail("ray", _probe_failed(f"the import proof has not ended within {PROOF_S:.0f} s"))
+                attempt.fail("ray", _probe_failed(f"the import proof has not ended within {PROOF_S:.0f} s"))
             if probe.error:
-                head.fail("ray", _probe_failed(probe.error))
+                attempt.fail("ray", _probe_failed(probe.error))
             self._judge(proofs, probe.imports)
-        head.record.end(self._times, "ok", {"nodes": sorted(probe.alive)})
+        attempt.record.end(self._times, "ok", {"nodes": sorted(probe.alive)})
 
     def _judge(self, proofs: Sequence[ImportProof], reports: Sequence[Mapping[str, Any]]) -> None:
         errors: List[Finding] = []
         for report in reports:
             for finding in imports.judge(proofs, {**report, "host": report["node"]}):
-                self._head.record.find("ray", finding)
+                self._attempt.record.find("ray", finding)
                 if finding.is_error:
                     errors.append(finding)
         if errors:
-            self._head.fail("ray", *errors)
+            self._attempt.fail("ray", *errors)
 
     def stop(self) -> None:
         if self._probe is not None:
@@ -146,19 +149,19 @@ class AdoptedRay(RayBringUp):
 
     def run(self) -> None:
         """Raises: RunStoppedError."""
-        head = self._head
-        self._times = head.enter("ray")
-        _, found = authentication(head.node.env)
-        errors = head.note("ray", 0, {"findings": [finding.to_json() for finding in found]})
+        attempt = self._attempt
+        self._times = attempt.enter("ray")
+        _, found = authentication(attempt.node.env)
+        errors = attempt.note("ray", 0, {"findings": [finding.to_json() for finding in found]})
         if errors:
-            head.fail("ray", *errors)
+            attempt.fail("ray", *errors)
         probe = self._start_probe("auto", 0)
         try:
-            head.nodes.wait(lambda: probe.ready or bool(probe.error), ADOPT_S, list)
+            attempt.nodes.wait(lambda: probe.ready or bool(probe.error), ADOPT_S, list)
         except DeadlineError:
-            head.fail("ray", *(_not_in_ray(name) for name in probe.missing() or head.who.hosts[:1]))
+            attempt.fail("ray", *(_not_in_ray(name) for name in probe.missing() or attempt.who.hosts[:1]))
         if probe.error:
-            head.fail("ray", _probe_failed(probe.error))
+            attempt.fail("ray", _probe_failed(probe.error))
 
 
 def _not_in_ray(name: str) -> Finding:
@@ -166,7 +169,7 @@ def _not_in_ray(name: str) -> Finding:
         "ray.absent",
         f"node `{name}` is not in the Ray that the framework's script has started",
         "its Ray has ended, or has another host name",
-        "see ray-head.log and ray-worker-*.log in the log folder of the script",
+        "see ray-attempt.log and ray-worker-*.log in the log folder of the script",
         node=name,
     )
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof
 from jobspec.runtime.base.events import FORMAT_VERSION, write_json
+from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
+from jobspec.runtime.head.ray_bringup import RayBringUp
 from jobspec.runtime.head.record import CANCELLED, FAILED, TIMEOUT, Cause, blocked
 from jobspec.runtime.node import collect
-
-if TYPE_CHECKING:
-    from jobspec.runtime.head.attempt import Head
 
 STOP_COMMAND_GRACE_S = 2.0  # when a node is lost or a phase failed: a command has nothing to save for
 SIGNAL_GRACE_S = 10.0  # of a cancelled command; Slurm's KillWait is 30 s by default
@@ -24,79 +23,79 @@ COLLECT_AFTER_SIGNAL_S = 15.0
 TIMEOUT_SHARE = 0.6  # of the grace before the time limit: for the command to save and end
 
 
-def finish(head: Head) -> int:
-    """End the attempt; the exit status of the job."""
-    cause = head.cause
+def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
+    """End the attempt, and the Ray that it has started; the exit status of the job."""
+    cause = attempt.cause
     if cause is not None:
         # A first version at once: Slurm may kill this step before the collection has ended.
-        head.record.end_open(cause.outcome)
+        attempt.record.end_open(cause.outcome)
         with contextlib.suppress(OSError):  # of a full disk the last write tells, after all have been stopped
-            head.record.write(cause)
-    _stop_commands(head, cause)
-    _collect(head, cause)
-    _stop_nodes(head, failed=head.cause is not None)
-    if head.plan.upstream is not None:  # its logs were written by the script's own shells
-        for path in (head.node.paths.attempt / "logs").glob(f"{head.who.job_id}*-logs/*.log"):
-            collect.redact_in_place(path, head.node.redactor)
-    code = head.record.write(head.judge())
-    head.nodes.close(code)
-    head.record.log.close()
-    head.node.close()
+            attempt.record.write(cause)
+    _stop_commands(attempt, cause)
+    _collect(attempt, cause)
+    _stop_nodes(attempt, ray, failed=attempt.cause is not None)
+    if attempt.plan.upstream is not None:  # its logs were written by the script's own shells
+        for path in (attempt.node.paths.attempt / "logs").glob(f"{attempt.who.job_id}*-logs/*.log"):
+            collect.redact_in_place(path, attempt.node.redactor)
+    code = attempt.record.write(attempt.judge())
+    attempt.nodes.close(code)
+    attempt.record.log.close()
+    attempt.node.close()
     # The last thing on disk: the batch script ends the job with it when srun waits for a node that is dead.
-    (head.node.paths.attempt / "exit").write_text(f"{code}\n")
+    (attempt.node.paths.attempt / "exit").write_text(f"{code}\n")
     return code
 
 
-def _stop_commands(head: Head, cause: Any) -> None:
+def _stop_commands(attempt: Attempt, cause: Any) -> None:
     if cause is None:
         return
     grace = STOP_COMMAND_GRACE_S
     if cause.outcome == TIMEOUT:
-        grace = max(SIGNAL_GRACE_S, head.plan.slurm.grace_s * TIMEOUT_SHARE)
+        grace = max(SIGNAL_GRACE_S, attempt.plan.slurm.grace_s * TIMEOUT_SHARE)
     elif cause.outcome == CANCELLED:
         grace = SIGNAL_GRACE_S
-    head.nodes.settle(head.nodes.call_all("stop_command", {"grace_s": grace}), grace + 5.0)
+    attempt.nodes.settle(attempt.nodes.call_all("stop_command", {"grace_s": grace}), grace + 5.0)
 
 
-def _collect(head: Head, cause: Any) -> None:
-    times = head.enter("collect")
-    limit = head.plan.collect.timeout_s
+def _collect(attempt: Attempt, cause: Any) -> None:
+    times = attempt.enter("collect")
+    limit = attempt.plan.collect.timeout_s
     if cause is not None and cause.outcome in (CANCELLED, TIMEOUT):
         limit = min(limit, COLLECT_AFTER_SIGNAL_S)
-    calls = head.nodes.call_all("collect", {"deadline_s": limit})
-    late = head.nodes.settle(calls, limit + 5.0)
+    calls = attempt.nodes.call_all("collect", {"deadline_s": limit})
+    late = attempt.nodes.settle(calls, limit + 5.0)
     rows: List[Dict[str, Any]] = []
     for call in calls:
         if call.reply is not None:
-            _note_collected(head, call, rows)
-    found = [_not_collected(head.who.hosts[index]) for index in late]
+            _note_collected(attempt, call, rows)
+    found = [_not_collected(attempt.who.hosts[index]) for index in late]
     for finding in found:
-        head.record.find("collect", finding)
+        attempt.record.find("collect", finding)
     try:
-        _write_manifest(head, rows)
+        _write_manifest(attempt, rows)
     except OSError as problem:  # the nodes are stopped and the results written all the same
-        head.record.find("collect", _no_manifest(problem, head.who.name))
+        attempt.record.find("collect", _no_manifest(problem, attempt.who.name))
     bad = [
         finding
-        for finding in head.record.findings
+        for finding in attempt.record.findings
         if finding.rule.startswith("collect.") and finding.is_error
     ]
-    head.record.end(times, "failed" if bad else "ok", dict(head.record.collected))
-    if bad and head.cause is None:
-        head.stop(Cause(FAILED, 1, "collect", bad))
+    attempt.record.end(times, "failed" if bad else "ok", dict(attempt.record.collected))
+    if bad and attempt.cause is None:
+        attempt.stop(Cause(FAILED, 1, "collect", bad))
 
 
-def _note_collected(head: Head, call: Call, rows: List[Dict[str, Any]]) -> None:
+def _note_collected(attempt: Attempt, call: Call, rows: List[Dict[str, Any]]) -> None:
     reply = call.reply or {}
-    head.note("collect", call.index, reply)
+    attempt.note("collect", call.index, reply)
     rows.extend(reply.get("files", ()))
     if reply.get("truncated"):
-        head.record.collected["truncated"] = True
+        attempt.record.collected["truncated"] = True
         what = f"not everything was collected: {len(reply.get('skipped', ()))} files were left out"
         why = ", ".join(reply.get("skipped", ())[:3])
         fix = "raise `artifacts.max_size`, or name fewer files"
-        head.record.find(
-            "collect", warning("collect.truncated", what, why, fix, node=head.who.hosts[call.index])
+        attempt.record.find(
+            "collect", warning("collect.truncated", what, why, fix, node=attempt.who.hosts[call.index])
         )
 
 
@@ -114,48 +113,52 @@ def _no_manifest(problem: OSError, node: str) -> Finding:
     )
 
 
-def _write_manifest(head: Head, rows: List[Dict[str, Any]]) -> None:
-    artifacts: Path = head.node.paths.artifacts
+def _write_manifest(attempt: Attempt, rows: List[Dict[str, Any]]) -> None:
+    artifacts: Path = attempt.node.paths.artifacts
     artifacts.mkdir(parents=True, exist_ok=True)
     rows.extend(
-        collect.already_there(artifacts, [row["path"] for row in rows], head.who.name, head.node.redactor)
+        collect.already_there(
+            artifacts, [row["path"] for row in rows], attempt.who.name, attempt.node.redactor
+        )
     )
-    head.record.collected.update(files=len(rows), bytes=sum(int(row["bytes"]) for row in rows))
+    attempt.record.collected.update(files=len(rows), bytes=sum(int(row["bytes"]) for row in rows))
     write_json(
         artifacts / "manifest.json", {"v": FORMAT_VERSION, "files": sorted(rows, key=lambda row: row["path"])}
     )
 
 
-def _stop_nodes(head: Head, failed: bool) -> None:
-    if head.ray is not None:
-        head.ray.stop()
-    calls = head.nodes.call_all("stop", {"keep_ray_logs": failed})
-    late = head.nodes.settle(calls, STOP_S)
+def _stop_nodes(attempt: Attempt, ray: Optional[RayBringUp], failed: bool) -> None:
+    if ray is not None:
+        ray.stop()
+    calls = attempt.nodes.call_all("stop", {"keep_ray_logs": failed})
+    late = attempt.nodes.settle(calls, STOP_S)
     for call in calls:
         left = (call.reply or {}).get("left")
         if left:
             what = f"processes {left} could not be ended"
-            head.record.find("collect", warning("node.leftover", what, node=head.who.hosts[call.index]))
+            attempt.record.find("collect", warning("node.leftover", what, node=attempt.who.hosts[call.index]))
     for index in late:
         what = "Ray and the commands have not ended in time"
-        head.record.find("collect", warning("node.leftover", what, node=head.who.hosts[index]))
+        attempt.record.find("collect", warning("node.leftover", what, node=attempt.who.hosts[index]))
 
 
 def proofs(rows: Sequence[Mapping[str, str]]) -> List[ImportProof]:
     return [ImportProof(**row) for row in rows]
 
 
-def note_command(head: Head, phase: str, command: CommandPlan, calls: Sequence[Call]) -> bool:
+def note_command(attempt: Attempt, phase: str, command: CommandPlan, calls: Sequence[Call]) -> bool:
     """Write down how a command ended; False when the run ends with it."""
     tasks: List[Dict[str, Any]] = []
     errors: List[Finding] = []
     for call in calls:
         if call.reply is not None:
-            errors.extend(head.note(phase, call.index, call.reply))
-            tasks.extend({**row, "node": head.who.hosts[call.index]} for row in call.reply.get("ended", ()))
+            errors.extend(attempt.note(phase, call.index, call.reply))
+            tasks.extend(
+                {**row, "node": attempt.who.hosts[call.index]} for row in call.reply.get("ended", ())
+            )
     for task in tasks:
         if task["log"]:  # empty when the command could not start
-            task["log"] = str(Path(task["log"]).relative_to(head.node.paths.attempt))
+            task["log"] = str(Path(task["log"]).relative_to(attempt.node.paths.attempt))
     # The rank that failed first is the cause: the others were ended because of it.
     bad = sorted((task for task in tasks if task["exit_code"]), key=lambda task: float(task["end"]))
     told = bad[0] if bad else (tasks[0] if tasks else None)
@@ -168,16 +171,16 @@ def note_command(head: Head, phase: str, command: CommandPlan, calls: Sequence[C
             "start": now,
             "end": now,
             "rank": 0,
-            "node": head.who.name,
+            "node": attempt.who.name,
         }
     row = {**told, "name": command.name, "phase": phase}
     if len(tasks) > 1:
         row["tasks"] = tasks
-    head.record.commands.append(row)
+    attempt.record.commands.append(row)
     code = int(told["exit_code"])
     if code == 0:
         return True
-    head.stop(_command_cause(phase, command, told, errors))
+    attempt.stop(_command_cause(phase, command, told, errors))
     return False
 
 

@@ -29,6 +29,7 @@ from jobspec.runtime.base.identity import (
     stage_token,
     stage_variable,
 )
+from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
@@ -278,7 +279,7 @@ class Node:
             if self._stopping.is_set():
                 return
         if not self._stopping.is_set():
-            last = self.redactor.text(process.tail(ray.log))
+            last = self.redactor.text(tail(ray.log))
             finding = error(
                 "ray.ended", f"Ray ended with status {ray.exit_code()}", last, "see ray.log of this node"
             )

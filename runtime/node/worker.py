@@ -8,11 +8,11 @@ from typing import Any, Mapping
 
 from jobspec.finding import error
 from jobspec.plan import Plan
-from jobspec.runtime import upstream_agents
 from jobspec.runtime.base import signals
 from jobspec.runtime.base.channel import ChannelError, Hello, Link, candidate_ports, find_head, keep_alive
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
+from jobspec.runtime.base.upstream_marks import MEET_S
 from jobspec.runtime.node.agent import Node
 
 DEFAULT_JOIN_S = 300.0
@@ -21,7 +21,7 @@ DEFAULT_JOIN_S = 300.0
 def join_deadline_s(plan: Plan) -> float:
     """How long the nodes of a run may take to find each other: images are unpacked in this time."""
     if plan.upstream is not None:
-        return upstream_agents.MEET_S
+        return MEET_S
     return plan.ray.join_timeout_s if plan.ray is not None else DEFAULT_JOIN_S
 
 

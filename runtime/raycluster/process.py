@@ -25,6 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, RayPlan
+from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.network import take_port
 from jobspec.runtime.base.procs import Child, end_all
 
@@ -32,8 +33,6 @@ TOKEN_AUTH_SINCE = (2, 52)  # the first Ray that knows RAY_AUTH_MODE
 SERVICE_PORT_SPAN = 100  # of the plan's range; jobs that share a node find free ones in it
 DEFAULT_TEMP_DIR = Path("/tmp/ray")  # of a Ray that somebody else started
 STOP_GRACE_S = 6.0
-LOG_TAIL_LINES = 15
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -229,17 +228,6 @@ def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Fin
         "give the job its own nodes, or end the old one",
     )
     return spare, (finding,)
-
-
-def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a log, without colours; empty when there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 32768))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return "\n".join(_ANSI.sub("", text).strip().splitlines()[-lines:])
 
 
 class Probe:

@@ -18,8 +18,9 @@ from jobspec.finding import Finding, error
 from jobspec.runtime.base.identity import from_environment
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.head import shutdown
-from jobspec.runtime.head.attempt import Head
+from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import RunStoppedError
+from jobspec.runtime.head.phases import Phases
 from jobspec.runtime.head.record import blocked
 from jobspec.runtime.node import collect
 from jobspec.runtime.raycluster import process
@@ -30,28 +31,28 @@ PATIENCE_S = 60.0
 LOST = error("node.lost", "node `b` left")
 
 
-def make_head(run: Run) -> Head:
-    """A head on one node that has done nothing yet."""
+def make_attempt(run: Run) -> Attempt:
+    """An attempt on one node that has done nothing yet."""
     env = {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"}
-    return Head(run.plan, from_environment(run.root, env), env)
+    return Attempt(run.plan, from_environment(run.root, env), env)
 
 
 def test_results_have_a_cause_with_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that notes a cause stands still between cause and finding: the head waits for it."""
     run = make_run(tmp_path)
-    head = make_head(run)
-    find, noting, noted = head.record.find, threading.Event(), threading.Event()
+    attempt = make_attempt(run)
+    find, noting, noted = attempt.record.find, threading.Event(), threading.Event()
 
     def slow(phase: str, finding: Finding) -> None:
         noting.set()
         noted.wait(PATIENCE_S)
         find(phase, finding)
 
-    monkeypatch.setattr(head.record, "find", slow)
-    loss = threading.Thread(target=head.stop, args=(blocked("preflight", LOST),))
+    monkeypatch.setattr(attempt.record, "find", slow)
+    loss = threading.Thread(target=attempt.stop, args=(blocked("preflight", LOST),))
     loss.start()
     assert noting.wait(PATIENCE_S)
-    end = threading.Thread(target=shutdown.finish, args=(head,))
+    end = threading.Thread(target=shutdown.finish, args=(attempt,))
     end.start()
     end.join(1.0)  # what it can do without the finding, it does now
     noted.set()
@@ -63,17 +64,17 @@ def test_results_have_a_cause_with_its_findings(tmp_path: Path, monkeypatch: pyt
 
 def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    head = make_head(run)
-    write = head.record.write
+    attempt = make_attempt(run)
+    write = attempt.record.write
 
     def write_and_lose(cause: Any) -> int:
         code = write(cause)
-        head.stop(blocked("collect", LOST))
+        attempt.stop(blocked("collect", LOST))
         return code
 
-    head.record.write = write_and_lose  # type: ignore[method-assign]
-    assert shutdown.finish(head) == 0
-    assert (run.results()["outcome"], head.cause) == ("ok", None)
+    attempt.record.write = write_and_lose  # type: ignore[method-assign]
+    assert shutdown.finish(attempt) == 0
+    assert (run.results()["outcome"], attempt.cause) == ("ok", None)
     assert [row for row in run.events() if row["event"] == "finding"] == []
     assert (run.attempt / "exit").read_text() == "0\n"
 
@@ -101,19 +102,20 @@ def test_nothing_is_started_after_a_node_was_lost(tmp_path: Path) -> None:
 
 def test_signal_as_a_command_ends_well_starts_no_other(tmp_path: Path) -> None:
     run = make_run(tmp_path, shell("true"), shell("true", "more"))
-    head = make_head(run)
+    attempt = make_attempt(run)
+    phases = Phases(attempt)
     ran: list[int] = []
 
     def command(phase: str, index: int, one: Any) -> bool:
         ran.append(index)
-        head.stop(blocked("driver", LOST))
+        attempt.stop(blocked("driver", LOST))
         return True
 
-    head._run_command = command  # type: ignore[method-assign]
+    phases._run_command = command  # type: ignore[method-assign]
     with pytest.raises(RunStoppedError):
-        head._run_commands("driver", run.plan.commands)
+        phases._run_commands("driver", run.plan.commands)
     assert ran == [0]
-    head.record.log.close()
+    attempt.record.log.close()
 
 
 def test_artifacts_that_cannot_be_listed_do_not_cost_the_results(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_ray_is_stopped_though_its_logs_cannot_be_copied(
 ) -> None:
     """It turns its logs over while they are copied; and the disk may be full."""
     run = make_run(tmp_path)
-    node = make_head(run).node
+    node = make_attempt(run).node
     logs = node.paths.ray / "session_latest" / "logs"
     logs.mkdir(parents=True)
     for name in ("gone", "kept"):
@@ -174,7 +176,7 @@ def test_ray_is_stopped_though_its_logs_cannot_be_copied(
 def test_operation_whose_thread_comes_after_the_end_begins_nothing(tmp_path: Path) -> None:
     """It stood still since the head asked; the folders that it would make nobody removes any more."""
     run = make_run(tmp_path)
-    node = make_head(run).node
+    node = make_attempt(run).node
     node.close()
     for operation in ("preflight", "ray", "command"):
         assert node.handle(operation, {}) == {"findings": []}
@@ -186,7 +188,7 @@ def test_ray_that_starts_as_the_node_stops_is_stopped(
 ) -> None:
     """`stop` looked for it before it was there."""
     run = make_run(tmp_path, ray=RAY)
-    node = make_head(run).node
+    node = make_attempt(run).node
     begun: list[RayNode] = []
 
     def start(argv: Any, env: Any, temp_dir: Path, log: Path) -> RayNode:
@@ -205,16 +207,17 @@ def test_ray_that_starts_as_the_node_stops_is_stopped(
 def test_phase_that_fails_ends_those_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The staging of a terabyte is not waited for before an error beside it is told."""
     run = make_run(tmp_path)
-    head = make_head(run)
+    attempt = make_attempt(run)
+    phases = Phases(attempt)
 
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(head, "_helpers_and_imports", full)
-    monkeypatch.setattr(head, "_stage", lambda: head.nodes.wait(lambda: False, PATIENCE_S, list))
+    monkeypatch.setattr(phases, "_helpers_and_imports", full)
+    monkeypatch.setattr(phases, "_stage", lambda: attempt.nodes.wait(lambda: False, PATIENCE_S, list))
     with pytest.raises(RunStoppedError):
-        head._bring_up()
-    assert head.cause is not None
-    assert [finding.rule for finding in head.record.findings] == ["runtime.bug"]
-    assert "No space left on device" in head.record.findings[0].what
-    head.record.log.close()
+        phases._bring_up()
+    assert attempt.cause is not None
+    assert [finding.rule for finding in attempt.record.findings] == ["runtime.bug"]
+    assert "No space left on device" in attempt.record.findings[0].what
+    attempt.record.log.close()

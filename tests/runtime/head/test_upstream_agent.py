@@ -15,6 +15,7 @@ from jobspec.finding import JobspecError
 from jobspec.plan import Plan, UpstreamPlan, to_json
 from jobspec.rendering.run_folder import build_runtime
 from jobspec.runtime import upstream_agents
+from jobspec.runtime.base import upstream_marks
 from jobspec.runtime.base.identity import without_step
 
 ENV = {"JOBSPEC_ATTEMPT": "2", "JOBSPEC_HOSTS": "n10 n2 n3", "JOBSPEC_JOB_ID": "7", "JOBSPEC_TOKEN": "t"}
@@ -49,7 +50,7 @@ def test_a_failed_setup_is_named_with_what_it_printed(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "setup.log").write_text(f"{name}: python3: command not found\n")
     (tmp_path / "n2/setup.failed").write_text("127\n")
-    (found,) = upstream_agents.failed_setups(tmp_path, ["n1", "n2", "n3"])
+    (found,) = upstream_marks.failed_setups(tmp_path, ["n1", "n2", "n3"])
     assert (found.rule, found.node) == ("upstream.setup", "n2")
     assert found.what == "the setup of node `n2` failed with status 127"
     assert found.why == "n2: python3: command not found"
@@ -57,7 +58,7 @@ def test_a_failed_setup_is_named_with_what_it_printed(tmp_path: Path) -> None:
 
 def test_signals_arrive_by_the_file_each_once(tmp_path: Path) -> None:
     received: queue.SimpleQueue[int] = queue.SimpleQueue()
-    upstream_agents.follow_signals(tmp_path, received.put)
+    upstream_marks.follow_signals(tmp_path, received.put)
     (tmp_path / "signal").write_text("USR1\n")
     assert received.get(timeout=60) == signal.SIGUSR1
     (tmp_path / "signal").write_text("USR1\nKILL\nTERM\n")  # only what the batch script may write counts
