@@ -14,7 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, JobspecError, fail, is_allowed
-from jobspec.runs.store import Launch, RunPaths, RunStore, known_folders, remember_folder, state_folder
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch
+from jobspec.runs.store import RunStore, known_folders, remember_folder, state_folder
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
@@ -298,7 +300,7 @@ def store(args: argparse.Namespace) -> RunStore:
 
 def launched(run: RunPaths) -> Launch:
     """The run's launch record. Raises: JobspecError when it was rendered and never started."""
-    from jobspec.runs.store import read_launch
+    from jobspec.runs.records import read_launch
 
     launch = read_launch(run)
     if launch is None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
-from jobspec.runs.store import Launch, RunPaths, write_json
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, write_json
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
@@ -54,13 +55,12 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
         from jobspec.launchers.local import LocalLauncher
 
         return LocalLauncher()
-    from jobspec.launchers.access.command import connect
-    from jobspec.launchers.slurm.ray_sub import RaySubLauncher
-    from jobspec.launchers.slurm.srun import SrunLauncher
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.slurm.launcher import SlurmLauncher
     from jobspec.launchers.slurm.upstream import UpstreamLauncher
 
-    kinds = {"ray": RaySubLauncher, "srun": SrunLauncher, "upstream": UpstreamLauncher}
-    return kinds[mode](connect(access.login, access.user, access.jump), access)
+    kind = UpstreamLauncher if mode == "upstream" else SlurmLauncher
+    return kind(connect(access.login, access.user, access.jump), access)
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:
@@ -117,6 +117,6 @@ def sync(launch: Launch) -> None:
         return
     from pathlib import Path
 
-    from jobspec.launchers.access.command import connect
+    from jobspec.launchers.access import connect
 
     connect(launch.login, launch.user, launch.jump).download(launch.run_dir, Path(launch.root))

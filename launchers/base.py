@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch
 
 
 class JobState(Enum):

@@ -21,7 +21,8 @@ from jobspec.launchers.base import HERE, JobState, JobStatus, new_launch
 from jobspec.launchers.environment import LOCAL, submission_environment
 from jobspec.launchers.file_lock import locked
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_launch, read_results, write_launch
 
 EXIT_FILE = "job-exit"
 CANCEL_FILE = "job-cancelled"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.cli.live import observe
 from jobspec.finding import fail
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -105,7 +105,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:
     from jobspec.report.sweep_tables import SWEEP_FILES, render_sweep_table
-    from jobspec.runs.store import write_text
+    from jobspec.runs.records import write_text
 
     try:
         for fmt, name in SWEEP_FILES.items():

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import fail
-from jobspec.launchers.access.command import connect
-from jobspec.runs.store import Launch, RunPaths, array_ranges
+from jobspec.launchers.access import connect
+from jobspec.runs.paths import RunPaths, array_ranges
+from jobspec.runs.records import Launch
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ from jobspec.evidence.pytest_log import read_test_log
 from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
-from jobspec.runs.store import SCRIPT_LOGS, RunPaths
+from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
 from jobspec.triage import LogSource, scan_files
 from jobspec.triage.deciding_facts import with_recorded_facts
 

@@ -13,7 +13,7 @@ import yaml
 from jobspec.evidence.read import read_evidence
 from jobspec.finding import fail
 from jobspec.judging.judge import judge
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 
 ABSENT = "-"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.reference.marks import renew, with_part
-from jobspec.spec.job import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
+from jobspec.spec.fields import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
 from jobspec.spec.paths import format_path
 from jobspec.spec.schema import Kind, Shape, root_shape
 

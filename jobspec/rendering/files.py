@@ -22,12 +22,11 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.rendering import upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
-from jobspec.runs.store import array_ranges
+from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
 
-STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": upstream_script.SCRIPT}
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from jobspec.plan import Plan, UpstreamPlan
 from jobspec.rendering.step_prefix import with_mount
 
-SCRIPT = "upstream.sh"
 HEAD_CONTAINER, WORKER_CONTAINER = "ray-head", "ray-worker"
 # Variables of the script that jobspec sets; the last one in the batch script, which knows the attempt.
 OURS = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import importlib.resources
-import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.finding import Finding, JobspecError, fail, warning
 from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
-from jobspec.spec.paths import format_path
 from jobspec.spec.site import DEFAULT_NODE_LOCAL, ClusterProfile
+from jobspec.spec.site_rules import check_profile
 from jobspec.spec.validate import convert, explain
 from jobspec.spec.yaml.document import Document, in_order, parse_document, read_text
 from jobspec.words import did_you_mean, one_of
@@ -28,11 +27,6 @@ from jobspec.words import did_you_mean, one_of
 DEFAULT_CLUSTER = "local"
 SYSTEM_FOLDER = Path("/etc/jobspec/clusters")
 SUFFIXES = (".yaml", ".yml")
-# Linux gives outgoing connections ports from here on, and one of them may be the port that Ray wants.
-# Source: kernel ip-sysctl documentation, `ip_local_port_range`, default `32768 60999`.
-EPHEMERAL_FROM = 32768
-# The one variable of jobspec's own that a site sets: how much each user may keep staged on a node.
-STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 
@@ -265,117 +259,3 @@ def _user(env: Mapping[str, str]) -> str:
 
 
 # -- rules over several keys
-
-
-def check_profile(profile: ClusterProfile) -> list[Finding]:
-    """Findings about a profile that its schema cannot see; `path` names the key."""
-    return [found for rule in (_network, _paths, _slurm, _env) for found in rule(profile)]
-
-
-def _network(profile: ClusterProfile) -> Iterator[Finding]:
-    network = profile.network
-    if network.interface is not None and network.subnet is not None:
-        fix = "keep `subnet` where interface names differ between nodes, else `interface`"
-        yield error(
-            "cluster.network", "both `interface` and `subnet` are given", fix=fix, path="network.subnet"
-        )
-    if network.subnet is not None:
-        try:
-            ipaddress.IPv4Network(network.subnet)
-        except ValueError as problem:
-            what = f"`{network.subnet}` is not an IPv4 network: {problem}"
-            yield error("cluster.network", what, fix="write it like `10.12.0.0/16`", path="network.subnet")
-    ports = network.ray_ports
-    if ports.worker_min > ports.worker_max:
-        what = f"`worker_min` {ports.worker_min} is above `worker_max` {ports.worker_max}"
-        yield error("cluster.ports", what, fix="swap them", path="network.ray_ports.worker_min")
-    elif ports.worker_max - ports.worker_min < 99:
-        why = "each Ray worker process listens on one port"
-        what = f"the range has {ports.worker_max - ports.worker_min + 1} ports"
-        yield warning("cluster.ports", what, why, "give at least 100", path="network.ray_ports.worker_max")
-    if ports.worker_min <= ports.head <= ports.worker_max:
-        what = f"the head's port {ports.head} lies in the workers' range"
-        yield error("cluster.ports", what, fix="move one of the two", path="network.ray_ports.head")
-    for key, port in (("head", ports.head), ("worker_max", ports.worker_max)):
-        if port >= EPHEMERAL_FROM:
-            why = f"from {EPHEMERAL_FROM} on Linux hands ports to outgoing connections, and one may be taken"
-            fix = f"choose ports below {EPHEMERAL_FROM}"
-            yield warning(
-                "cluster.ports",
-                f"port {port} is in the ephemeral range",
-                why,
-                fix,
-                path=f"network.ray_ports.{key}",
-            )
-
-
-def _paths(profile: ClusterProfile) -> Iterator[Finding]:
-    paths = profile.paths
-    for key in ("runs", "hf_home", "scratch", "node_local"):
-        text = getattr(paths, key)
-        if text is None:
-            continue
-        if profile.scheduler == "slurm" and not text.startswith(("/", "~")):
-            why = "a job starts in another directory than the login shell"
-            yield error(
-                "cluster.path",
-                f"`{text}` is not an absolute path",
-                why,
-                "start it with `/`",
-                path=f"paths.{key}",
-            )
-        if "\n" in text or ":" in text:
-            why = "mounts and search paths separate folders by it"
-            yield error(
-                "cluster.path",
-                f"`{text!r}` holds a colon or a newline",
-                why,
-                "rename the folder",
-                path=f"paths.{key}",
-            )
-    if paths.node_local == "/" or paths.node_local == paths.runs:
-        what, fix = f"`node_local` is `{paths.node_local}`", "give a folder of its own on each node's disk"
-        yield error("cluster.path", what, fix=fix, path="paths.node_local")
-
-
-def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
-    for index, option in enumerate(profile.slurm.extra_sbatch):
-        if not re.fullmatch(r"-[^\n]+", option):
-            what = f"`{option}` is not an sbatch option"
-            yield error(
-                "cluster.sbatch",
-                what,
-                fix="write it like `--constraint=h200`",
-                path=f"slurm.extra_sbatch[{index}]",
-            )
-    if profile.scheduler == "local" and profile.slurm != type(profile.slurm)():
-        yield warning(
-            "cluster.unused", "`slurm` has no effect with `scheduler: local`", fix="remove it", path="slurm"
-        )
-    if profile.scheduler == "local" and profile.container.runtime in ("pyxis", "oci"):
-        what = f"container runtime `{profile.container.runtime}` is a part of Slurm"
-        fix = "use podman, apptainer, charliecloud, bubblewrap or none"
-        yield error("cluster.runtime", what, "the scheduler is `local`", fix, path="container.runtime")
-
-
-def _env(profile: ClusterProfile) -> Iterator[Finding]:
-    for name, value in profile.env.items():
-        if name.startswith("JOBSPEC_") and name != STAGE_BOUND:
-            what = f"jobspec reads no `{name}` of a site profile"
-            fix = did_you_mean(name, [STAGE_BOUND]) or f"remove it; `{STAGE_BOUND}` is the only one"
-            yield error("cluster.variable", what, fix=fix, path=format_path(("env", name)))
-        elif name == STAGE_BOUND and not re.fullmatch(r"\d{1,9}(\.\d+)?", value.strip()):
-            what = f"`{STAGE_BOUND}` is `{value}`, not a number of GiB"
-            yield error(
-                "cluster.variable", what, fix='write it like `"500"`', path=format_path(("env", name))
-            )
-        if SECRET_NAME.search(name):
-            what = f"`{name}` is a secret, and its value stands in the profile"
-            why = "a secret reaches the job by name only"
-            yield error(
-                "cluster.secret",
-                what,
-                why,
-                "remove it; specs name it in `secrets`",
-                path=format_path(("env", name)),
-            )

@@ -8,30 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
-# `(?!\n)`: Python's `$` also matches before a final newline, and a name ends up in file names and scripts.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$(?!\n)"
-ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$(?!\n)"
-SIZE_PATTERN = r"^[0-9]+[KMGT]?$(?!\n)"
-DURATION_PATTERN = r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)"
-
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
-EnvName = Annotated[str, Meta(pattern=ENV_NAME_PATTERN)]
-Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]
-Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)]
-PositiveInt = Annotated[int, Meta(ge=1)]
-NaturalInt = Annotated[int, Meta(ge=0)]
-Scalar = str | int | float | bool | None
-
-
-def doc(text: str, *examples: Any) -> Meta:
-    """The description, and examples, of one field."""
-    return Meta(description=text, examples=list(examples) or None)
-
-
-class Base(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Unknown keys are errors."""
+from jobspec.spec.fields import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
 
 
 class Check(Base, frozen=True):

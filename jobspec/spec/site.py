@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from jobspec.spec.job import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
+from jobspec.spec.fields import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
 
 Runtime = Literal["pyxis", "oci", "apptainer", "charliecloud", "podman", "bubblewrap", "none"]
 Port = Annotated[int, Meta(ge=1024, le=65535)]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.finding import Finding, error
-from jobspec.spec.job import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN, JobSpec
+from jobspec.spec.fields import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
+from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
 from jobspec.spec.site import ClusterProfile

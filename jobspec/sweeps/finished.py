@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import JobspecError, fail
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 from jobspec.verdict import Result
 
 FINISHED = (Result.PASS, Result.FAIL)

@@ -14,7 +14,7 @@ from typing import Any
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.table import prefer
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 from jobspec.sweeps.finished import PointRecord, read_points
 from jobspec.verdict import Result, Verdict
 

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 
 from jobspec.finding import fail
-from jobspec.launchers.access.command import Client, run_retrying
+from jobspec.launchers.access.command import Client
 from jobspec.launchers.slurm.commands import refusal_fix
+from jobspec.launchers.slurm.retry import run_retrying
 from jobspec.words import did_you_mean
 
 SINFO_FORMAT = "%R|%l|%D|%c|%m|%G|%a"

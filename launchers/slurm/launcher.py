@@ -1,6 +1,6 @@
 """A run as a Slurm batch job: submitted once, watched in one call, cancelled.
 
-`ray_sub`, `srun` and `upstream` build on it.
+Modes `ray` and `srun` differ in the script of their step alone; `upstream` builds on this one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from datetime import datetime
 from pathlib import Path
 
 from jobspec.finding import fail
-from jobspec.launchers.access.command import BACK_OFF_S, Client, Completed, run_retrying
+from jobspec.launchers.access.command import Client, Completed
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
+from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths, read_launch, read_results, write_launch
+from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
+from jobspec.runs.records import Launch, read_launch, read_results, write_launch
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
@@ -29,10 +31,9 @@ _TEST_ONLY = "`sbatch --test-only job.sbatch` in the run directory repeats the c
 
 
 class SlurmLauncher:
-    """Starts `job.sbatch` of a run directory. `files` are what the mode's script needs beside it."""
+    """Starts `job.sbatch` of a run directory."""
 
     name = "slurm"
-    files: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class SlurmLauncher:
             return launch
         found = self._find(launch) if launch is not None else ""
         if launch is None:
-            self._require_files(run)
+            self._require_files(run, plan.mode)
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
             write_launch(run, launch)
@@ -71,8 +72,10 @@ class SlurmLauncher:
         write_launch(run, launch)
         return launch
 
-    def _require_files(self, run: RunPaths) -> None:
-        missing = [name for name in ("job.sbatch", "runtime.pyz", *self.files) if not self._has(run, name)]
+    def _require_files(self, run: RunPaths, mode: str) -> None:
+        missing = [
+            name for name in ("job.sbatch", "runtime.pyz", STEP_SCRIPTS[mode]) if not self._has(run, name)
+        ]
         if missing:
             raise fail(
                 "launch.incomplete",

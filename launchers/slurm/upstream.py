@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobspec.launchers.access.command import run_retrying
 from jobspec.launchers.base import JobState
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.launcher import SlurmLauncher
-from jobspec.rendering.upstream_script import SCRIPT
-from jobspec.runs.store import Launch
+from jobspec.launchers.slurm.retry import run_retrying
+from jobspec.runs.records import Launch
 
 # For the command to end, the collection, and the results; then the job is cancelled as any other.
 END_S, POLL_S = 40.0, 1.0
@@ -21,8 +20,6 @@ END_S, POLL_S = 40.0, 1.0
 
 class UpstreamLauncher(SlurmLauncher):
     """Submits a run through the script that the framework's developers maintain."""
-
-    files = (SCRIPT,)
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         """Ask the runs to end by themselves, and end those that have not after `END_S`."""

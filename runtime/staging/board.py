@@ -21,7 +21,7 @@ from jobspec.runtime.staging.chunks import ChunkFile
 from jobspec.runtime.staging.faults import cut_off
 from jobspec.runtime.staging.hfcache import FileEntry
 from jobspec.runtime.staging.serving import Found, Gone, Piece, Wait
-from jobspec.runtime.staging.transfer import Lane, Work
+from jobspec.runtime.staging.work import Lane, Work
 
 Report = Callable[[str, Mapping[str, Any]], None]
 # A node is slow when, after this time, half of the nodes have done their share and it not half of that.

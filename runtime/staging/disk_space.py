@@ -7,7 +7,7 @@ import stat
 from typing import Sequence
 
 from jobspec.finding import fail
-from jobspec.runtime.staging.transfer import Work
+from jobspec.runtime.staging.work import Work
 
 
 def check_space(folder: str, works: Sequence[Work], name: str) -> None:

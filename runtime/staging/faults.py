@@ -13,7 +13,7 @@ from jobspec.finding import Finding, error
 from jobspec.runtime.staging.hfcache import FileEntry
 
 if TYPE_CHECKING:
-    from jobspec.runtime.staging.transfer import Work
+    from jobspec.runtime.staging.work import Work
 
 
 def corrupt(entry: FileEntry, found: str) -> Finding:

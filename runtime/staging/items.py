@@ -36,15 +36,8 @@ from jobspec.runtime.staging.journal import Journal
 from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.runtime.staging.publish import link_shared, publish, tidy
 from jobspec.runtime.staging.swarm import Swarm
-from jobspec.runtime.staging.transfer import (
-    Done,
-    Limits,
-    OpenSource,
-    Transfer,
-    Work,
-    default_lanes,
-    open_local,
-)
+from jobspec.runtime.staging.transfer import Done, Limits, OpenSource, Transfer, default_lanes, open_local
+from jobspec.runtime.staging.work import Work
 
 Report = Callable[[str, Mapping[str, Any]], None]
 T = TypeVar("T")

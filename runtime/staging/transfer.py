@@ -20,6 +20,7 @@ from jobspec.runtime.staging.chunks import to_prefix
 from jobspec.runtime.staging.faults import changed, corrupt, cut_off, os_finding
 from jobspec.runtime.staging.hashing import CHUNK_BYTES, Hasher, feed, new_hash
 from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.work import Lane, Work
 
 # Files from this size are flushed one by one; smaller ones together, by the caller, before publishing.
 SYNC_BYTES = 4 << 20
@@ -40,22 +41,6 @@ OpenSource = Callable[[FileEntry, int], Stream]  # (file, offset) -> its bytes f
 
 
 @dataclass(frozen=True)
-class Work:
-    """Copy `entry` to `target` by way of `part`. An existing `target` is verified before it is replaced.
-
-    `by_digest` puts the digest found in place of the last component of `target`. `key` is the caller's.
-    """
-
-    entry: FileEntry
-    target: str
-    part: str
-    mode: int = 0o640
-    by_digest: bool = False
-    key: str = ""
-    id: str = ""  # the same on every node that stages this file
-
-
-@dataclass(frozen=True)
 class Done:
     """`work` is complete and verified at `path`. `copied` counts the bytes read from the source."""
 
@@ -64,20 +49,6 @@ class Done:
     algorithm: str
     digest: str
     copied: int
-
-
-@dataclass
-class Lane:
-    """What one copying thread does now; `since` is when it last moved (`time.monotonic`)."""
-
-    path: str = ""
-    doing: str = ""
-    since: float = 0.0
-    moved: int = 0
-
-    def tick(self, count: int) -> None:
-        self.moved += count
-        self.since = time.monotonic()
 
 
 class Filled(Stream, Protocol):

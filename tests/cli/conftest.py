@@ -12,7 +12,7 @@ import pytest
 
 from jobspec import launchers
 from jobspec.finding import JobspecError
-from jobspec.runs.store import read_launch
+from jobspec.runs.records import read_launch
 from tests.kits.project_kit import Project
 
 

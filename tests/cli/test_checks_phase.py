@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 from tests.kits.project_kit import HELLO, Done, Project
 
 GOOD = "import os\n\ndef test_mapping():\n    assert os.environ['FLAVOUR'] == 'plain'\n"

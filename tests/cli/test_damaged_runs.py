@@ -15,7 +15,8 @@ from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
 from jobspec.report import render_report
-from jobspec.runs.store import RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_launch
 from tests.kits.project_kit import Project
 
 FILES = ("plan.json", "attempts/1/results.json", "artifacts/manifest.json", "attempts/1/events.jsonl")

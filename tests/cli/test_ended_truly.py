@@ -14,7 +14,8 @@ from jobspec.cli import conclude
 from jobspec.cli.live import observe
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths, write_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, write_launch
 from jobspec.sweeps.finished import finished_points, read_points
 from tests.kits.project_kit import Project
 

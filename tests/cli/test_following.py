@@ -13,7 +13,8 @@ from jobspec.cli.commands import run as run_command
 from jobspec.cli.live.observe import EventTail
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState, JobStatus
-from jobspec.runs.store import Launch, RunPaths
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch
 
 LAUNCH = Launch("20261128-010203-ab12cd", "/x", "lab", "slurm", "x", 0.0, job_id="1")
 Answer = Callable[[], JobStatus]

@@ -7,7 +7,8 @@ import pytest
 from jobspec.cli.commands import run
 from jobspec.launchers import JobState
 from jobspec.launchers.local import LocalLauncher
-from jobspec.runs.store import Launch, RunPaths
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch
 from tests.kits.project_kit import Project
 
 SLEEPER = "version: 1\nname: s\nframework: command\nlaunch: {mode: srun}\ntrain: {command: [sleep, '300']}\n"

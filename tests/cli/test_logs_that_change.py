@@ -9,7 +9,7 @@ import pytest
 
 from jobspec.cli.commands import logs
 from jobspec.cli.live import observe
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 
 
 def test_log_that_begins_anew_is_printed_from_its_start(

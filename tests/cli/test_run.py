@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobspec.runs.store import RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_launch
 from tests.kits.project_kit import HELLO, Project
 
 SLEEPER = HELLO.replace('echo "hello from the driver"', 'echo "hello from the driver"; sleep 300')

@@ -16,7 +16,8 @@ from jobspec.cli.commands import status
 from jobspec.cli.live import observe, screen
 from jobspec.cli.live.metrics import NO_PROGRESS
 from jobspec.launchers import JobState, JobStatus
-from jobspec.runs.store import Launch, RunPaths, write_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, write_launch
 
 # The first rows of a run on two nodes; n2 shares its storage's bytes with n1.
 STAGING: list[dict[str, Any]] = [

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from jobspec.cli import main
-from jobspec.runs.store import RunPaths, RunStore
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import RunStore
 
 HELLO = """\
 version: 1

@@ -20,7 +20,8 @@ from jobspec.launchers import local
 from jobspec.launchers.base import JobState
 from jobspec.launchers.local import LocalLauncher, alive, process_start
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_launch
 from tests.kits.lock_kit import await_waiting_for_lock
 
 PLAN = Plan("demo", "command", "local", "local", "srun")

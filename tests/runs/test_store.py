@@ -9,16 +9,9 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.runs import store as runs
-from jobspec.runs.store import (
-    Launch,
-    RunPaths,
-    RunStore,
-    known_folders,
-    read_launch,
-    read_results,
-    remember_folder,
-    write_launch,
-)
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_launch, read_results, write_launch
+from jobspec.runs.store import RunStore, known_folders, remember_folder
 
 
 def make(root: Path, name: str, run_id: str) -> Path:

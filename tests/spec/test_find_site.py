@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.spec import find_site
+from jobspec.spec import find_site, site_rules
 from jobspec.spec.find_site import list_clusters, load_cluster, parse_cluster
 
 SITE = "version: 1\nname: {name}\npaths: {{runs: /shared/{folder}}}\n"
@@ -164,7 +164,7 @@ def test_shipped_profiles_are_clean(name: str, env: dict[str, str]) -> None:
     ports = loaded.profile.network.ray_ports
     assert loaded.findings == ()
     assert loaded.profile.description
-    assert max(ports.head, ports.worker_max) < find_site.EPHEMERAL_FROM
+    assert max(ports.head, ports.worker_max) < site_rules.EPHEMERAL_FROM
     assert "${" not in str(loaded.profile)
     assert loaded.profile.paths.node_local == "/tmp/jobspec-alice"
 

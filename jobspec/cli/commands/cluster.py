@@ -86,7 +86,7 @@ def _plain(value: Any) -> Any:
 
 
 def _detect(args: argparse.Namespace) -> int:
-    from jobspec.launchers.access.command import LocalClient
+    from jobspec.launchers.access.here import LocalClient
     from jobspec.launchers.slurm.detect import detect, profile_text
 
     found = detect(LocalClient(), args.partition or "")

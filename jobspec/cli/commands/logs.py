@@ -19,7 +19,8 @@ from jobspec.cli.live import observe
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
-from jobspec.runs.store import RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_launch
 from jobspec.words import did_you_mean
 
 POLL_S = 0.5

@@ -15,7 +15,8 @@ from jobspec import launchers, pipeline
 from jobspec.cli import conclude, output, parser
 from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
-from jobspec.runs.store import RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_launch
 
 RUN_FORMATS = ("text", "summary", "md", "json", "html", "junit")
 FORMATS = (*RUN_FORMATS, *conclude.SWEEP_ONLY)

@@ -23,7 +23,8 @@ from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import Screen, open_screen
 from jobspec.finding import JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs.store import Launch, RunPaths, read_results
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_results
 
 # Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
 FILES_S = 0.25

@@ -19,7 +19,8 @@ from jobspec.cli.live.metrics import Progress
 from jobspec.cli.live.observe import View
 from jobspec.cli.live.staging import StageProgress
 from jobspec.finding import Finding, JobspecError
-from jobspec.runs.store import RunPaths, read_results
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_results
 from jobspec.units import duration, figure
 
 

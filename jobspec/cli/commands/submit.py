@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.runs.store import Launch, RunPaths
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan

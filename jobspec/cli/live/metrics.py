@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.metric_groups import group_prefix
 from jobspec.units import figure
 

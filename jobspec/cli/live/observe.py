@@ -13,7 +13,8 @@ from jobspec.cli.live.metrics import NO_PROGRESS, Progress, ProgressReader
 from jobspec.cli.live.staging import StageProgress, StageTracker
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
-from jobspec.runs.store import SCRIPT_LOGS, Launch, RunPaths, read_launch, read_scheduler
+from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
+from jobspec.runs.records import Launch, read_launch, read_scheduler
 
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote

@@ -13,7 +13,7 @@ from jobspec.cli.commands.logs import _last_lines
 from jobspec.cli.live import metrics as progress_module
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import shown
-from jobspec.runs.store import RunPaths
+from jobspec.runs.paths import RunPaths
 
 VERL_KEYS = {"reward": "critic/rewards/mean", "loss": "actor/pg_loss", "grad norm": "actor/grad_norm"}
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError
-from jobspec.launchers.access.command import Completed, LocalClient, run_retrying, shell_text
+from jobspec.launchers.access.command import Completed, shell_text
+from jobspec.launchers.access.here import LocalClient
 from jobspec.launchers.environment import read_secrets, submission_environment
 from jobspec.launchers.local import process_start
+from jobspec.launchers.slurm.retry import run_retrying
 
 ENV = {
     "PATH": "/usr/bin:/bin",

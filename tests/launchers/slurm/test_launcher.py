@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ import pytest
 from jobspec.finding import JobspecError
 from jobspec.launchers.base import Access, JobState
 from jobspec.launchers.slurm.launcher import SlurmLauncher
-from jobspec.launchers.slurm.ray_sub import RaySubLauncher
 from jobspec.launchers.slurm.upstream import UpstreamLauncher
 from jobspec.plan import Plan
-from jobspec.runs.store import Launch, RunPaths, read_launch
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_launch
 from tests.kits.lock_kit import await_waiting_for_lock
 from tests.launchers.slurm.fake_client import Answer, FakeClient, says
 
@@ -34,7 +35,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def launcher(client: FakeClient) -> SlurmLauncher:
-    return RaySubLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
+    return SlurmLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
 
 
 def queued(job_id: str, state: str = "PENDING", name: str = NAME) -> str:
@@ -182,12 +183,12 @@ def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
 
 def test_upstream_mode_wants_the_file_that_calls_the_script(run: RunPaths) -> None:
     with pytest.raises(JobspecError, match=r"lacks `upstream.sh`"):
-        UpstreamLauncher(FakeClient()).submit(run, PLAN, {})
+        UpstreamLauncher(FakeClient()).submit(run, replace(PLAN, mode="upstream"), {})
 
 
 def test_remote_run_is_uploaded_to_the_clusters_folder(run: RunPaths) -> None:
     client = FakeClient(sbatch=[says("48\n")])
-    made = RaySubLauncher(client, Access("login.example", "me"), sleep=lambda seconds: None)
+    made = SlurmLauncher(client, Access("login.example", "me"), sleep=lambda seconds: None)
     launch = made.submit(run, PLAN, {})
     assert launch.run_dir == f"/shared/runs/demo/{RUN_ID}"
     assert client.calls[0] == ("upload", launch.run_dir)

@@ -1,0 +1,152 @@
+"""The names of a run folder's files: one object owns them all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
+
+
+SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: what a framework's own batch script wrote
+
+# The script of the step in a run directory, by mode.
+STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": "upstream.sh"}
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run. Nobody else builds a path inside a run directory."""
+
+    root: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.root.name
+
+    @property
+    def name(self) -> str:
+        """The spec's name: that of the folder above, or of a run elsewhere (`render --out`) the plan's."""
+        if self.standard:
+            return self.root.parent.name
+        try:
+            plan = json.loads(self.plan.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return ""
+        return str(plan.get("name", "")) if isinstance(plan, dict) else ""
+
+    @property
+    def standard(self) -> bool:
+        """True for `<runs>/<name>/<run-id>`; `render --out` writes to any folder, found by its path alone."""
+        return RUN_ID.match(self.root.name) is not None
+
+    @property
+    def ref(self) -> str:
+        """What a user types to name this run."""
+        return self.run_id if self.standard else str(self.root)
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.yaml"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "spec.lock.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan.json"
+
+    @property
+    def job(self) -> Path:
+        return self.root / "job.sbatch"
+
+    @property
+    def attach(self) -> Path:
+        return self.root / "attach.sh"
+
+    @property
+    def runtime(self) -> Path:
+        return self.root / "runtime.pyz"
+
+    @property
+    def patches(self) -> Path:
+        return self.root / "patches"
+
+    @property
+    def points_dir(self) -> Path:
+        return self.root / "points"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.root / "artifacts"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "artifacts" / "manifest.json"
+
+    @property
+    def state(self) -> Path:
+        """Job id, launcher and submit time; no secrets."""
+        return self.root / "launch.json"
+
+    @property
+    def scheduler(self) -> Path:
+        """The job's final state, once it is known."""
+        return self.root / "scheduler.json"
+
+    @property
+    def exit_file(self) -> Path:
+        """The exit code of a job, or of a point, that no scheduler records."""
+        return self.root / "job-exit"
+
+    def attempt(self, number: int) -> Path:
+        return self.root / "attempts" / str(number)
+
+    def attempts(self) -> list[int]:
+        folder = self.root / "attempts"
+        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+
+    @property
+    def points_index(self) -> Path:
+        """What the points of a sweep set, and what became of those that are not run here."""
+        return self.root / "points.json"
+
+    @property
+    def is_sweep(self) -> bool:
+        """True also when every point has finished in an earlier run, and none has a folder here."""
+        return self.points_index.is_file() or self.points_dir.is_dir()
+
+    def points(self) -> list[RunPaths]:
+        """The points of a sweep in order, each a run directory of its own; empty for a single run."""
+        if not self.points_dir.is_dir():
+            return []
+        numbers = sorted(int(p.name) for p in self.points_dir.iterdir() if p.name.isdigit())
+        return [RunPaths(self.points_dir / str(number)) for number in numbers]
+
+    def job_logs(self) -> list[Path]:
+        """What the batch script printed, oldest first: one file per job, appended over its requeues."""
+        written = {}
+        for path in self.root.glob("job-*.log"):
+            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                written[path] = path.stat().st_mtime
+        return sorted(written, key=lambda path: (written[path], path.name))
+
+
+def array_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as Slurm's `--array` and people write them.
+
+    >>> array_ranges([0, 1, 2, 5])
+    '0-2,5'
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{first}-{last}" if first != last else f"{first}" for first, last in ranges)

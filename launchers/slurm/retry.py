@@ -1,0 +1,32 @@
+"""Commands that only read, tried again while Slurm's controller is busy or away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Client, Completed
+from jobspec.launchers.slurm.commands import is_transient
+
+BACK_OFF_S = (0.5, 2.0, 5.0)
+
+
+def run_retrying(
+    client: Client,
+    argv: Sequence[str],
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    back_off_s: Sequence[float] = BACK_OFF_S,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Completed:
+    """Run a command that only reads, again after a pause while the controller is busy or away.
+
+    The last answer is returned whatever it says; the caller decides what a failure means.
+    """
+    done = client.run(argv, timeout_s=timeout_s)
+    for pause in back_off_s:
+        if not (done.timed_out or (done.code != 0 and is_transient(done.stderr))):
+            break
+        sleep(pause)
+        done = client.run(argv, timeout_s=timeout_s)
+    return done
