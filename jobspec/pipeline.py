@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from jobspec.disk import is_folder
 from jobspec.finding import Finding, JobspecError, fail, is_allowed
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch
@@ -290,7 +291,7 @@ def store(args: argparse.Namespace) -> RunStore:
 
     Raises: JobspecError for a folder of `--runs` that is none. That of JOBSPEC_RUNS comes with the first run.
     """
-    if args.runs and not os.path.isdir(os.path.expanduser(args.runs)):  # noqa: PTH111, PTH112 - never raises
+    if args.runs and not is_folder(os.path.expanduser(args.runs)):  # noqa: PTH111 - may stay relative
         raise fail("usage.arguments", f"there is no folder `{args.runs}`", fix="check `--runs`")
     chosen = args.runs or os.environ.get("JOBSPEC_RUNS")
     if chosen:

@@ -7,19 +7,20 @@ They never import each other, a launcher, or the framework itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from jobspec.disk import is_folder
 from jobspec.finding import Finding
 from jobspec.megatron.shape import TrainShape
-from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
+from jobspec.plan import AbortPlan, CommandPlan, ContainerPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence.read import Evidence
     from jobspec.judging.judge import Deliverable
+    from jobspec.megatron.architecture import Architecture
     from jobspec.spec.job import JobSpec
     from jobspec.spec.site import ClusterProfile
 
@@ -51,10 +52,28 @@ class Level:
 
 
 @dataclass(frozen=True)
+class FoundModel:
+    """The spec's model as planning has found it; empty where the spec names none.
+
+    `stage` is its place on shared storage, None for an id where no cache is known; `folder` has its files;
+    `absent`: they are not there, and a finding says so. `has_config`: the sizes are the model's own.
+    """
+
+    stage: StagePlan | None = None
+    folder: Path | None = None
+    absent: bool = False
+    architecture: Architecture | None = None
+    has_config: bool = False
+    findings: tuple[Finding, ...] = ()
+    size_findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
 class Context:
     """What an adapter may look at. `level` is already looked up; repo paths are absolute.
 
     `base` is the folder of the spec, where its relative paths begin; `hf_home` is empty where none is known.
+    `model` and `container` are settled: no adapter looks for the spec's own again.
     """
 
     spec: JobSpec
@@ -64,6 +83,8 @@ class Context:
     repo_paths: Mapping[str, str] = field(default_factory=dict)
     base: Path = Path()
     hf_home: str = ""
+    model: FoundModel = field(default_factory=FoundModel)
+    container: ContainerPlan = field(default_factory=ContainerPlan)
 
     @property
     def absent(self) -> tuple[str, ...]:
@@ -71,7 +92,7 @@ class Context:
 
         A finding of its own says so, and no rule tells what such a folder lacks.
         """
-        return tuple(path for path in self.repo_paths.values() if not os.path.isdir(path))  # noqa: PTH112 - never raises
+        return tuple(path for path in self.repo_paths.values() if not is_folder(path))
 
 
 @dataclass(frozen=True)

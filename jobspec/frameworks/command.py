@@ -107,7 +107,7 @@ class CommandFramework:
         )
         return FrameworkPlan(
             (command,),
-            checks=check_commands(context, spec.container.python or "python3"),
+            checks=check_commands(context, context.container.python),
             ray_mode="none" if everywhere else "external",
             upstream=upstream(context),
             expect=expect,

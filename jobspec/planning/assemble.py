@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,25 +11,23 @@ from typing import TYPE_CHECKING
 from jobspec.plan import (
     AbortPlan,
     CollectPlan,
-    ContainerPlan,
     ExpectPlan,
     HelpersPlan,
     ImportProof,
     LearningPlan,
-    Mount,
     Plan,
     RayPlan,
     SlurmPlan,
 )
-from jobspec.planning.lookups import Lookups, home
-from jobspec.planning.repos import is_folder
-from jobspec.rendering.step_prefix import mounts_for
+from jobspec.planning.container import mounts_for
+from jobspec.planning.lookups import Lookups
+from jobspec.planning.paths import absolute, home
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
-    from jobspec.frameworks.base import FrameworkPlan, Level
+    from jobspec.frameworks.base import Context, FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
     from jobspec.spec.job import JobSpec
     from jobspec.spec.site import ClusterProfile
@@ -55,16 +52,13 @@ class Work:
         self.chosen[path] = Origin(kind, where)
 
 
-def assemble(
-    work: Work, chosen: FrameworkPlan, level: Level, gpus: int, repos: tuple[RepoSource, ...]
-) -> Plan:
+def assemble(work: Work, chosen: FrameworkPlan, context: Context, repos: tuple[RepoSource, ...]) -> Plan:
     """The whole Plan; what is found on the way goes to the work's findings."""
-    spec, profile = work.spec, work.profile
-    hf_home = find_hf_home(work)
-    stage, findings = work.lookups.stage(spec, work.base, hf_home)
+    spec, profile, hf_home = work.spec, work.profile, context.hf_home
+    gpus = context.gpus_per_node
+    stage, findings = work.lookups.inputs(spec, work.base, hf_home, profile.scheduler)
     work.findings += findings
-    checkpoint = _folder(work, spec.checkpoint.dir) if spec.checkpoint.dir else ""
-    container_env = {**profile.env, **spec.container.env}
+    checkpoint = absolute(spec.checkpoint.dir, work.base, work.env) if spec.checkpoint.dir else ""
     plan = Plan(
         name=spec.name,
         framework=spec.framework,
@@ -73,8 +67,8 @@ def assemble(
         mode=spec.launch.mode,
         nodes=spec.resources.nodes,
         gpus_per_node=gpus,
-        container=_container(work, container_env),
-        env=dict(sorted({**chosen.env, **container_env}.items())),
+        container=context.container,
+        env=dict(sorted({**chosen.env, **context.container.env}.items())),
         secrets=spec.secrets,
         repos=tuple(repo.plan for repo in repos),
         proofs=tuple(ImportProof(r.prove, r.plan.path, r.plan.name) for r in repos if r.prove),
@@ -88,7 +82,7 @@ def assemble(
         collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
         made=chosen.made,
         slurm=_slurm(work),
-        expect=_expect(spec, chosen.expect, level),
+        expect=_expect(spec, chosen.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
         hf_home=hf_home,
@@ -109,15 +103,10 @@ def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:
         yield from (parse_condition(text) for text in spec.metrics.abort_when)
 
 
-def _folder(work: Work, value: str) -> str:
-    """An absolute path; a relative one counts from the spec's folder."""
-    return os.path.normpath(work.base / home(value, work.env))
-
-
 def find_hf_home(work: Work) -> str:
     """The spec's cache, the site's, or on this machine the user's own; empty when none is known."""
     if work.spec.hf_cache.home:
-        return _folder(work, work.spec.hf_cache.home)
+        return absolute(work.spec.hf_cache.home, work.base, work.env)
     if work.profile.paths.hf_home:
         work.default("hf_cache.home", "cluster", work.profile.name)
         return work.profile.paths.hf_home
@@ -125,39 +114,6 @@ def find_hf_home(work: Work) -> str:
         return ""
     work.default("hf_cache.home", "env" if work.env.get("HF_HOME") else "default", "HF_HOME")
     return os.path.abspath(home(work.env.get("HF_HOME") or "~/.cache/huggingface", work.env))  # noqa: PTH100
-
-
-def _container(work: Work, env: Mapping[str, str]) -> ContainerPlan:
-    spec, site = work.spec.container, work.profile.container
-    bare = site.runtime == "none"
-    own = work.profile.scheduler == "local" and bare
-    if spec.python is None:
-        work.default("container.python", "default", "this interpreter" if own else "")
-    return ContainerPlan(
-        runtime=site.runtime,
-        image="" if bare else _image(work, spec.image or ""),
-        python=spec.python or (sys.executable if own else "python3"),
-        mounts=tuple(Mount(_folder(work, m.source), m.target, m.read_only) for m in spec.mounts),
-        env=dict(sorted(env.items())),
-        workdir=spec.workdir or "",
-        mount_home=site.mount_home,
-        remap_root=site.remap_root,
-    )
-
-
-def _image(work: Work, image: str) -> str:
-    """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
-
-    Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.
-    """
-    is_path = image.startswith(("/", "./", "../", "~")) or image.endswith(
-        (".sqsh", ".sqfs", ".squashfs", ".sif")
-    )
-    cached = Path(work.profile.container.image_cache or "/nonexistent") / image
-    is_name = is_path and not image.startswith(("/", ".", "~"))
-    if is_name and os.path.isfile(cached):  # noqa: PTH113 - never raises
-        return str(cached)
-    return _folder(work, image) if is_path or (image and is_folder(work.base / image)) else image
 
 
 def _helpers(work: Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:

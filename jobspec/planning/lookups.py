@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,19 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from jobspec.planning.repos import (
-    RepoSource,
-    hidden_from_bundle,
-    missing_helpers,
-    missing_script,
-    missing_sources,
-    read_repos,
-    stage_plans,
-)
+from jobspec.planning.model import find_data, find_model
+from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
+from jobspec.planning.paths import absolute_profile
+from jobspec.planning.repos import RepoSource, read_repos
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
-    from jobspec.megatron.architecture import Architecture
+    from jobspec.frameworks.base import FoundModel
     from jobspec.plan import Plan, StagePlan
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
@@ -45,20 +38,23 @@ class Lookups:
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
 
-    def stage(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+    def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(
-            (_key(spec.model), spec.data, base, hf_home), lambda: stage_plans(spec, base, hf_home)
+            ("model", _key(spec.model), base, hf_home, scheduler),
+            lambda: find_model(spec.model, base, hf_home, scheduler),
         )
 
-    def model(
-        self, spec: JobSpec, base: Path, hf_home: str, named: str
-    ) -> tuple[Architecture | None, list[Finding]]:
-        from jobspec.planning.model import read_architecture
+    def data(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+        return self._once(("data", spec.data, base, hf_home), lambda: find_data(spec.data, base, hf_home))
 
-        return self._once(
-            ("model", _key(spec.model), base, hf_home, named),
-            lambda: read_architecture(spec.model, base, hf_home, named),
-        )
+    def inputs(
+        self, spec: JobSpec, base: Path, hf_home: str, scheduler: str
+    ) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+        """What the spec's model and data sets ask to be made readable on every node."""
+        model = self.model(spec, base, hf_home, scheduler)
+        data, findings = self.data(spec, base, hf_home)
+        own = () if model.stage is None else (model.stage,)
+        return (*own, *data), [*model.findings, *findings]
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """What the files named in a plan look like from here."""
@@ -73,11 +69,6 @@ class Lookups:
             ),
         )
 
-    def inputs(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> list[Finding]:
-        """What is wrong with a spec's model and data alone, where errors have left no plan."""
-        stage, findings = self.stage(spec, base, hf_home)
-        return [*findings, *missing_sources(stage, scheduler)]
-
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._kept:
             self._kept[key] = make()
@@ -88,30 +79,3 @@ class Lookups:
 def _key(model: Model | None) -> bytes:
     """A model has a mapping in it, so it cannot be a key itself."""
     return msgspec.json.encode(model)
-
-
-def absolute_profile(profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
-    """The profile with `~` and `${user}` expanded and its folders absolute, `./runs` below the current one.
-
-    So `${cluster:runs}` means the same folder wherever the spec lies.
-    """
-
-    def folder(value: str | None) -> str | None:
-        return None if value is None else os.path.abspath(home(value, env))  # noqa: PTH100 - text in, text out
-
-    paths = profile.paths
-    return msgspec.structs.replace(
-        profile,
-        paths=msgspec.structs.replace(
-            paths,
-            runs=folder(paths.runs),
-            hf_home=folder(paths.hf_home),
-            scratch=folder(paths.scratch),
-            node_local=folder(paths.node_local),
-        ),
-    )
-
-
-def home(value: str, env: Mapping[str, str]) -> str:
-    user = env.get("USER") or getpass.getuser()
-    return os.path.expanduser(value.replace("${user}", user))  # noqa: PTH111 - may stay relative

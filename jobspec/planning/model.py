@@ -1,54 +1,78 @@
-"""The architecture of the model that a spec names: from its config.json, or the shipped table.
+"""The model and the data sets that a spec names: where they lie, and the model's sizes.
 
-Looks at a few files of a Hugging Face cache or a folder, changes nothing.
+A model or data set by id lies in the Hugging Face cache as `hub/models--org--name`; one by path is such a
+folder, a snapshot inside one, or a plain folder or file. Reads a few small files, changes nothing.
+Source of the layout: huggingface_hub's "Understand caching" guide.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobspec.finding import Finding, warning
+from jobspec.disk import exists, is_file
+from jobspec.finding import Finding, error, warning
+from jobspec.frameworks.base import FoundModel
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
-from jobspec.planning.repos import files_of, stage_plan_of_model
+from jobspec.plan import StagePlan, data_variable
+from jobspec.planning.on_disk import is_missing
 
 if TYPE_CHECKING:
-    from jobspec.plan import StagePlan
-    from jobspec.spec.job import Model
+    from jobspec.spec.job import Data, Model
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
 
 
-def read_architecture(
-    model: Model | None, base: Path, hf_home: str, named: str = ""
-) -> tuple[Architecture | None, list[Finding]]:
-    """The model's sizes, or None with a warning that says what is not checked without them.
+def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) -> FoundModel:
+    """Everything that a spec's model says and that can be seen of it from here, looked up once.
 
-    The spec's own `model.config` wins, then the config.json of the staged or cached model, then the table;
-    `named` is what an adapter says is trained where the spec does not.
+    `findings` are about its place; `size_findings` say what is not checked where its sizes are not known.
     """
     if model is None:
-        return (find_architecture(named) if named else None), []
-    name = model.id or model.path or named
+        return FoundModel()
+    findings: list[Finding] = []
+    stage = _model(model, base, hf_home, findings)
+    folder = files_of(stage) if stage is not None else None
+    name = model.id or model.path or ""
+    config = folder / "config.json" if folder is not None else None
     if model.config:
-        return _parsed(model.config, name, "`model.config` of the spec", "model.config")
-    plan = stage_plan_of_model(model, base, hf_home)
-    file = None if plan is None else _config_file(plan)
-    if file is not None:
-        return _read(file, name)
-    known = find_architecture(name) or (find_architecture(named) if named else None)
-    if known is not None:
-        return known, []
-    return None, [
-        _unknown(name, "neither a config.json nor an entry of the shipped table was found", "model")
-    ]
+        known, doubts = _parsed(model.config, name, "`model.config` of the spec", "model.config")
+        seen = True
+    elif config is not None and is_file(config):
+        known, doubts = _read(config, name)
+        seen = True
+    else:
+        known, doubts, seen = find_architecture(name), [], False
+        if known is None:
+            why = "neither a config.json nor an entry of the shipped table was found"
+            doubts = [_unknown(name, why, "model")]
+    return FoundModel(
+        stage=stage,
+        folder=folder,
+        absent=stage is not None and is_missing(stage, scheduler),
+        architecture=known,
+        has_config=seen,
+        findings=tuple(findings),
+        size_findings=tuple(doubts),
+    )
 
 
-def _config_file(plan: StagePlan) -> Path | None:
-    """The model's config.json as it lies on shared storage, None when it is not there."""
-    file = files_of(plan) / "config.json"
-    return file if os.path.isfile(file) else None  # noqa: PTH113 - never raises
+def trained_architecture(found: FoundModel, named: str) -> tuple[Architecture | None, tuple[Finding, ...]]:
+    """The sizes of what is trained, or None with a warning that says what is not checked without them.
+
+    The model's own config wins, then the shipped table by its name, then by `named`: what an adapter says
+    is trained where the spec does not.
+    """
+    if found.architecture is None and not found.has_config and named:
+        known = find_architecture(named)
+        if known is not None:
+            return known, ()
+    return found.architecture, found.size_findings
 
 
 def _read(file: Path, name: str) -> tuple[Architecture | None, list[Finding]]:
@@ -80,3 +104,113 @@ def _unknown(name: str, why: str, path: str) -> Finding:
         fix="stage the model first, or give its config.json's sizes in `model.config`",
         path=path,
     )
+
+
+def find_data(data: Sequence[Data], base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+    """What a spec's data sets ask to be made readable on every node."""
+    findings: list[Finding] = []
+    plans = [_data(one, base, hf_home, f"data[{index}]", findings) for index, one in enumerate(data)]
+    return tuple(plan for plan in plans if plan is not None), findings
+
+
+def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
+    if model.id is not None:
+        plan: StagePlan | None = _hub(
+            "model", "model", model.id, model.revision, hf_home, "model.id", findings
+        )
+    else:
+        plan = _by_path("model", "model", model.path or "", model.revision, base)
+    return plan and replace(
+        plan,
+        node_local=model.stage == "node_local",
+        env="JOBSPEC_MODEL_PATH",
+        require=model.require,
+        allow=model.allow,
+        ignore=model.ignore,
+    )
+
+
+def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Finding]) -> StagePlan | None:
+    plan: StagePlan | None
+    if data.source.startswith((".", "/", "~")) or exists(base / data.source):
+        plan = _by_path(data.name, "dataset", data.source, data.revision, base)
+    elif HUB_ID.fullmatch(data.source):
+        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
+    else:
+        findings.append(
+            error(
+                "data.source",
+                f"`{data.source}` is neither a path nor a Hugging Face id",
+                fix="write `org/name`, or a path that starts with `./` or `/`",
+                path=f"{where}.source",
+            )
+        )
+        return None
+    return plan and replace(plan, node_local=data.stage == "node_local", env=data_variable(data.name))
+
+
+def _hub(
+    name: str,
+    kind: str,
+    repo_id: str,
+    revision: str | None,
+    hf_home: str,
+    where: str,
+    findings: list[Finding],
+) -> StagePlan | None:
+    if not hf_home:
+        findings.append(
+            error(
+                "stage.no-hf-home",
+                f"`{repo_id}` is a Hugging Face id, but no cache is known",
+                fix="set `hf_cache.home`, or `paths.hf_home` in the site profile",
+                path=where,
+            )
+        )
+        return None
+    cache = f"{hf_home}/hub/{kind}s--{repo_id.replace('/', '--')}"
+    commit = hub_commit(cache, revision or "main")
+    return StagePlan(name, kind, cache, "hf", repo_id, commit or revision or "main")
+
+
+def _by_path(name: str, kind: str, path: str, revision: str | None, base: Path) -> StagePlan:
+    source = Path(os.path.normpath(base / os.path.expanduser(path)))  # noqa: PTH111 - relative is kept
+    if source.parent.name == "snapshots" and _cache_id(source.parent.parent.name):
+        return StagePlan(
+            name,
+            kind,
+            str(source.parent.parent),
+            "hf",
+            _cache_id(source.parent.parent.name),
+            source.name,
+        )
+    repo_id = _cache_id(source.name)
+    if repo_id:
+        commit = hub_commit(source, revision or "main")
+        return StagePlan(name, kind, str(source), "hf", repo_id, commit or revision or "main")
+    return StagePlan(name, kind, str(source), "plain", "", revision or "")
+
+
+def files_of(item: StagePlan) -> Path:
+    """The folder that has a source's files: a cache keeps them below its revision."""
+    root = Path(item.source)
+    return root if item.layout == "plain" else root / "snapshots" / item.revision
+
+
+def _cache_id(folder: str) -> str:
+    """`org/name` of a cache folder's name, empty for any other folder."""
+    kind, mark, rest = folder.partition("--")
+    return rest.replace("--", "/", 1) if mark and kind in ("models", "datasets") else ""
+
+
+def hub_commit(cache: str | Path, revision: str) -> str:
+    """The commit that `revision` names in a Hugging Face cache folder, or an empty string."""
+    name = revision or "main"
+    if re.fullmatch(r"[0-9a-f]{40}", name):
+        return name
+    if ".." in Path(name).parts or name.startswith("/"):
+        return ""
+    try:
+        return (Path(cache) / "refs" / name).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -17,6 +17,7 @@ import msgspec
 
 from jobspec.finding import Finding, error, warning
 from jobspec.planning.git import GitState, git_state
+from jobspec.planning.model import hub_commit
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, RepoPlan, StagePlan
@@ -115,19 +116,6 @@ def profile_digest(profile: ClusterProfile) -> str:
     values = msgspec.to_builtins(profile)
     values.pop("paths", None)
     return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
-
-
-def hub_commit(cache: str | Path, revision: str) -> str:
-    """The commit that `revision` names in a Hugging Face cache folder, or an empty string."""
-    name = revision or "main"
-    if re.fullmatch(r"[0-9a-f]{40}", name):
-        return name
-    if ".." in Path(name).parts or name.startswith("/"):
-        return ""
-    try:
-        return (Path(cache) / "refs" / name).read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:

@@ -8,6 +8,7 @@ sensible to plan; the rules over a finished plan live in `jobspec.checks`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,12 +17,15 @@ from typing import TYPE_CHECKING, TypeVar
 from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
-from jobspec.frameworks.base import Context, Framework, FrameworkPlan, Level
+from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.plan import (
     Plan,
 )
 from jobspec.planning.assemble import Work, assemble, find_hf_home
+from jobspec.planning.container import settle_container
 from jobspec.planning.lookups import Lookups
+from jobspec.planning.model import trained_architecture
+from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
@@ -113,7 +117,8 @@ def resolve(
         findings += check(found.plan, loaded.spec, profile)
         findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
     else:
-        findings += lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
+        stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
+        findings += [*problems, *missing_sources(stage, profile.scheduler)]
     told = [_placed(finding, loaded, level) for finding in _causes(findings, allow)]
     placed = allow_rules(told, allow, usable=found.plan is not None)
     return Resolved(
@@ -147,12 +152,26 @@ def _plan(work: Work, wanted_level: str | None, fetch: bool) -> _Found:
     if framework is None or level is None:
         return _Found(None, level, repos, gpus)
     paths = {repo.plan.name: repo.plan.path for repo in repos}
-    context = Context(work.spec, work.profile, level, gpus, paths, work.base, find_hf_home(work))
+    hf_home = find_hf_home(work)
+    context = Context(
+        work.spec,
+        work.profile,
+        level,
+        gpus,
+        paths,
+        work.base,
+        hf_home,
+        work.lookups.model(work.spec, work.base, hf_home, work.profile.scheduler),
+        settle_container(work.spec, work.profile, work.base, work.env),
+    )
+    if work.spec.container.python is None:
+        this = context.container.python == sys.executable
+        work.default("container.python", "default", "this interpreter" if this else "")
     chosen = _ask(work, framework, context)
     if chosen is None:
         return _Found(None, level, repos, gpus)
-    training = _training(work, chosen)
-    plan = assemble(work, chosen, level, gpus, repos)
+    training = _training(work, chosen, context.model)
+    plan = assemble(work, chosen, context, repos)
     return _Found(plan, level, repos, gpus, training)
 
 
@@ -173,13 +192,13 @@ def _ask(work: Work, framework: Framework, context: Context) -> FrameworkPlan | 
     return None
 
 
-def _training(work: Work, chosen: FrameworkPlan) -> Training | None:
+def _training(work: Work, chosen: FrameworkPlan, model: FoundModel) -> Training | None:
     """What Megatron is told, with the model and the site around it; its findings go to the others."""
     if chosen.shape is None:
         return None
     from jobspec.checks.megatron import Training, check_training  # not loaded for other frameworks
 
-    arch, findings = work.lookups.model(work.spec, work.base, find_hf_home(work), chosen.shape.model)
+    arch, findings = trained_architecture(model, chosen.shape.model)
     node = work.profile.node
     training = Training(
         chosen.shape,

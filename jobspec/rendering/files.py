@@ -19,9 +19,10 @@ import msgspec
 
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
+from jobspec.planning.container import with_mount
 from jobspec.rendering import upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
-from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix, with_mount
+from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from jobspec.plan import ContainerPlan, Mount, Plan
-from jobspec.units import is_below
+from jobspec.plan import ContainerPlan, Mount
 
 # Set by the batch script or by srun for every task, and read by the agent.
 STEP_NAMES = (
@@ -42,36 +41,6 @@ def step_prefix(
     Raises: KeyError for a runtime that is not in `RUNTIMES`.
     """
     return RUNTIMES[container.runtime](container, name, tuple(dict.fromkeys((*STEP_NAMES, *env_names))), gpus)
-
-
-def mounts_for(plan: Plan) -> tuple[Mount, ...]:
-    """The spec's mounts, and identity mounts of the folders that a run needs and they do not cover.
-
-    The run directory itself is mounted when its scripts are rendered.
-    """
-    container = plan.container
-    for path in (plan.node_local, plan.hf_home, plan.checkpoint_dir):
-        container = with_mount(container, path)
-    for repo in plan.repos:  # Python writes __pycache__, drivers their outputs
-        container = with_mount(container, repo.path)
-    if plan.upstream is not None:
-        container = with_mount(container, plan.upstream.root)
-    for item in plan.stage:
-        container = with_mount(container, item.source, read_only=True)
-    return container.mounts
-
-
-def with_mount(container: ContainerPlan, path: str, read_only: bool = False) -> ContainerPlan:
-    """The container with the host's `path` visible under the same name; unchanged where it already is."""
-    if container.runtime == "none" or not path or any(covers(m, path, read_only) for m in container.mounts):
-        return container
-    return replace(container, mounts=(*container.mounts, Mount(path, path, read_only)))
-
-
-def covers(mount: Mount, path: str, read_only: bool) -> bool:
-    """Whether `mount` shows the host's `path` under the same name, writable unless `read_only`."""
-    same_name = mount.source == mount.target
-    return same_name and (read_only or not mount.read_only) and is_below(path, mount.target)
 
 
 def _none(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobspec.plan import Plan, UpstreamPlan
-from jobspec.rendering.step_prefix import with_mount
+from jobspec.planning.container import with_mount
 
 HEAD_CONTAINER, WORKER_CONTAINER = "ray-head", "ray-worker"
 # Variables of the script that jobspec sets; the last one in the batch script, which knows the attempt.

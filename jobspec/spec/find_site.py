@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jobspec.disk import exists, is_file
 from jobspec.finding import Finding, JobspecError, fail, warning
 from jobspec.spec.interpolate import SECRET_NAME, BadReferenceError, map_texts
 from jobspec.spec.paths import Path as KeyPath
@@ -74,7 +75,7 @@ def find_cluster(
     entries = list_clusters(env)
     names = [entry.name for entry in entries]
     if file is not None:
-        if str(file) in names and not os.path.exists(file):  # noqa: PTH110 - never raises
+        if str(file) in names and not exists(file):
             what, fix = f"there is no file `{file}`, and there is a profile of that name", f"--cluster {file}"
             raise fail("cluster.unknown", what, fix=f"write `{fix}`", file=f"--cluster-file {file}")
         return ClusterEntry(file.stem, file, "--cluster-file")
@@ -87,7 +88,7 @@ def find_cluster(
 
 def _unknown(wanted: str, names: list[str]) -> JobspecError:
     fix = (
-        (f"write `--cluster-file {wanted}`" if os.path.isfile(wanted) else "")  # noqa: PTH113 - never raises
+        (f"write `--cluster-file {wanted}`" if is_file(wanted) else "")
         or did_you_mean(wanted, names)
         or "write a profile (see docs/sites.md), or name its file by `--cluster-file`"
     )

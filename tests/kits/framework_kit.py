@@ -24,6 +24,8 @@ from jobspec.frameworks.nemo_rl.variant_parts import GRPO_STEPS
 from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
+from jobspec.planning.container import settle_container
+from jobspec.planning.model import find_model
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 from tests.kits.fake_rlix import make_fake_nemo_fork, make_fake_rlix
@@ -161,12 +163,15 @@ def context(
     profile = {
         "version": 1, "name": "c", "scheduler": scheduler, "container": {"runtime": runtime},
     }  # fmt: skip
+    job, site = msgspec.convert(data, JobSpec), msgspec.convert(profile, ClusterProfile)
     return Context(
-        msgspec.convert(data, JobSpec),
-        msgspec.convert(profile, ClusterProfile),
+        job,
+        site,
         wanted,
         GPUS.get(framework, 0) if gpus is None else gpus,
         REPOS.get(framework, dict)() if repos is None else repos,
+        model=find_model(job.model, Path(), "", scheduler),
+        container=settle_container(job, site, Path(), {}),
     )
 
 

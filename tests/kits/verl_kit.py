@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ from jobspec import frameworks
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.plan import ImportProof, Plan
+from jobspec.planning.container import settle_container
+from jobspec.planning.model import find_model
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 from tests.kits.fake_verl import fake_bridge, fake_checkout
@@ -50,8 +53,15 @@ def context(
     data = {**MINIMAL, **BY_LEVEL.get(wanted.name, {}), **spec}
     profile = {"version": 1, "name": "c", "scheduler": "local", "container": {"runtime": runtime}}
     places = {"verl": fake_checkout(release), "bridge": fake_bridge()} if repos is None else repos
+    job, site = msgspec.convert(data, JobSpec), msgspec.convert(profile, ClusterProfile)
     return Context(
-        msgspec.convert(data, JobSpec), msgspec.convert(profile, ClusterProfile), wanted, gpus, places
+        job,
+        site,
+        wanted,
+        gpus,
+        places,
+        model=find_model(job.model, Path(), "", "local"),
+        container=settle_container(job, site, Path(), {}),
     )
 
 

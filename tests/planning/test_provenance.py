@@ -17,7 +17,8 @@ from jobspec.finding import JobspecError
 from jobspec.planning import git
 from jobspec.planning.git import checkout, git_state, resolve_ref, strip_credentials
 from jobspec.planning.lock import lock_text
-from jobspec.planning.provenance import changed_since, file_digest, hub_commit, image_digest
+from jobspec.planning.model import hub_commit
+from jobspec.planning.provenance import changed_since, file_digest, image_digest
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec

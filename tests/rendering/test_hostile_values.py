@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
+from jobspec.planning.container import with_mount
 from jobspec.planning.resolve import Resolved
 from jobspec.rendering.files import WAIT_FOR_AGENT, render
 from jobspec.rendering.script_check import check_scripts
-from jobspec.rendering.step_prefix import RUNTIMES, step_prefix, with_mount
+from jobspec.rendering.step_prefix import RUNTIMES, step_prefix
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 from tests.kits.render_kit import LOCAL, RUN_ID, SLURM, Call, Stage, resolve_text

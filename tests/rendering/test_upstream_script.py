@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
-from jobspec.planning.repos import missing_script
+from jobspec.planning.on_disk import missing_script
 from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.rendering.upstream_script import OURS

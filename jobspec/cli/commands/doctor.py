@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jobspec.cli import output, parser
+from jobspec.disk import exists
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _packages() -> Iterator[Item]:
 
 def _places() -> Iterator[Item]:
     runs = Path(os.environ.get("JOBSPEC_RUNS") or "runs").expanduser().absolute()
-    place = next(folder for folder in (runs, *runs.parents) if os.path.exists(folder))  # noqa: PTH110 - never raises
+    place = next(folder for folder in (runs, *runs.parents) if exists(folder))
     yield Item(
         "folder of runs", os.access(place, os.W_OK), str(runs), "set JOBSPEC_RUNS to a folder you may write"
     )

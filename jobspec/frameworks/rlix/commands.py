@@ -114,7 +114,7 @@ def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[C
 
 
 def _python(context: Context) -> str:
-    return context.spec.container.python or "python3"
+    return context.container.python
 
 
 def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.dotted_keys import flat
@@ -26,10 +26,8 @@ from jobspec.frameworks.skyrl.settings import (
 )
 from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.frameworks.skyrl.weight_sync import check_sync, check_versions
-from jobspec.megatron.architecture import find_architecture
 from jobspec.megatron.weights import model_weights
 from jobspec.metrics.learning_signal import MIN_POINTS
-from jobspec.planning.repos import files_of, is_missing, stage_plan_of_model
 from jobspec.units import parse_bytes
 from jobspec.words import did_you_mean
 
@@ -148,10 +146,12 @@ def _check_template(context: Context) -> Iterator[Finding]:
     model = context.spec.model
     if model is None or {TEMPLATE, TEMPLATE_KEY} & set(model.require):
         return
-    plan = stage_plan_of_model(model, context.base, context.hf_home)
-    has = None if plan is None else _has_template(files_of(plan), whole=plan.layout == "plain")
-    if has or (plan is not None and is_missing(plan, context.cluster.scheduler)):
-        return  # of the second `stage.missing` tells, and says how to bring it
+    stage, folder = context.model.stage, context.model.folder
+    has = None
+    if stage is not None and folder is not None:
+        has = _has_template(folder, whole=stage.layout == "plain")
+    if has or context.model.absent:
+        return  # of an absent model `stage.missing` tells, and says how to bring it
     apart = any(family in (model.id or "").lower() for family in TEMPLATE_APART)
     known = has is False or apart
     fix = f"add `{TEMPLATE}` to `model.require`"
@@ -171,12 +171,12 @@ def _has_template(folder: Path, whole: bool) -> bool | None:
 
     A cache may hold a part of a model; a `whole` folder that lacks the tokenizer's file has no template.
     """
-    if os.path.isfile(folder / TEMPLATE):  # noqa: PTH113 - never raises
+    if is_file(folder / TEMPLATE):
         return True
     try:
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False if whole and os.path.isdir(folder) else None  # noqa: PTH112 - never raises
+        return False if whole and is_folder(folder) else None
     return isinstance(config, dict) and bool(config.get("chat_template"))
 
 
@@ -266,8 +266,7 @@ def _in_a_home(folder: str) -> bool:
 
 def parameters(context: Context) -> int:
     """Parameters of the spec's model; 0 when nothing here knows it."""
-    model = context.spec.model
-    found = find_architecture(model.id or model.path or "") if model else None
+    found = context.model.architecture
     return model_weights(found).total if found else 0
 
 

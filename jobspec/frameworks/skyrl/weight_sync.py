@@ -13,7 +13,7 @@ from pathlib import Path
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.skyrl.settings import ENGINE, engine_nodes, setting, strategy
-from jobspec.megatron.architecture import MAMBA, Architecture, find_architecture
+from jobspec.megatron.architecture import MAMBA, Architecture
 
 BACKEND = "skyrl/backends/skyrl_train"
 IPC = f"{BACKEND}/weight_sync/cuda_ipc_strategy.py"
@@ -51,7 +51,7 @@ def check_versions(context: Context, checkout: Path) -> Iterator[Finding]:
         what = f"expandable segments with vLLM {_text(vllm)}, which this checkout pins"
         why = f"its sleep mode refuses them before {_text(SEGMENTS_SINCE)}"
         yield error("skyrl.expandable-segments", what, why, "set it to false", path=path)
-    named = IMAGE_RAY.search(context.spec.container.image or "")
+    named = IMAGE_RAY.search(context.container.image)
     if named and ray and _version(named.group(1)) != ray:
         yield warning(
             "skyrl.image-ray",
@@ -72,7 +72,7 @@ def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
         return
     parallel, model = context.spec.train.parallel, context.spec.model
     name = (model.id or model.path or "").lower() if model else ""
-    arch = find_architecture(name)
+    arch = context.model.architecture
     colocated = bool(setting(context, "trainer.placement.colocate_all"))
     bias = any(family in name for family in SIGMOID)
     if (

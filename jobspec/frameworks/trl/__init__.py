@@ -5,7 +5,6 @@ The driver is `jobspec.runtime.drivers.trl.driver`; here is what it is asked to 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,7 @@ class TrlFramework:
         halves = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
         return FrameworkPlan(
             commands=tuple(_command(context, work, label, until) for label, until in halves),
-            checks=check_commands(context, _python(context)),
+            checks=check_commands(context, context.container.python),
             ray_mode="external",
             env={"RAY_TRAIN_V2_ENABLED": "1"},
             expect=_expect(context, work),
@@ -138,13 +137,14 @@ def _command(context: Context, work: Schedule, label: str, until: int) -> Comman
         data=_data_variable(context),
         label=label,
     )
-    argv = (_python(context), "-m", "jobspec.runtime.drivers.trl.driver", "--config", config.to_json())
+    argv = (
+        context.container.python,
+        "-m",
+        "jobspec.runtime.drivers.trl.driver",
+        "--config",
+        config.to_json(),
+    )
     return CommandPlan(name=label, argv=argv)
-
-
-def _python(context: Context) -> str:
-    """The step's interpreter: as asked, else this one where the run stays in it, else the container's."""
-    return context.spec.container.python or (sys.executable if rules.runs_here(context) else "python3")
 
 
 def _data_variable(context: Context) -> str:

@@ -59,7 +59,7 @@ def checks(context: Context) -> tuple[CommandPlan, ...]:
     repo = bridge_repo(context)
     path = context.repo_paths.get(repo.name, "") if repo else ""
     defaults = {repo.name: guide_tests(path)} if repo else {}
-    return check_commands(context, context.spec.container.python or "python3", defaults)
+    return check_commands(context, context.container.python, defaults)
 
 
 def bridge_repo(context: Context) -> Repo | None:

@@ -1,0 +1,85 @@
+"""The step's container as the plan has it: its image, its interpreter, its mounts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.disk import is_file, is_folder
+from jobspec.plan import ContainerPlan, Mount, Plan
+from jobspec.planning.paths import absolute
+from jobspec.units import is_below
+
+if TYPE_CHECKING:
+    from jobspec.spec.job import JobSpec
+    from jobspec.spec.site import ClusterProfile
+
+IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
+
+
+def settle_container(
+    spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]
+) -> ContainerPlan:
+    """The container of a spec on a site, with the spec's own mounts; `mounts_for` adds those of the plan.
+
+    Without `container.python` a local run without containers uses the interpreter that runs this.
+    """
+    wanted, site = spec.container, profile.container
+    bare = site.runtime == "none"
+    own = profile.scheduler == "local" and bare
+    return ContainerPlan(
+        runtime=site.runtime,
+        image="" if bare else _settled_image(wanted.image or "", site.image_cache, base, env),
+        python=wanted.python or (sys.executable if own else "python3"),
+        mounts=tuple(Mount(absolute(m.source, base, env), m.target, m.read_only) for m in wanted.mounts),
+        env=dict(sorted({**profile.env, **wanted.env}.items())),
+        workdir=wanted.workdir or "",
+        mount_home=site.mount_home,
+        remap_root=site.remap_root,
+    )
+
+
+def _settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
+    """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
+
+    Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.
+    """
+    is_path = image.startswith(("/", "./", "../", "~")) or image.endswith(IMAGE_FILES)
+    cached = Path(cache or "/nonexistent") / image
+    is_name = is_path and not image.startswith(("/", ".", "~"))
+    if is_name and is_file(cached):
+        return str(cached)
+    return absolute(image, base, env) if is_path or (image and is_folder(base / image)) else image
+
+
+def mounts_for(plan: Plan) -> tuple[Mount, ...]:
+    """The spec's mounts, and identity mounts of the folders that a run needs and they do not cover.
+
+    The run directory itself is mounted when its scripts are rendered.
+    """
+    container = plan.container
+    for path in (plan.node_local, plan.hf_home, plan.checkpoint_dir):
+        container = with_mount(container, path)
+    for repo in plan.repos:  # Python writes __pycache__, drivers their outputs
+        container = with_mount(container, repo.path)
+    if plan.upstream is not None:
+        container = with_mount(container, plan.upstream.root)
+    for item in plan.stage:
+        container = with_mount(container, item.source, read_only=True)
+    return container.mounts
+
+
+def with_mount(container: ContainerPlan, path: str, read_only: bool = False) -> ContainerPlan:
+    """The container with the host's `path` visible under the same name; unchanged where it already is."""
+    if container.runtime == "none" or not path or any(covers(m, path, read_only) for m in container.mounts):
+        return container
+    return replace(container, mounts=(*container.mounts, Mount(path, path, read_only)))
+
+
+def covers(mount: Mount, path: str, read_only: bool) -> bool:
+    """Whether `mount` shows the host's `path` under the same name, writable unless `read_only`."""
+    same_name = mount.source == mount.target
+    return same_name and (read_only or not mount.read_only) and is_below(path, mount.target)

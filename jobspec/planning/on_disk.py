@@ -1,0 +1,107 @@
+"""What the files named in a plan look like from here: each look yields findings.
+
+A command may run on a laptop, so a missing root folder says nothing about the cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobspec.disk import exists, is_file, is_folder, is_readable, why_not_there
+from jobspec.finding import Finding, error, warning
+from jobspec.plan import Plan, StagePlan
+from jobspec.units import is_below
+
+if TYPE_CHECKING:
+    pass
+
+
+def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding, ...]:
+    """A warning for each source that is not there; none where its file system is not mounted here either.
+
+    `validate` may run on a laptop, so a missing root folder says nothing about the cluster.
+    """
+    return tuple(
+        warning(
+            "stage.missing",
+            f"`{item.source}` {why_not_there(item.source)}",
+            why=f"the {item.kind} `{item.repo_id or item.name}` is read from there",
+            fix="`jobspec stage` puts it there" if item.repo_id else "check the path",
+            path="model" if item.kind == "model" else "data",
+        )
+        for item in stage
+        if is_missing(item, scheduler)
+    )
+
+
+def is_missing(item: StagePlan, scheduler: str) -> bool:
+    """Whether a source is not there; never of one whose file system is not mounted here either."""
+    seen_here = scheduler == "local" or is_folder(Path(*Path(item.source).parts[:2]))
+    return seen_here and not exists(item.source)
+
+
+def missing_script(plan: Plan) -> tuple[Finding, ...]:
+    """An error when the checkout is here and lacks the batch script that mode `upstream` runs."""
+    script = plan.upstream
+    if script is None or not is_readable(Path(script.root)) or Path(script.root, script.script).is_file():
+        return ()
+    return (
+        error(
+            "launch.upstream-unsupported",
+            f"`{script.root}` has no `{script.script}`",
+            why="mode `upstream` runs the checkout's own batch script",
+            fix="use a checkout that has it, or `launch: {mode: ray}`",
+            path="launch.mode",
+        ),
+    )
+
+
+def missing_helpers(plan: Plan) -> tuple[Finding, ...]:
+    """An error when a checkout is here and lacks the folder that the dataset helpers are built from."""
+    source = plan.helpers.source if plan.helpers is not None else ""
+    repo = next((repo for repo in plan.repos if source and is_below(source, repo.path)), None)
+    if repo is None or not is_folder(repo.path) or is_folder(source):
+        return ()
+    return (
+        error(
+            "repo.helpers",
+            f"`{source}` is no folder",
+            why=f"the dataset helpers are built from it, in the checkout `{repo.name}`",
+            fix="correct `mcore_helpers.subdir`, or run `git submodule update --init` in the checkout",
+            path="mcore_helpers",
+        ),
+    )
+
+
+def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
+    """An error for each folder that the run needs and an OCI bundle's own config.json does not mount.
+
+    Slurm starts the bundle as it is, so its mounts cannot be added to. Nothing is said about a bundle that
+    cannot be read here.
+    """
+    container = plan.container
+    config = Path(container.image) / "config.json"
+    if container.runtime != "oci" or not is_file(config):
+        return ()
+    try:
+        mounts = json.loads(config.read_text()).get("mounts", [])
+        targets = [
+            str(mount["destination"]) for mount in mounts if mount.get("source") == mount["destination"]
+        ]
+    except (ValueError, AttributeError, KeyError, TypeError) as problem:
+        what = f"`{config}` is no OCI configuration: {problem}"
+        return (error("container.oci-config", what, fix="make the bundle again", path="container.image"),)
+    needed = dict.fromkeys((plan.runs, *(mount.source for mount in container.mounts)))
+    return tuple(
+        error(
+            "container.oci-mount",
+            f"the bundle `{container.image}` does not mount `{path}`",
+            why="Slurm's OCI support starts a bundle with its own mounts and no others",
+            fix=f"add a bind mount of `{path}` under the same name to {config}",
+            path="container.image",
+        )
+        for path in needed
+        if not any(is_below(path, target) for target in targets)
+    )
