@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding, JobspecError, error, fail
+from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
 from jobspec.runtime.base import network
 from jobspec.runtime.base.channel import candidate_ports
@@ -34,10 +34,11 @@ from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
 from jobspec.runtime.node import facts as node_facts
-from jobspec.runtime.node import leftovers as made
 from jobspec.runtime.node.facts import Facts
+from jobspec.runtime.node.leftovers import remove as remove_leftovers
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import swarm
+from jobspec.runtime.staging.disk_space import cap_bytes
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
@@ -196,7 +197,7 @@ class Node:
             self._reporter("stage"),
             float(limit),
             swarm=self._swarm,
-            cap_bytes=_cap_bytes(self.plan.env.get("JOBSPEC_STAGE_MAX_GIB", "")),
+            cap_bytes=cap_bytes(self.plan.env.get("JOBSPEC_STAGE_MAX_GIB", "")),
         )
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
@@ -361,7 +362,7 @@ class Node:
     def close(self) -> None:
         """Stop everything and remove what only this run needs."""
         self.stop({})
-        left = made.remove(self.plan.made, self.paths.attempt)  # the programs in it have ended now
+        left = remove_leftovers(self.plan.made, self.paths.attempt)  # the programs in it have ended now
         if left:
             self.say(f"could not be removed: {', '.join(left)}")
         self.paths.pid_file.unlink(missing_ok=True)
@@ -380,15 +381,6 @@ class Node:
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report
-
-
-def _cap_bytes(text: str) -> int:
-    """What a site allows each user to keep staged on a node; 0 without a bound. Raises: JobspecError."""
-    try:
-        return int(float(text or 0) * 2**30)
-    except (ValueError, OverflowError):
-        what = f"`JOBSPEC_STAGE_MAX_GIB` is `{text}`, not a number of GiB"
-        raise fail("stage.cap", what, "", "correct it under `env` of the site profile") from None
 
 
 def _link(link: Path, target: str) -> None:

@@ -42,3 +42,12 @@ def occupied(path: str) -> int:
 
 def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**27 else f"{count / 2**20:.2f} MiB"
+
+
+def cap_bytes(text: str) -> int:
+    """What a site allows each user to keep staged on a node; 0 without a bound. Raises: JobspecError."""
+    try:
+        return int(float(text or 0) * 2**30)
+    except (ValueError, OverflowError):
+        what = f"`JOBSPEC_STAGE_MAX_GIB` is `{text}`, not a number of GiB"
+        raise fail("stage.cap", what, "", "correct it under `env` of the site profile") from None

@@ -87,7 +87,7 @@ def test_kill_while_removing_leaves_no_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["much", "-", "1e999"])
 def test_cap_that_is_no_number(text: str) -> None:
     from jobspec.finding import JobspecError
-    from jobspec.runtime.node.agent import _cap_bytes
+    from jobspec.runtime.staging.disk_space import cap_bytes
 
     with pytest.raises(JobspecError, match="JOBSPEC_STAGE_MAX_GIB"):
-        _cap_bytes(text)
+        cap_bytes(text)
