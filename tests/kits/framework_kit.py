@@ -19,8 +19,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
-from jobspec.frameworks.nemo_rl.levels import MEGATRON_CONFIG, VARIANTS
-from jobspec.frameworks.nemo_rl.variant_parts import GRPO_STEPS
+from jobspec.frameworks.nemo_rl.levels import BY_NAME, VARIANTS
 from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan
@@ -111,15 +110,16 @@ def make_fake_nemo_rl(root: Path) -> None:
         (root / item.config).write_text(json.dumps(_recipe()))
     (root / "examples/configs/base.yaml").write_text("grpo: {seed: 42}\n")
     (root / "ray.sub").write_text("#!/bin/bash\n")
-    recipe = json.loads((root / MEGATRON_CONFIG).read_text())
-    (root / MEGATRON_CONFIG).write_text(json.dumps({"defaults": "base.yaml", **recipe}))
+    with_base = root / BY_NAME["colocated"].config
+    recipe = json.loads(with_base.read_text())
+    with_base.write_text(json.dumps({"defaults": "base.yaml", **recipe}))
 
 
 def _recipe() -> dict[str, Any]:
     """A recipe for Megatron with every key that a variant sets."""
     keys = {text.partition("=")[0] for item in VARIANTS for text in (*item.overrides, *ENTRY)}
     recipe: dict[str, Any] = {}
-    for key in (*keys, *SIZES.values(), *ENGINE.values(), GRPO_STEPS):
+    for key in (*keys, *SIZES.values(), *ENGINE.values(), BY_NAME["colocated"].steps_key):
         at = recipe
         *parents, last = key.split(".")
         for parent in parents:

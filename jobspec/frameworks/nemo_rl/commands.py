@@ -90,7 +90,7 @@ def variant_command(setting: Setting, variant: Variant, fetches: str = "") -> Co
     lines = [FOLDERS.format(guard=TP_GUARD, name=variant.name)]
     lines += [CHECKPOINTS.format(name=variant.name)] if not variant.own_checkpoint_dir else []
     lines += ["unset RAY_ADDRESS\n"] if setting.own_ray else []
-    lines += [f"export {name}={shlex.quote(value)}\n" for name, value in variant.env]
+    lines += [f"export {name}={shlex.quote(value)}\n" for name, value in variant.env.items()]
     lines += [TRACE] if variant.trace else []
     lines += _early(variant, fetches)
     lines.append(_words([*_runner(setting, variant), "--", *_training(setting, variant)]))
@@ -166,7 +166,7 @@ def _metrics(variant: Variant) -> Iterator[str]:
     """The checkout's own tools, as its scripts use them, without the environment that uv would make."""
     file = f'"$JOBSPEC_METRICS_DIR/{variant.name}/{variant.metrics[0]}"'
     yield f'uv run --no-sync python {DUMP_EVENTS} "$kept/logs" --output_path {file}\n'
-    checks = [shlex.quote(check.text) for check in variant.checks]
+    checks = [shlex.quote(check.text) for check in variant.metric_checks]
     yield _words([f"uv run --no-sync python {CHECK_METRICS} {file}", *checks])
 
 

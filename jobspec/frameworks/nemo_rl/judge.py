@@ -6,7 +6,7 @@ may have kept only some of them; a log of ours is whole, so a line that is not i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,10 @@ from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.log_lines import read_lines
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
-from jobspec.frameworks.nemo_rl.requested_variants import judge_variant
+from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
-from jobspec.frameworks.nemo_rl.variant_verdicts import (
-    CAPTURE,
-    IMPORT,
-    RUN,
-    VARIANTS,
-    Part,
-    combine,
-    passed,
-    unseen,
-    wrong,
-)
 from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
+from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.metric_deliverables import bridge_checks, learning_deliverable
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -35,17 +25,8 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
+IMPORT, RUN, CAPTURE = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run", "Metrics/log capture"
 MODULE = "megatron.bridge"
-EXTRAS = {
-    "adapter": "LoRA",
-    "non-colocated": "a generator on GPUs of its own",
-    "data-plane-simple": "the data plane (simple)",
-    "data-plane-mooncake": "the data plane (mooncake_cpu)",
-    "megatron-generation": "Megatron as the generator",
-    "router-replay": "router replay",
-    "draft-loss": "a draft model",
-    "loaded": "a resume",
-}
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -54,7 +35,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield bridge_checks(evidence)
     yield judge_import(evidence)
     yield combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
-    yield _requested(runs)
+    yield judge_requested(runs)
     yield combine(CAPTURE, [judge_capture(run) for run in runs if not run.skipped], "all finite")
     yield from judge_hf_import(runs)
     yield from judge_checkpoint(runs)
@@ -115,45 +96,45 @@ def _below(file: str, root: str) -> bool:
 # -- the run -----------------------------------------------------------------------------------------
 
 
-def judge_run(run: VariantRun) -> Part:
+def judge_run(run: VariantRun) -> Answer:
     """Exit code, backend, trainer and every planned step, the most basic first."""
     if run.skipped is not None:
-        return Part(Status.BLOCKED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
+        return run.blocked(run.skipped.groups[0], [run.skipped.item])
     for part in (_ended(run), _backend(run), _trainer(run), _steps(run)):
         if part.status is not Status.PASS:
             return part
     items = [*_items(run, "trainer"), *_items(run, "built")]
     ends = [run.steps[step] for step in sorted({min(run.steps), max(run.steps)})]
     steps = "1 step" if len(run.steps) == 1 else f"{len(run.steps)} steps"
-    return passed(run, f"{steps} up to {max(run.steps)} on Megatron", [*items, *ends])
+    return run.passed(f"{steps} up to {max(run.steps)} on Megatron", [*items, *ends])
 
 
 def _items(run: VariantRun, name: str) -> tuple[EvidenceItem, ...]:
     return tuple(line.item for line in run.lines.get(name, ())[:1])
 
 
-def _ended(run: VariantRun) -> Part:
+def _ended(run: VariantRun) -> Answer:
     if run.exit_code:
         log = run.logs[0].path if run.logs else ""
-        return wrong(run, f"it exited with {run.exit_code}", [EvidenceItem(log)])
-    return passed(run)
+        return run.failed(f"it exited with {run.exit_code}", [EvidenceItem(log)])
+    return run.passed()
 
 
-def _backend(run: VariantRun) -> Part:
+def _backend(run: VariantRun) -> Answer:
     """A model that Megatron built; the DTensor backend is what a configuration falls back to."""
     if run.lines.get("built"):
-        return passed(run)
+        return run.passed()
     off = _items(run, "dtensor") or (() if run.lines.get("megatron-on") else _items(run, "megatron-off"))
     if off:
-        return wrong(run, "the policy ran on DTensor, not on Megatron", off)
+        return run.failed("the policy ran on DTensor, not on Megatron", off)
     if not run.lines.get("started") and not run.began:
         early = _stopped_early(run)
         if early is not None:
             return early
-    return unseen(run, "the log does not show a model that Megatron built", _items(run, "started"))
+    return run.unseen("the log does not show a model that Megatron built", _items(run, "started"))
 
 
-def _stopped_early(run: VariantRun) -> Part | None:
+def _stopped_early(run: VariantRun) -> Answer | None:
     """A failure before any model was built says nothing against the provider."""
     attempt = run.evidence.last
     matches = [m for m in (attempt.matches if attempt else ()) if m.verdict != NOTE]
@@ -162,68 +143,39 @@ def _stopped_early(run: VariantRun) -> Part | None:
     if first is None:
         return None
     reason = "it stopped before a model was built: no evidence against Megatron-Bridge"
-    return Part(
-        Status.BLOCKED, f"`{run.name}`: {reason}", (EvidenceItem(first.file, first.line, first.text),)
-    )
+    return run.blocked(reason, [EvidenceItem(first.file, first.line, first.text)])
 
 
-def _trainer(run: VariantRun) -> Part:
+def _trainer(run: VariantRun) -> Answer:
     lines = run.lines.get("trainer", ())
     kinds = list(TRAINERS.values()) if run.guessed else [TRAINERS.get(run.variant.trainer)]
     patterns = [pattern for pattern in kinds if pattern is not None]
     if run.guessed and run.variant.trainer not in TRAINERS:
         patterns = []
     if not patterns:
-        return wrong(run, "another trainer ran", [lines[0].item]) if lines else passed(run)
+        return run.failed("another trainer ran", [lines[0].item]) if lines else run.passed()
     if any(pattern.search(line.item.text) for pattern in patterns for line in lines):
-        return passed(run)
+        return run.passed()
     if lines:
-        return wrong(run, f"another trainer than `{run.variant.trainer}` ran", [lines[0].item])
-    return unseen(run, f"the log does not show the start of the `{run.variant.trainer}` trainer")
+        return run.failed(f"another trainer than `{run.variant.trainer}` ran", [lines[0].item])
+    return run.unseen(f"the log does not show the start of the `{run.variant.trainer}` trainer")
 
 
-def _steps(run: VariantRun) -> Part:
+def _steps(run: VariantRun) -> Answer:
     """Every planned step, in a process that trained: metrics alone may be those of an earlier one."""
     done = run.steps
     before = max(run.loaded, default=0)
     if before and run.loaded and not any(step > before for step in done):
         item = run.loaded[before]
-        return wrong(run, f"it went on from step {before} and trained no step after it", [item])
+        return run.failed(f"it went on from step {before} and trained no step after it", [item])
     if not done:
         items = _items(run, "header") or _items(run, "built")
-        return wrong(run, "no train step was completed", items)
+        return run.failed("no train step was completed", items)
     if not run.began:
-        return unseen(run, "metrics were logged, but the log shows no train step", list(done.values())[:1])
+        return run.unseen("metrics were logged, but the log shows no train step", list(done.values())[:1])
     missing = sorted(set(range(before + 1, run.planned + 1)) - set(done))
     if not missing:
-        return passed(run)
+        return run.passed()
     reason = f"train step {missing[0]} of {run.planned} is not shown to have ended"
     at_end = missing[-1] == run.planned
-    return (wrong if at_end else unseen)(run, reason, [done[max(done)]])
-
-
-# -- variants ----------------------------------------------------------------------------------------
-
-
-def _requested(runs: Sequence[VariantRun]) -> Deliverable:
-    """The smoke run alone is no variant; what other people's files show beyond it is told all the same."""
-    asked = [run for run in runs if run.variant.level > 0 or run.name != "colocated"]
-    told = _extras(runs)
-    if runs and not asked:
-        reason = f"only the smoke run was asked for{told}"
-        return Deliverable(VARIANTS, Status.NOT_REQUESTED, reason=reason, required=False)
-    found = combine(VARIANTS, [judge_variant(run) for run in asked], "each variant left its proof")
-    if not told or found.status is not Status.PASS:
-        return found
-    return Deliverable(VARIANTS, found.status, found.evidence, f"{found.reason}{told}")
-
-
-def _extras(runs: Sequence[VariantRun]) -> str:
-    """What the files show that nobody asked for, as the end of a sentence."""
-    if not runs or not runs[0].foreign:
-        return ""
-    known = {proof for run in runs for proof in run.variant.proofs}
-    known |= {"adapter"} if any(run.variant.lora for run in runs) else set()
-    known |= {"loaded"} if any(run.variant.resumes for run in runs) else set()
-    found = [text for name, text in EXTRAS.items() if name not in known and runs[0].lines.get(name)]
-    return f"; the files also show {', '.join(found)}" if found else ""
+    return (run.failed if at_end else run.unseen)(reason, [done[max(done)]])

@@ -1,8 +1,6 @@
-"""NeMo-RL's coverage levels as data: which maintained script or recipe proves what.
+"""NeMo-RL's coverage levels: which maintained script or recipe proves what. `variants.yaml` has the facts.
 
-Source: NeMo-RL at 7ea279ab (2026-08-22): `tests/functional`, `tests/test_suites`, `examples/configs`. Every
-script, recipe and key is looked up again in the checkout at hand. Data plane and router replay are runtime
-paths of their own, as the architectures are: both belong to level 5, `features`.
+The file is read when this module is imported, so when a job or a command names the framework.
 """
 
 from __future__ import annotations
@@ -10,47 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from jobspec.frameworks.base import Level, VariantNote
+from jobspec.frameworks.nemo_rl.catalogue import load_catalogue
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS
-from jobspec.frameworks.nemo_rl.variant import MetricCheck, Variant
-from jobspec.frameworks.nemo_rl.variant_parts import MEGATRON_CONFIG
-from jobspec.frameworks.nemo_rl.variants_level0_1_4_6 import CORE, LEARNING, PARALLEL, STATE
-from jobspec.frameworks.nemo_rl.variants_level2_3 import GENERATION, REFIT
-from jobspec.frameworks.nemo_rl.variants_level5 import FEATURES
+from jobspec.frameworks.nemo_rl.variant import ACTOR_INSTALL, LevelText, Variant
 
-__all__ = [
-    "BY_NAME",
-    "FINITE",
-    "LEVELS",
-    "MEGATRON_CONFIG",
-    "VARIANTS",
-    "MetricCheck",
-    "Variant",
-    "variants_of",
-]
+__all__ = ["BY_NAME", "LEVELS", "VARIANTS", "Variant", "variants_of"]
 
-FINITE = (
-    "train/loss",
-    "train/reward",
-    "train/grad_norm",
-    "train/token_mult_prob_error",
-    "train/gen_kl_error",
-    "train/probs_ratio_clamped_min",
-    "train/probs_ratio_clamped_max",
-    "train/draft_loss",
-)
-
-VARIANTS = (*CORE, *STATE, *REFIT, *GENERATION, *PARALLEL, *FEATURES, *LEARNING)
+CATALOGUE = load_catalogue()
+VARIANTS = CATALOGUE.variants
 BY_NAME: Mapping[str, Variant] = {item.name: item for item in VARIANTS}
 
-NO_LEARNING = "nothing is proved about learning"
-SMALL = "the small models of the tests stand for no other size"
 
-
-def _level(name: str, number: int, proves: str, *not_proved: str) -> Level:
-    mine = [item for item in VARIANTS if item.level == number]
+def _level(text: LevelText) -> Level:
+    mine = [item for item in VARIANTS if item.level == text.number]
     needs = "a NeMo-RL checkout, its image or environments, and the data set of the recipe"
     names, notes = tuple(item.name for item in mine), tuple(_note(item) for item in mine)
-    return Level(name, number, proves, not_proved, names, needs, notes)
+    return Level(text.name, text.number, text.proves, text.not_proved, names, needs, notes)
 
 
 def _note(variant: Variant) -> VariantNote:
@@ -60,6 +33,7 @@ def _note(variant: Variant) -> VariantNote:
     nodes = _count(variant.nodes, "node") if variant.nodes else "any number of nodes"
     needs = [f"{nodes} with {_count(variant.gpus, 'GPU')}, `{variant.model}`"]
     needs += [variant.network] if variant.network else []
+    needs += [ACTOR_INSTALL] if variant.network_actors else []
     return VariantNote(variant.name, about, "; ".join(needs), "; ".join(_proof(variant)))
 
 
@@ -73,42 +47,14 @@ def _proof(variant: Variant) -> Iterator[str]:
         yield f"in the log {', '.join(shown)}"
     if variant.saves:
         yield "a complete checkpoint"
-    yield from (check.words for check in variant.checks)
+    yield from (check.words for check in variant.metric_checks)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-LEVELS = (
-    _level(
-        "smoke",
-        0,
-        "GRPO steps ran on Megatron with a fresh import from Hugging Face weights",
-        NO_LEARNING,
-        SMALL,
-        "checkpoints are off, parallel sizes are 1, text only",
-    ),
-    _level(
-        "lora",
-        1,
-        "the chosen script trained a LoRA adapter on Megatron, or saved and resumed",
-        NO_LEARNING,
-        SMALL,
-        "only `resume`, `async-checkpoint` and `single-controller-checkpoint` load what was saved",
-    ),
-    _level("refit", 2, "weights moved from Megatron to a generator on other GPUs", NO_LEARNING),
-    _level("generation", 3, "Megatron generated the completions that it trained on", NO_LEARNING, SMALL),
-    _level(
-        "parallel",
-        4,
-        "the chosen parallel sizes trained",
-        NO_LEARNING,
-        "only `ep` and `ep16` use expert parallelism and several nodes",
-    ),
-    _level("features", 5, "the chosen architecture or runtime path was really used", NO_LEARNING),
-    _level("learning", 6, "the asked metric moved in the asked direction beyond its noise", "one seed"),
-)
+LEVELS = tuple(_level(text) for text in CATALOGUE.levels)
 
 
 def variants_of(level: int, asked: tuple[str, ...]) -> tuple[Variant, ...]:

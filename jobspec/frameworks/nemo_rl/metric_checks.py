@@ -1,51 +1,76 @@
-"""Metrics of a variant: written, finite throughout, and as the maintained script wants them."""
+"""Metrics of a variant: written, finite throughout, and as the maintained script wants them.
+
+jobspec evaluates the script's conditions again. Their own `tests/check_metrics.py` compares with Python's
+`max` and `min`, which pass over a NaN that is not the first value. Here one value that is not finite fails
+every condition on its metric.
+Source: NeMo-RL at 7ea279ab, `tests/check_metrics.py`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
 
-from jobspec.frameworks.nemo_rl.levels import FINITE
-from jobspec.frameworks.nemo_rl.metric_conditions import Outcome, evaluate
+from jobspec.frameworks.nemo_rl.variant import MetricCheck
 from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
-from jobspec.frameworks.nemo_rl.variant_verdicts import Part, passed, unseen, wrong
+from jobspec.frameworks.shared.answer import Answer
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Row, Table
 from jobspec.verdict import EvidenceItem, Status
 
 GRADIENT = "train/grad_norm"
+FINITE = (
+    "train/loss",
+    "train/reward",
+    "train/grad_norm",
+    "train/token_mult_prob_error",
+    "train/gen_kl_error",
+    "train/probs_ratio_clamped_min",
+    "train/probs_ratio_clamped_max",
+    "train/draft_loss",
+)
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+}
 
 
-def judge_capture(run: VariantRun) -> Part:
+def judge_capture(run: VariantRun) -> Answer:
     """Values first, since a wrong one is a fault whatever else is missing; then what was not captured."""
     if not run.logs:
-        return Part(Status.BLOCKED, f"`{run.name}`: not shown: no log is among the files")
+        return run.blocked("not shown: no log is among the files")
     outcomes = list(_outcomes(run))
     for part in (*_values(run), *_conditions(run, outcomes), *_table(run), *_missing(run)):
         if part.status is not Status.PASS:
             return part
     log = EvidenceItem(run.logs[0].path, text=f"{run.logs[0].bytes} bytes")
     if not run.variant.metrics:
-        return passed(run, "its script logs no metrics; its own greps decide", [log])
+        return run.passed("its script logs no metrics; its own greps decide", [log])
     held = [row_item(one.row, one.check.text) for one in outcomes if one.row is not None]
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
     told = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold, all values finite"
-    return passed(run, told, [log, *ends, *held])
+    return run.passed(told, [log, *ends, *held])
 
 
-def _values(run: VariantRun) -> Iterator[Part]:
+def _values(run: VariantRun) -> Iterator[Answer]:
     """One value that is not a number is enough: the script's `max()` passes over it."""
     printed = run.lines.get("not-a-number", ())
     if printed:
-        yield wrong(run, f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
+        yield run.failed(f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
     for _, table in run.tables:
         bad = _not_finite(table)
         if bad is not None:
-            yield wrong(run, f"`{bad.metric}` of step {bad.step} is {bad.value}", [row_item(bad)])
+            yield run.failed(f"`{bad.metric}` of step {bad.step} is {bad.value}", [row_item(bad)])
         norms = table.series(GRADIENT)
         if norms and all(row.value == 0 for row in norms):
-            yield wrong(run, "every gradient was zero: nothing was trained", [row_item(norms[0])])
+            yield run.failed("every gradient was zero: nothing was trained", [row_item(norms[0])])
 
 
 def _not_finite(table: Table) -> Row | None:
@@ -54,48 +79,104 @@ def _not_finite(table: Table) -> Row | None:
 
 
 def _outcomes(run: VariantRun) -> Iterator[Outcome]:
-    for check in run.variant.checks:
+    for check in run.variant.metric_checks:
         for name, table in run.tables:
             if not check.file or name in (check.file, ""):
                 yield evaluate(check, table)
 
 
-def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Part]:
+def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
     """A condition that does not hold is never relaxed: the two log-probabilities really differ then."""
     for one in outcomes:
         if not one.holds:
             items = [row_item(one.row)] if one.row is not None else []
-            yield wrong(run, one.reason, items) if one.logged else unseen(run, one.reason, items)
+            yield run.failed(one.reason, items) if one.logged else run.unseen(one.reason, items)
 
 
-def _table(run: VariantRun) -> Iterator[Part]:
+def _table(run: VariantRun) -> Iterator[Answer]:
     """The script's own table of checks, which goes to its terminal."""
     rows = run.lines.get("check", ())
     failed = next((row for row in rows if row.groups[0] == "FAIL"), None)
     if failed is not None:
-        yield wrong(run, f"the script's own check failed: {failed.groups[1]}", [failed.item])
+        yield run.failed(f"the script's own check failed: {failed.groups[1]}", [failed.item])
     if not rows and run.variant.checks and not run.foreign:
-        yield unseen(run, "the script's own metric checks did not run")
+        yield run.unseen("the script's own metric checks did not run")
 
 
-def _missing(run: VariantRun) -> Iterator[Part]:
+def _missing(run: VariantRun) -> Iterator[Answer]:
     if not run.variant.metrics:
         return
     if not run.logged:
         told = "; the log shows that its own checks passed" if run.lines.get("check") else ""
-        yield unseen(run, f"no metrics of a train step were written{told}")
+        yield run.unseen(f"no metrics of a train step were written{told}")
         return
     absent = [name for name in run.variant.metrics if run.table(name) is None]
     if absent and not run.foreign:
-        yield unseen(run, f"`{absent[0]}` was not written")
+        yield run.unseen(f"`{absent[0]}` was not written")
     if run.printed and not run.printed.keys() & run.logged.keys():
         told = f"the metrics are of steps {_span(run.logged)}, the log shows {_span(run.printed)}"
-        yield unseen(run, f"{told}: they are of another run", list(run.logged.values())[:1])
+        yield run.unseen(f"{told}: they are of another run", list(run.logged.values())[:1])
     last = max(run.logged)
     if last < run.planned:
-        yield unseen(run, f"the metrics end at step {last} of {run.planned}", [run.logged[last]])
+        yield run.unseen(f"the metrics end at step {last} of {run.planned}", [run.logged[last]])
 
 
 def _span(steps: Iterable[int]) -> str:
     found = sorted(steps)
     return f"{found[0]} to {found[-1]}"
+
+
+# -- conditions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a condition holds, and the row that decided. `logged` is False where its metric is missing."""
+
+    check: MetricCheck
+    holds: bool
+    reason: str
+    row: Row | None = None
+    logged: bool = True
+
+
+def evaluate(check: MetricCheck, table: Table) -> Outcome:
+    """What `table` says about one condition."""
+    rows = [row for row in table.series(check.metric) if row.step is not None]
+    if not rows:
+        return Outcome(check, False, f"`{check.metric}` was never logged", logged=False)
+    bad = next((row for row in rows if not math.isfinite(row.value)), None)
+    if bad is not None:
+        reason = f"`{check.metric}` of step {bad.step} is {bad.value}, so `{check.text}` does not hold"
+        return Outcome(check, False, reason, bad)
+    if check.reduce in ("at", "has"):
+        row = next((row for row in rows if row.step == int(check.argument)), None)
+        if row is None:
+            reason = f"`{check.metric}` of step {check.argument:g} was not logged"
+            return Outcome(check, False, reason, rows[-1], logged=False)
+        if check.reduce == "has":
+            return Outcome(check, True, f"`{check.text}` holds", row)
+        return _compared(check, row.value, row)
+    value, row = _reduce(check, rows)
+    return _compared(check, value, row)
+
+
+def _reduce(check: MetricCheck, rows: Sequence[Row]) -> tuple[float, Row]:
+    """The value and the row to look at: the extreme one, for a mean or a share the one farthest out."""
+    values = [row.value for row in rows]
+    highest = max(rows, key=lambda row: row.value)
+    if check.reduce == "min":
+        return min(values), min(rows, key=lambda row: row.value)
+    if check.reduce == "max":
+        return max(values), highest
+    if check.reduce == "mean":
+        return fmean(values), highest
+    if check.reduce == "median":
+        return median(values), highest
+    return sum(value >= check.argument for value in values) / len(values), highest
+
+
+def _compared(check: MetricCheck, value: float, row: Row) -> Outcome:
+    holds = OPERATORS[check.op](value, check.limit)
+    word = "holds" if holds else "does not hold"
+    return Outcome(check, holds, f"`{check.text}` {word}: {value:.6g}", row)

@@ -1,8 +1,9 @@
-"""What tells a requested variant from the smoke run: lines that only it prints, and trained adapters."""
+"""Deliverable "Requested variants": what tells one from the smoke run, as lines that only it prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -10,40 +11,73 @@ import yaml
 from jobspec.frameworks.nemo_rl.log_lines import numbers
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, SIZE_KEYS
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun
-from jobspec.frameworks.nemo_rl.variant_verdicts import Part, passed, unseen, wrong
+from jobspec.frameworks.shared.answer import Answer, combine, worst
 from jobspec.metrics import Table
-from jobspec.verdict import EvidenceItem, Status
+from jobspec.verdict import Deliverable, EvidenceItem, Status
 
+NAME = "Requested variants"
 FALLBACKS = "r3/routed_experts_fallback_token_routes"
+EXTRAS = {
+    "adapter": "LoRA",
+    "non-colocated": "a generator on GPUs of its own",
+    "data-plane-simple": "the data plane (simple)",
+    "data-plane-mooncake": "the data plane (mooncake_cpu)",
+    "megatron-generation": "Megatron as the generator",
+    "router-replay": "router replay",
+    "draft-loss": "a draft model",
+    "loaded": "a resume",
+}
 
 
-def judge_variant(run: VariantRun) -> Part:
+def judge_requested(runs: Sequence[VariantRun]) -> Deliverable:
+    """The smoke run alone is no variant; what other people's files show beyond it is told all the same."""
+    asked = [run for run in runs if run.variant.level > 0 or run.name != "colocated"]
+    extras = _extras(runs)
+    if runs and not asked:
+        reason = f"only the smoke run was asked for{extras}"
+        return Deliverable(NAME, Status.NOT_REQUESTED, reason=reason, required=False)
+    verdict = combine(NAME, [_judge_variant(run) for run in asked], "each variant left its proof")
+    if verdict.status is not Status.PASS:
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}{extras}")
+
+
+def _extras(runs: Sequence[VariantRun]) -> str:
+    """What the files show that nobody asked for, as the end of a sentence."""
+    if not runs or not runs[0].foreign:
+        return ""
+    known = {proof for run in runs for proof in run.variant.proofs}
+    known |= {"adapter"} if any(run.variant.lora for run in runs) else set()
+    known |= {"loaded"} if any(run.variant.resumes for run in runs) else set()
+    extras = [text for name, text in EXTRAS.items() if name not in known and runs[0].lines.get(name)]
+    return f"; the files also show {', '.join(extras)}" if extras else ""
+
+
+def _judge_variant(run: VariantRun) -> Answer:
     """Every line that the variant must leave, none that it must not, and an adapter with parameters."""
     if run.skipped is not None:
-        return Part(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
-    parts = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run)]
-    for status in (Status.FAIL, Status.BLOCKED):
-        bad = next((part for part in parts if part.status is status), None)
-        if bad is not None:
-            return bad
-    if not any(part.items for part in parts):
+        return Answer(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
+    answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run)]
+    if (bad := worst(answers)) is not None:
+        return bad
+    if not any(answer.items for answer in answers):
         built = tuple(line.item for line in run.lines.get("built", ())[:1])
-        return passed(run, run.variant.proves, built) if built else unseen(run, "the log shows no model")
-    told = [run.variant.proves, *(part.reason.partition(": ")[2] for part in parts if part.reason)]
-    return passed(run, "; ".join(told), [item for part in parts for item in part.items])
+        return run.passed(run.variant.proves, built) if built else run.unseen("the log shows no model")
+    reasons = [run.variant.proves, *(one.reason.partition(": ")[2] for one in answers if one.reason)]
+    return run.passed("; ".join(reasons), [item for one in answers for item in one.items])
 
 
-def _proofs(run: VariantRun) -> Iterator[Part]:
+def _proofs(run: VariantRun) -> Iterator[Answer]:
     for name in run.variant.proofs:
         proof, lines = PROOFS[name], run.lines.get(name, ())
         if proof.forbidden:
-            yield wrong(run, f"the log shows {proof.shows}", [lines[0].item]) if lines else passed(run)
+            yield run.failed(f"the log shows {proof.shows}", [lines[0].item]) if lines else run.passed()
         elif lines:
-            yield passed(run, items=[lines[0].item])
+            yield run.passed(items=[lines[0].item])
         elif (kept := _in_checkpoint(run, SIZE_KEYS.get(name, ""))) is not None:
-            yield passed(run, items=[kept])
+            yield run.passed(items=[kept])
         else:
-            yield unseen(run, f"the log does not show {proof.shows}")
+            yield run.unseen(f"the log does not show {proof.shows}")
 
 
 def _in_checkpoint(run: VariantRun, key: str) -> EvidenceItem | None:
@@ -65,42 +99,42 @@ def _checkpoints(run: VariantRun) -> Iterator[Path]:
     yield from (Path(one.path) for one in run.evidence.checkpoints if run.foreign)
 
 
-def _adapter(run: VariantRun) -> Iterator[Part]:
+def _adapter(run: VariantRun) -> Iterator[Answer]:
     """Trained parameters as Megatron-Bridge counts them; none at all is an adapter that is frozen."""
     if not run.variant.lora:
         return
     counts = numbers(run.lines, "adapter")
     if not counts:
-        yield unseen(run, f"the log does not show {PROOFS['adapter'].shows}")
+        yield run.unseen(f"the log does not show {PROOFS['adapter'].shows}")
     elif max(counts) == 0:
-        yield wrong(run, "the LoRA adapter has no parameter to train", [counts[0]])
+        yield run.failed("the LoRA adapter has no parameter to train", [counts[0]])
     else:
-        yield passed(run, f"{max(counts)} trainable parameters", [counts[max(counts)]])
+        yield run.passed(f"{max(counts)} trainable parameters", [counts[max(counts)]])
 
 
-def _overrides(run: VariantRun) -> Iterator[Part]:
+def _overrides(run: VariantRun) -> Iterator[Answer]:
     """What jobspec passed on arrived: a script that drops its arguments runs something else."""
     lines = run.lines.get("overrides", ())
     if run.foreign or not lines:
         return
     for text in run.variant.overrides:
         if not any(f"'{text}'" in line.groups[0] for line in lines):
-            yield wrong(run, f"`{text}` did not reach the trainer", [lines[0].item])
+            yield run.failed(f"`{text}` did not reach the trainer", [lines[0].item])
 
 
-def _routes(run: VariantRun) -> Iterator[Part]:
+def _routes(run: VariantRun) -> Iterator[Answer]:
     """Tokens that took the router's own choice, and the checker of traced routes where it ran."""
     if "router-replay" not in run.variant.proofs:
         return
     traces = run.lines.get("trace", ())
     if traces and not run.lines.get("trace-passed"):
-        yield wrong(run, "the check of the traced routes did not pass", [traces[0].item])
+        yield run.failed("the check of the traced routes did not pass", [traces[0].item])
     if run.variant.trace and not traces and not run.foreign:
-        yield unseen(run, "the traced routes were not checked")
+        yield run.unseen("the traced routes were not checked")
     lines = run.lines.get("fallback", ())
     missing = sum(sum(_finite(table)) for _, table in run.tables)
     items: list[EvidenceItem] = [line.item for line in lines[:1]]
-    yield passed(run, f"{len(lines)} warnings and {missing:g} tokens without a route", items)
+    yield run.passed(f"{len(lines)} warnings and {missing:g} tokens without a route", items)
 
 
 def _finite(table: Table) -> list[float]:

@@ -1,42 +1,63 @@
-"""What a variant is: which maintained script or recipe runs, and what it must leave behind. Data only."""
+"""What a variant is: which maintained script or recipe runs, and what it must leave behind.
+
+`variants.yaml` has them, and `variants.schema.json` is generated from the types here: a field's description
+is what an editor shows. Nothing here reads a file.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from jobspec.spec.fields import NaturalInt, PositiveInt, doc
 
 Trainer = Literal["sync", "async", "transfer_queue", "single_controller", "sft", "dpo", "distillation", "vlm"]
-"""Which of NeMo-RL's training loops must have run; each starts with a line of its own, or with none."""
-
-Reduce = Literal["max", "min", "mean", "median", "at", "has", "ratio_above"]
 ACTOR_INSTALL = "the data plane's actors may install `TransferQueue` from GitHub at their first start"
 MODEL_KEYS = ("policy.model_name", "policy.tokenizer.name")
+
+# The forms of a condition that the scripts of the variants give to NeMo-RL's `tests/check_metrics.py`.
+_DATA, _NUMBER = r'data\["(?P<metric>[^"]+)"\]', r"-?\d+(?:\.\d+)?"
+_LIMIT = rf" (?P<op><=|>=|==|<|>) (?P<limit>{_NUMBER})"
+_FORMS = {
+    "has": rf'"(?P<argument>\d+)" in {_DATA}',
+    "at": rf'{_DATA}\["(?P<argument>\d+)"\]{_LIMIT}',
+    "": rf"(?P<reduce>max|min|mean|median)\({_DATA}\){_LIMIT}",
+    "ratio_above": rf"ratio_above\({_DATA}, (?P<argument>{_NUMBER})\){_LIMIT}",
+}
+KNOWN = (
+    '`max(data["METRIC"]) < N`, also with min, mean or median; `data["METRIC"]["STEP"] < N`; '
+    '`"STEP" in data["METRIC"]`; `ratio_above(data["METRIC"], N) < N`; with <, >, <=, >= or =='
+)
+_PATTERN = "|".join(re.sub(r"\?P<\w+>", "", form) for form in _FORMS.values())
+Condition = Annotated[
+    str,
+    Meta(
+        description=f"A condition on a logged metric, as `tests/check_metrics.py` takes it: {KNOWN}.",
+        examples=['max(data["train/token_mult_prob_error"]) < 1.05', 'data["train/loss"]["3"] < 5.9'],
+        extra_json_schema={"pattern": f"^(?:{_PATTERN})$"},
+    ),
+]
 
 
 @dataclass(frozen=True)
 class MetricCheck:
-    """One condition of a maintained script on a logged metric; jobspec evaluates it again.
+    """A condition of a maintained script on a logged metric, taken apart: jobspec evaluates it again.
 
-    `at` compares the value of step `argument`, `has` asks that the step was logged, and `ratio_above` is the
-    share of values that reach `argument`. `file` limits it to one of the variant's metric files.
-    Source: NeMo-RL's `tests/check_metrics.py`.
+    `reduce` is `max`, `min`, `mean` or `median`; `at` compares the value of step `argument`, `has` asks that
+    the step was logged, and `ratio_above` is the share of values that reach `argument`. `file` limits it to
+    one of the variant's metric files.
     """
 
-    reduce: Reduce
+    text: str
+    reduce: str
     metric: str
-    op: Literal["<", ">", "<=", ">=", "=="] = "<"
+    op: str = ""
     limit: float = 0.0
     argument: float = 0.0
     file: str = ""
-
-    @property
-    def text(self) -> str:
-        """The condition as `tests/check_metrics.py` takes it."""
-        data = f'data["{self.metric}"]'
-        if self.reduce == "has":
-            return f'"{self.argument:g}" in {data}'
-        value = f'{data}["{self.argument:g}"]' if self.reduce == "at" else self._reduced(data)
-        return f"{value} {self.op} {self.limit:g}"
 
     @property
     def words(self) -> str:
@@ -44,65 +65,104 @@ class MetricCheck:
         step = f"`{self.metric}` of step {self.argument:g}"
         if self.reduce == "has":
             return f"{step} is logged"
-        value = step if self.reduce == "at" else f"`{self._reduced(self.metric)}`"
+        argument = f", {self.argument:g}" if self.reduce == "ratio_above" else ""
+        value = step if self.reduce == "at" else f"`{self.reduce}({self.metric}{argument})`"
         return f"{value} {self.op} {self.limit:g}"
 
-    def _reduced(self, data: str) -> str:
-        if self.reduce == "ratio_above":
-            return f"ratio_above({data}, {self.argument:g})"
-        return f"{self.reduce}({data})"
 
+def parse_condition(text: str, file: str = "") -> MetricCheck:
+    """The condition that `text` is.
 
-@dataclass(frozen=True)
-class Variant:
-    """One maintained script or recipe with our arguments.
-
-    - `script` is a path below the checkout. A `.sh` is run as it is; a `.py` is an entry point that runs
-      `config` with the common arguments of `commands.ENTRY`, and then the checkout's own metric tools.
-    - `config`: the recipe that the script composes, in which override keys are looked up.
-    - `steps_key`: what sets the number of steps; empty where the script decides it alone.
-    - `nodes` is exact, 0 stands for as many as the spec asks for. `gpus` (per node) is a minimum.
-    - `proofs` name lines of `proofs.py` that the log must hold; `checks` are the script's own conditions.
-    - `metrics`: files below the script's output folder, by their names there.
-    - `own_checkpoint_dir`: the script gives each of its runs a folder; one value for all would mix them.
-    - `leftovers`: files below the checkout that would shorten a fresh run.
-    - `model_keys`: what a spec's `model` sets; empty where the script only works with its own.
-    - `network`: what is fetched while it runs, beside the model and data that the cache may hold.
-    - `max_capability`: the maintainers skip it on GPUs of this compute capability and newer.
-    - `owns_ray`: it stops every Ray process of the node and starts its own.
-    - `trace`: the routes of experts are traced, and the checkout's own tool compares them afterwards.
-    - `sizes`: the spec's `train.parallel` and `train.rollout` replace the recipe's.
+    Raises: ValueError when it has none of the forms.
     """
+    for name, form in _FORMS.items():
+        match = re.fullmatch(form, text)
+        if match is not None:
+            parts = match.groupdict()
+            numbers = {key: float(parts[key]) for key in ("limit", "argument") if key in parts}
+            return MetricCheck(
+                text, parts.get("reduce", name), parts["metric"], parts.get("op", ""), file=file, **numbers
+            )
+    raise ValueError(f"`{text}` is no condition that jobspec can evaluate; known are {KNOWN}")
 
-    name: str
-    level: int
-    proves: str
-    script: str
-    steps: int
-    overrides: tuple[str, ...] = ()
-    nodes: int = 1
-    gpus: int = 2
-    config: str = ""
-    steps_key: str = ""
-    trainer: Trainer = "sync"
-    proofs: tuple[str, ...] = ()
-    checks: tuple[MetricCheck, ...] = ()
-    metrics: tuple[str, ...] = ("metrics.json",)
-    model: str = "Qwen/Qwen2.5-0.5B"
-    model_keys: tuple[str, ...] = MODEL_KEYS
-    env: tuple[tuple[str, str], ...] = ()
-    network: str = ""
-    lora: bool = False
-    saves: bool = False
-    resumes: bool = False
-    learning: bool = False
-    own_checkpoint_dir: bool = False
-    leftovers: tuple[str, ...] = ()
-    max_capability: str = ""
-    owns_ray: bool = False
-    sizes: bool = False
-    trace: bool = False
-    limitation: str = ""
+
+class Variant(Struct, frozen=True, forbid_unknown_fields=True):
+    """One maintained script or recipe with our arguments."""
+
+    name: Annotated[str, doc("What a job's `coverage.variants` says.", "colocated")]
+    level: Annotated[NaturalInt, doc("Number of the level that it belongs to.", 0)]
+    proves: Annotated[str, doc("What a pass means, without a full stop.")]
+    script: Annotated[
+        str,
+        Meta(
+            description="Path below the checkout: a `.sh` runs as it is, a `.py` runs `config`.",
+            examples=["tests/functional/grpo_megatron.sh", "examples/run_grpo.py"],
+            extra_json_schema={"pattern": r"\.(sh|py)$"},
+        ),
+    ]
+    config: Annotated[
+        str, doc("The recipe that the script composes, below the checkout; its keys are looked up there.")
+    ]
+    steps: Annotated[PositiveInt, doc("Train steps that the script or recipe is run for.", 2)]
+    steps_key: Annotated[
+        str,
+        doc("What a job's `train.steps` sets; empty where the script alone decides.", "grpo.max_num_steps"),
+    ] = ""
+    overrides: Annotated[
+        tuple[str, ...],
+        doc("Arguments that the script gets besides.", ["grpo.num_prompts_per_step=8"]),
+    ] = ()
+    nodes: Annotated[NaturalInt, doc("Exactly so many nodes; 0 for as many as the job asks for.", 2)] = 1
+    gpus: Annotated[PositiveInt, doc("At least so many GPUs on each node.", 8)] = 2
+    model: Annotated[str, doc("The model that it is written for.", "Qwen/Qwen3-0.6B")] = "Qwen/Qwen2.5-0.5B"
+    model_keys: Annotated[
+        tuple[str, ...], doc("What a job's `model` sets; `[]` where the script only works with its own.")
+    ] = MODEL_KEYS
+    trainer: Annotated[
+        Trainer,
+        doc("Which of NeMo-RL's training loops must have run, by the line that it prints first."),
+    ] = "sync"
+    env: Annotated[dict[str, str], doc("Environment variables of the run.")] = {}
+    network: Annotated[
+        str, doc("What is fetched while it runs, beside the model and data that the cache may hold.")
+    ] = ""
+    network_actors: Annotated[
+        bool, doc("The data plane's actors start, which may install TransferQueue by themselves.")
+    ] = False
+    sizes: Annotated[
+        bool, doc("A job's `train.parallel` and `train.rollout` replace the recipe's sizes.")
+    ] = False
+    lora: Annotated[bool, doc("A LoRA adapter trains: the log must show that it has parameters.")] = False
+    saves: Annotated[bool, doc("It must leave a complete checkpoint of its last step.")] = False
+    resumes: Annotated[bool, doc("It must load a checkpoint and train on.")] = False
+    learning: Annotated[bool, doc("Metrics must show a trend; it may run longer than the script does.")] = (
+        False
+    )
+    own_checkpoint_dir: Annotated[
+        bool, doc("The script gives each of its runs a checkpoint folder; one value for all would mix them.")
+    ] = False
+    leftovers: Annotated[
+        tuple[str, ...],
+        doc("Files below the checkout that would shorten a fresh run: jobspec refuses it."),
+    ] = ()
+    max_capability: Annotated[
+        str, doc("The maintainers skip it on GPUs of this compute capability and newer.", "10.0")
+    ] = ""
+    owns_ray: Annotated[bool, doc("It stops every Ray process of the node and starts its own.")] = False
+    trace: Annotated[
+        bool, doc("The routes of experts are traced, and the checkout's own tool compares them afterwards.")
+    ] = False
+    proofs: Annotated[
+        tuple[str, ...], doc("Lines that the log must hold, or must not, by their names in `proof_lines.py`.")
+    ] = ()
+    metrics: Annotated[
+        tuple[str, ...], doc("Metric files below the script's output folder; `[]` where it logs none.")
+    ] = ("metrics.json",)
+    checks: Annotated[
+        tuple[Condition, ...] | dict[str, tuple[Condition, ...]],
+        doc("The script's own conditions: of every metric file, or by file."),
+    ] = ()
+    limitation: Annotated[str, doc("What a pass does not mean, beyond what the level says.")] = ""
 
     @property
     def is_entry(self) -> bool:
@@ -110,11 +170,31 @@ class Variant:
         return self.script.endswith(".py")
 
     @property
-    def network_actors(self) -> bool:
-        """Whether the data plane's actors start, which may install a package by themselves."""
-        return self.network == ACTOR_INSTALL
-
-    @property
     def outputs(self) -> str:
         """The folder that a script writes to, and removes at its start, below the checkout."""
         return "" if self.is_entry else self.script.removesuffix(".sh")
+
+    @property
+    def metric_checks(self) -> tuple[MetricCheck, ...]:
+        """`checks`, taken apart."""
+        by_file = self.checks if isinstance(self.checks, dict) else {"": self.checks}
+        return tuple(parse_condition(text, file) for file, texts in by_file.items() for text in texts)
+
+
+class LevelText(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a level means."""
+
+    number: Annotated[NaturalInt, doc("Its number, as a job's `coverage.level` may say.", 0)]
+    name: Annotated[str, doc("Its name, as a job's `coverage.level` may say.", "smoke")]
+    proves: Annotated[str, doc("What a pass of any of its variants means.")]
+    not_proved: Annotated[tuple[str, ...], doc("What a pass never means.")] = ()
+
+
+class Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
+    """What jobspec runs of a NeMo-RL checkout, and what each run must leave behind."""
+
+    levels: Annotated[tuple[LevelText, ...], doc("The coverage levels, from the cheapest.")]
+    variants: Annotated[
+        tuple[Variant, ...], doc("Level by level; the first of a level runs when a job names none.")
+    ]
+    shared: Annotated[dict[str, Any], doc("Lists and texts that entries refer to by YAML's anchors.")] = {}

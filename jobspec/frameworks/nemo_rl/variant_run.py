@@ -1,4 +1,7 @@
-"""What the files show of one variant's run: its lines, its metrics, its steps. Reads logs, judges nothing."""
+"""What the files show of one variant's run: its lines, its metrics, its steps. Reads logs, judges nothing.
+
+An answer about the run is made here, so that each names its variant.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.log_lines import Line, Lines, numbers, read_lines
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared import answer
+from jobspec.frameworks.shared.answer import Answer
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Table
 from jobspec.verdict import EvidenceItem
@@ -45,6 +50,27 @@ class VariantRun:
     @property
     def foreign(self) -> bool:
         return self.evidence.foreign
+
+    def passed(self, reason: str = "", items: Sequence[EvidenceItem] = ()) -> Answer:
+        return answer.passed(f"`{self.name}`: {reason}" if reason else "", items)
+
+    def failed(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+        """Something that the files show to be wrong."""
+        return answer.failed(f"`{self.name}`: {reason}", items)
+
+    def blocked(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+        """Something outside of what is tested kept it from being shown."""
+        return answer.blocked(f"`{self.name}`: {reason}", items)
+
+    def unseen(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+        """Something that no file shows: a fault in a run of ours, whose files are whole, else not proved.
+
+        Without a line to show, the evidence is the log that was looked through.
+        """
+        looked_at = tuple(items) or tuple(EvidenceItem(log.path) for log in self.logs[:1])
+        if not self.foreign and any(log.bytes for log in self.logs):
+            return self.failed(reason, looked_at)
+        return self.blocked(f"not shown: {reason}", looked_at)
 
     @property
     def skipped(self) -> Line | None:

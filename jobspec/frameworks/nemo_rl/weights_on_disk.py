@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from jobspec.evidence.evidence import Checkpoint
 from jobspec.frameworks.nemo_rl.log_lines import Line, numbers
 from jobspec.frameworks.nemo_rl.variant_run import STEP_LINES, VariantRun, unfinished_checkpoints
-from jobspec.frameworks.nemo_rl.variant_verdicts import HF_IMPORT, Part, combine, passed, unseen, wrong
+from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.metric_deliverables import CHECKPOINT, RESUME
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
+HF_IMPORT = "HF import"
 OWN_FOLDER = "/hf-import"  # of each attempt; see `commands.FOLDERS`
 QUANTISED = ("quant-", "qa-")  # these convert into a folder of ModelOpt's
 INFO, WEIGHTS = "training_info.json", "policy/weights/"
@@ -30,19 +31,19 @@ def judge_hf_import(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
     yield combine(HF_IMPORT, [_hf_import(run) for run in fresh], "weights were converted anew")
 
 
-def _hf_import(run: VariantRun) -> Part:
+def _hf_import(run: VariantRun) -> Answer:
     used, built = run.lines.get("conversion", ()), run.lines.get("built", ())
     if not used or not built:
-        return unseen(run, "the log does not show an import of weights")
+        return run.unseen("the log does not show an import of weights")
     if not run.foreign and not any(line.groups[0].endswith(OWN_FOLDER) for line in used):
-        return wrong(
-            run, f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
+        return run.failed(
+            f"the import went to {used[0].groups[0]}, not to this attempt's folder", [used[0].item]
         )
     skips = run.lines.get("skipped-import", ())
     if all(_skip_before(line, skips) for line in _first_of_each_log(built)):
         reason = "the import was skipped, as a conversion was already there: it is not proved"
-        return unseen(run, reason, [skip.item for skip in skips[:1]])
-    return passed(run, f"converted into {used[0].groups[0]}", [used[0].item])
+        return run.unseen(reason, [skip.item for skip in skips[:1]])
+    return run.passed(f"converted into {used[0].groups[0]}", [used[0].item])
 
 
 def _first_of_each_log(lines: Sequence[Line]) -> list[Line]:
@@ -62,19 +63,19 @@ def judge_checkpoint(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
         yield combine(CHECKPOINT, [_checkpoint(run) for run in saving], "complete")
 
 
-def _checkpoint(run: VariantRun) -> Part:
+def _checkpoint(run: VariantRun) -> Answer:
     """A complete folder of the last step. Lines of a save prove only that it was begun or handed over."""
     complete = complete_checkpoints(run)
     if run.planned in complete:
-        return passed(run, f"step {run.planned} is complete", [complete[run.planned]])
+        return run.passed(f"step {run.planned} is complete", [complete[run.planned]])
     torn = numbers(run.lines, "unfinished")
     for path in unfinished_checkpoints(run.evidence) if run.foreign else ():
         torn.setdefault(int(path.name.rpartition("_")[2]), EvidenceItem(str(path)))
     if torn:
         step = max(torn)
-        return wrong(run, f"the save of step {step} never ended: `tmp_step_{step}` is left", [torn[step]])
+        return run.failed(f"the save of step {step} never ended: `tmp_step_{step}` is left", [torn[step]])
     saved = [line.item for line in run.lines.get("saved", ())[:1]]
-    return unseen(run, f"there is no complete checkpoint of step {run.planned}", saved)
+    return run.unseen(f"there is no complete checkpoint of step {run.planned}", saved)
 
 
 def complete_checkpoints(run: VariantRun) -> dict[int, EvidenceItem]:
@@ -106,19 +107,19 @@ def judge_resume(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
         yield Deliverable(RESUME, found.status, found.evidence, found.reason, required=False)
 
 
-def _resume(run: VariantRun) -> Part:
+def _resume(run: VariantRun) -> Answer:
     """A save, its load by another process, and train steps after it."""
     if not run.loaded:
-        return unseen(run, "the log does not show that Megatron-Bridge loaded a checkpoint")
+        return run.unseen("the log does not show that Megatron-Bridge loaded a checkpoint")
     step = max(run.loaded)
     load = run.loaded[step]
     saved = {**numbers(run.lines, "saved", 1), **complete_checkpoints(run)}
     after = _steps_after(run, step, load)
     if after is None:
-        return wrong(run, f"step {step} was loaded and no train step came after it", [load])
+        return run.failed(f"step {step} was loaded and no train step came after it", [load])
     if step not in saved:
-        return unseen(run, f"step {step} was loaded, but nothing shows its save", [load, after])
-    return passed(run, f"step {step} was saved, loaded, and training went on", [saved[step], load, after])
+        return run.unseen(f"step {step} was loaded, but nothing shows its save", [load, after])
+    return run.passed(f"step {step} was saved, loaded, and training went on", [saved[step], load, after])
 
 
 def _steps_after(run: VariantRun, step: int, load: EvidenceItem) -> EvidenceItem | None:

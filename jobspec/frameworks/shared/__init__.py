@@ -1,4 +1,6 @@
-"""What several adapters need: dotted keys, NeMo recipes, schedules, deliverables.
+"""What several adapters do in the same way: rules, pieces of a plan, and deliverables from logged metrics.
 
-What one framework alone needs stands in its adapter.
+Here belongs what two adapters or more need, and what is known of NeMo-RL by both adapters that run it. What
+only one adapter needs stays there; what knows no adapter at all (paths, sizes, words) is in `jobspec.units`
+and its neighbours.
 """

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.frameworks.shared.answer import Answer, failed, passed
 from jobspec.frameworks.shared.metric_deliverables import bridge_checks, first_not_finite, row_item
-from jobspec.frameworks.verl.answer import Judged, failed, passed
 from jobspec.frameworks.verl.levels import MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
 from jobspec.frameworks.verl.run_facts import GRAD, KL, REWARD, Seen, see
@@ -132,7 +132,7 @@ def judge_run(seen: Seen) -> Deliverable:
     steps = _check_steps(seen)
     wrong = next((one for one in _wrong(seen, vanilla, steps) if one is not None), None)
     if wrong is not None:
-        return Deliverable(RUN, Status.FAIL, wrong.items, wrong.text)
+        return Deliverable(RUN, Status.FAIL, wrong.items, wrong.reason)
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
     adapter = seen.adapter if seen.asks_lora else steps
     missing = (
@@ -146,7 +146,7 @@ def judge_run(seen: Seen) -> Deliverable:
     return Deliverable(RUN, Status.PASS, proofs, _told(seen))
 
 
-def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Judged) -> Iterator[Judged | None]:
+def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[Answer | None]:
     """What the files show to be wrong, the most basic first."""
     yield _failed_command(seen.evidence)
     for one in vanilla:
@@ -170,7 +170,7 @@ def _told(seen: Seen) -> str:
     return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}, finite metrics"
 
 
-def _failed_command(evidence: Evidence) -> Judged | None:
+def _failed_command(evidence: Evidence) -> Answer | None:
     results = evidence.last.results if evidence.last else None
     commands = [one for one in (results.commands if results else ()) if one.phase == "driver"]
     bad = next((one for one in commands if one.exit_code != 0), None)
@@ -179,7 +179,7 @@ def _failed_command(evidence: Evidence) -> Judged | None:
     return failed(f"`{bad.name}` exited with {bad.exit_code}", [EvidenceItem(bad.log)] if bad.log else [])
 
 
-def _check_steps(seen: Seen) -> Judged:
+def _check_steps(seen: Seen) -> Answer:
     """Whether every planned step was trained; with lines of the first and the last."""
     trained = seen.trained
     if not trained:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobspec.evidence.evidence import Checkpoint, Evidence
-from jobspec.frameworks.verl.answer import Judged, blocked, failed, passed
+from jobspec.frameworks.shared.answer import Answer, blocked, failed, passed
 from jobspec.frameworks.verl.log_lines import LogFacts
 from jobspec.frameworks.verl.run_facts import Seen
 from jobspec.verdict import EvidenceItem, Status
@@ -18,7 +18,7 @@ from jobspec.verdict import EvidenceItem, Status
 TRACKER, MANIFEST = "latest_checkpointed_iteration.txt", "ckpt_contents.json"
 
 
-def judge_resume(seen: Seen) -> Judged:
+def judge_resume(seen: Seen) -> Answer:
     """Both halves, each with its proof."""
     saved = _saved(seen)
     if saved.status is not Status.PASS:
@@ -34,7 +34,7 @@ def judge_resume(seen: Seen) -> Judged:
     problem = _problem(seen, facts, start)
     if problem:
         return failed(problem, items)
-    text = f"{saved.text}, loaded after step {start}, and trained on to step {seen.planned}"
+    text = f"{saved.reason}, loaded after step {start}, and trained on to step {seen.planned}"
     return passed(text, items)
 
 
@@ -88,7 +88,7 @@ def _is_kind(what: str, kind: str) -> bool:
     return any(word in what for word in ("adapter", "model", "bridge"))
 
 
-def _saved(seen: Seen) -> Judged:
+def _saved(seen: Seen) -> Answer:
     """The last save, by its files; for files of another run that lack the checkpoints, by the log."""
     found, planned = _checkpoints(seen.evidence), seen.planned
     if not found and seen.evidence.foreign:
@@ -124,7 +124,7 @@ def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
     return ""
 
 
-def _saved_by_log(seen: Seen) -> Judged:
+def _saved_by_log(seen: Seen) -> Answer:
     """What was loaded had been saved whole; of the last save only its start is logged."""
     line = next((facts.saved[seen.planned] for facts in seen.logs if seen.planned in facts.saved), None)
     if line is None:

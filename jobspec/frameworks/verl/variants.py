@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from jobspec.frameworks.shared.answer import Answer, blocked, failed, passed, worst
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
-from jobspec.frameworks.verl.answer import Judged, blocked, failed, passed
 from jobspec.frameworks.verl.levels import VARIANTS, Variant
 from jobspec.frameworks.verl.resume import judge_resume
 from jobspec.frameworks.verl.run_facts import GRAD, Seen
@@ -31,16 +31,14 @@ def judge_variants(seen: Seen) -> Deliverable:
         reason = "the level asks for none"
         return Deliverable(NAME, Status.NOT_REQUESTED, reason=reason, required=False)
     items = tuple(item for one in judged for item in one.items)
-    for status in (Status.FAIL, Status.BLOCKED):
-        bad = next((one for one in judged if one.status is status), None)
-        if bad is not None:
-            return Deliverable(NAME, status, tuple(bad.items) or items, bad.text)
-    return Deliverable(NAME, Status.PASS, items, "; ".join(one.text for one in judged))
+    if (bad := worst(judged)) is not None:
+        return Deliverable(NAME, bad.status, bad.items or items, bad.reason)
+    return Deliverable(NAME, Status.PASS, items, "; ".join(one.reason for one in judged))
 
 
-def _judgements(seen: Seen) -> Iterator[Judged]:
+def _judgements(seen: Seen) -> Iterator[Answer]:
     expect = seen.evidence.plan.expect
-    by_level: Mapping[str, Callable[[Seen], Judged]] = {
+    by_level: Mapping[str, Callable[[Seen], Answer]] = {
         "checkpoint": judge_resume,
         "parallel": _parallel,
         "fsdp": _fsdp,
@@ -54,7 +52,7 @@ def _judgements(seen: Seen) -> Iterator[Judged]:
             yield _variant(seen, variant)
 
 
-def _variant(seen: Seen, variant: Variant) -> Judged:
+def _variant(seen: Seen, variant: Variant) -> Answer:
     """Every setting of the variant has the asked value in each configuration that is shown."""
     items: list[EvidenceItem] = []
     for key, wanted in variant.shows.items():
@@ -79,7 +77,7 @@ def _variant(seen: Seen, variant: Variant) -> Judged:
     return passed(f"`{variant.name}` is shown", items)
 
 
-def _parallel(seen: Seen) -> Judged:
+def _parallel(seen: Seen) -> Answer:
     """The actor's sizes in verl's configuration: as planned; in files of other makers those above 1."""
     expect = seen.evidence.plan.expect
     if not seen.evidence.foreign:
@@ -100,7 +98,7 @@ def _parallel(seen: Seen) -> Judged:
     return passed(_sizes_text({k: s.value for k, s in above.items()}), [one.item for one in above.values()])
 
 
-def _planned_sizes(seen: Seen, asked: Mapping[str, int]) -> Judged:
+def _planned_sizes(seen: Seen, asked: Mapping[str, int]) -> Answer:
     if not asked:
         return blocked("nothing says which sizes were to be stressed")
     items: list[EvidenceItem] = []
@@ -119,7 +117,7 @@ def _sizes_text(sizes: Mapping[str, object]) -> str:
     return ", ".join(f"{key} = {size}" for key, size in sizes.items())
 
 
-def _fsdp(seen: Seen) -> Judged:
+def _fsdp(seen: Seen) -> Answer:
     values = seen.actor_size("use_megatron_fsdp")
     if not values:
         return blocked(
@@ -131,7 +129,7 @@ def _fsdp(seen: Seen) -> Judged:
     return passed("Megatron-FSDP is on in verl's configuration", [values[0].item])
 
 
-def _architecture(seen: Seen) -> Judged:
+def _architecture(seen: Seen) -> Answer:
     """Each setting of the spec must be in the configuration that verl resolved, or in the script's trace."""
     expect = seen.evidence.plan.expect
     asked = {
@@ -155,7 +153,7 @@ def _architecture(seen: Seen) -> Judged:
     return passed(_sizes_text(asked), items)
 
 
-def _learning(seen: Seen) -> Judged:
+def _learning(seen: Seen) -> Answer:
     """A trend beyond noise, of a run whose gradients and adapters are alive."""
     told = learning_deliverable(seen.evidence)
     if told.status is not Status.PASS:

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from jobspec.frameworks.nemo_rl import checkout
-from jobspec.frameworks.nemo_rl.levels import BY_NAME, LEVELS, VARIANTS
-from jobspec.frameworks.nemo_rl.variant import MetricCheck
+from jobspec.frameworks.nemo_rl.levels import BY_NAME, LEVELS
 from jobspec.frameworks.shared import nemo_recipe as config
 from tests.kits.framework_kit import findings, make_fake_nemo_rl, rules
 
@@ -250,35 +249,3 @@ def test_recipes_in_a_circle(tmp_path: Path) -> None:
     assert config.get(config.load(tmp_path / "c.yaml"), "a") is None
     with pytest.raises((OSError, yaml.YAMLError)):
         config.load(tmp_path / "none.yaml")
-
-
-# -- the table ---------------------------------------------------------------------------------------
-
-
-def test_names_are_unique_and_every_level_has_notes() -> None:
-    assert len(BY_NAME) == len(VARIANTS)
-    for level in LEVELS:
-        assert [note.name for note in level.notes] == list(level.variants)
-        assert all(note.about and note.needs and note.proof for note in level.notes)
-
-
-def test_checks_read_as_the_checkout_s_tool_takes_them() -> None:
-    checks = (
-        MetricCheck("at", "train/loss", "<", 5.9, 3),
-        MetricCheck("has", "train/loss", argument=3),
-        MetricCheck("ratio_above", "train/x", "<", 0.05, 1.03),
-    )
-    assert [check.text for check in checks] == [
-        'data["train/loss"]["3"] < 5.9',
-        '"3" in data["train/loss"]',
-        'ratio_above(data["train/x"], 1.03) < 0.05',
-    ]
-    assert [check.words for check in checks] == [
-        "`train/loss` of step 3 < 5.9",
-        "`train/loss` of step 3 is logged",
-        "`ratio_above(train/x, 1.03)` < 0.05",
-    ]
-    for item in VARIANTS:
-        for check in item.checks:
-            compile(check.text, item.name, "eval")
-            assert not check.file or check.file in item.metrics
