@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from jobspec.evidence.read import GOOD, Attempt, CommandResult, Event, Evidence
+from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence
 from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan

@@ -18,11 +18,11 @@ from jobspec.megatron.shape import TrainShape
 from jobspec.plan import AbortPlan, CommandPlan, ContainerPlan, ExpectPlan, MadePlan, StagePlan, UpstreamPlan
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
-    from jobspec.judging.judge import Deliverable
+    from jobspec.evidence.evidence import Evidence
     from jobspec.megatron.architecture import Architecture
     from jobspec.spec.job import JobSpec
     from jobspec.spec.site import ClusterProfile
+    from jobspec.verdict import Deliverable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jobspec.evidence.read import Attempt, Event, Evidence
+from jobspec.evidence.evidence import Attempt, Event, Evidence
 from jobspec.evidence.repo_tests import check_cause
 from jobspec.finding import Finding
 from jobspec.triage import Match

@@ -23,7 +23,7 @@ from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import first_cause
 from jobspec.judging.judge import cause_of, decide, figures, held_back, line_findings, with_level
 from jobspec.judging.not_proved import limitations
-from jobspec.metrics import Table, read_json, read_jsonl, read_metrics
+from jobspec.metrics import Table, read_file, read_metrics
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
@@ -146,14 +146,7 @@ def _shown(log: FoundLog, names: Mapping[str, str]) -> str:
 
 
 def _read_metrics(place: Path, root: Path) -> Table:
-    if place.is_dir():
-        return read_metrics(root, relative_to=root)
-    if "tfevents" in place.name:
-        from jobspec.metrics.event_files import read_events
-
-        return read_events(place, place.name)
-    readers = {".json": read_json, ".jsonl": read_jsonl}
-    return readers[place.suffix](place, place.name) if place.suffix in readers else Table()
+    return read_metrics(root, relative_to=root) if place.is_dir() else read_file(place, place.name)
 
 
 def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:

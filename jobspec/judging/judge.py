@@ -19,11 +19,12 @@ from jobspec.evidence.deliverables import (
     phase_deliverables,
     run_deliverable,
 )
-from jobspec.evidence.read import Attempt, Evidence
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.not_proved import limitations
+from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
@@ -58,12 +59,6 @@ __all__ = [
 EXCEPTION = "effect.exception"  # a traceback of no known cause: of effects the one worth a look
 MAX_SURVIVED = 3  # lines told of that look like failures and were none; a fourth says nothing new
 FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
-LIKELY_KEYS = {  # in the order of display
-    "reward": ("reward", "rewards/mean", "train/reward", "critic/rewards/mean", "reward/avg_raw_reward"),
-    "loss": ("loss", "train/loss", "actor/loss", "actor/pg_loss"),
-    "grad norm": ("grad_norm", "train/grad_norm", "actor/grad_norm"),
-    "tokens/s": ("tokens_per_s", "tokens_per_second", "performance/tokens_per_sec", "perf/throughput"),
-}
 
 
 def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
@@ -266,13 +261,12 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
 def _figure_keys(evidence: Evidence) -> dict[str, str]:
     """Name and metric of each figure: what is to be learned, what people ask for, the framework's others."""
     expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
-    own = {name.replace("_", " "): key for name, key in expect.metric_keys.items()}
+    own = own_names(expect.metric_keys)
     learnt = expect.learning.metric if expect.learning is not None else ""
     keys = {next((name for name, key in own.items() if key == learnt), learnt): learnt} if learnt else {}
-    for name, likely in LIKELY_KEYS.items():
-        found = own.get(name) or next((key for key in likely if key in logged), None)
-        if found is not None:
-            keys.setdefault(name, found)
+    for name in FIGURES:
+        if key := find_metric(name, expect.metric_keys, logged):
+            keys.setdefault(name, key)
     keys.update({name: key for name, key in own.items() if name not in keys})
     once = {key: name for name, key in reversed(keys.items())}
     return {name: key for name, key in keys.items() if key in logged and once[key] == name}

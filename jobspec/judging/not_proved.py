@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jobspec.evidence.read import Evidence
+from jobspec.evidence.evidence import Evidence
 
 if TYPE_CHECKING:
     from jobspec.frameworks.base import Level

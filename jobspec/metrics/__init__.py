@@ -4,8 +4,9 @@ Readers only: what a metric means is the business of frameworks, requirements an
 """
 
 from jobspec.metrics.console import parse_console, read_console
-from jobspec.metrics.readers import read_json, read_jsonl, read_metrics
-from jobspec.metrics.table import Row, Table, concat, continue_tables, grouped, only
+from jobspec.metrics.readers import read_events, read_file, read_json, read_jsonl, read_metrics
+from jobspec.metrics.table import Table, concat, continue_tables, grouped, only
+from jobspec.runtime.base.metric_files import Row
 
 __all__ = [
     "Row",
@@ -16,6 +17,8 @@ __all__ = [
     "only",
     "parse_console",
     "read_console",
+    "read_events",
+    "read_file",
     "read_json",
     "read_jsonl",
     "read_metrics",

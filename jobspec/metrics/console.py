@@ -14,7 +14,8 @@ from pathlib import Path
 from sys import intern
 
 from jobspec.log_text import bare, to_number, unwrap_scalars
-from jobspec.metrics.table import Row, Table
+from jobspec.metrics.table import Table
+from jobspec.runtime.base.metric_files import Row
 
 Values = list[tuple[str, float]]
 
@@ -83,7 +84,8 @@ class ConsoleReader:
     """Reads a log piece by piece, as it grows; memory does not grow with it.
 
     `feed` takes the next bytes and gives the rows of the lines that are whole by then. `close` reads the line
-    that was never ended: its last value may be cut, so it is left out.
+    that was never ended: its last value may be cut, so it is left out. `skip_line` leaves out the first line:
+    the bytes begin inside it.
     """
 
     source: str = ""
@@ -93,8 +95,12 @@ class ConsoleReader:
     epoch: int = 0
     header: int = 0
     base: int = 0
+    skip_line: bool = False
 
     def feed(self, data: bytes) -> Iterator[Row]:
+        if self.skip_line:
+            _, end, data = data.partition(b"\n")
+            self.skip_line = not end
         *lines, rest = (self.rest + data).split(b"\n")
         self.rest = rest[-MAX_LINE_BYTES:]
         first = self.number

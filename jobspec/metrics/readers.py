@@ -6,19 +6,26 @@ Every reader streams and never raises for what a file holds: a torn or foreign l
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from jobspec.finding import Finding, warning
-from jobspec.metrics.event_files import read_events
-from jobspec.metrics.table import Row, Table, concat, grouped, prefer
-from jobspec.runtime.base.metric_groups import group_prefix
+from jobspec.metrics.table import Table, concat, grouped, prefer
+from jobspec.runtime.base.event_files import EventDecoder
+from jobspec.runtime.base.metric_files import (
+    DUMP,
+    EVENTS,
+    LINES,
+    LineDecoder,
+    Row,
+    files_below,
+    group_prefix,
+    is_number,
+    kind_of,
+)
 
-MAX_FINDINGS = 5  # per file: the sixth torn line says nothing new
-STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
-TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
+BLOCK_BYTES = 4 * 1024**2
 
 
 def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
@@ -29,38 +36,60 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     metric. Sources are named relative to `relative_to` where they lie below it. Metrics below a folder
     `@NAME` are called `NAME/...`: each of several trainings has its own.
     """
-    files = sorted(Path(base, name) for base, _, names in os.walk(folder) for name in names)
+    paths = files_below(folder)
 
-    def read(reader: Callable[[Path, str], Table], path: Path) -> Table:
-        return grouped(reader(path, _name(path, relative_to)), group_prefix(path, folder))
+    def read(kind: str) -> Table:
+        of_kind = (path for path in paths if kind_of(path) == kind)
+        return concat(
+            grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder)) for path in of_kind
+        )
 
-    lines = [read(read_jsonl, path) for path in files if path.suffix == ".jsonl"]
-    dumps = [read(read_json, path) for path in files if path.suffix == ".json"]
-    events = [path for path in files if "tfevents" in path.name]
+    first = prefer(read(LINES), read(DUMP))
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
-    if not events or any(table.last_step() is not None for table in (*lines, *dumps)):
-        return prefer(concat(lines), concat(dumps))
-    found = [read(read_events, path) for path in events]
-    return prefer(concat(lines), concat(dumps), concat(found))
+    return first if first.last_step() is not None else prefer(first, read(EVENTS))
+
+
+def read_file(path: Path, name: str = "") -> Table:
+    """Metrics of one file, by the kind that its name says; an empty table for a file of no kind."""
+    readers = {LINES: read_jsonl, DUMP: read_json, EVENTS: read_events}
+    kind = kind_of(path)
+    return readers[kind](path, name) if kind else Table()
 
 
 def read_jsonl(path: Path, name: str = "") -> Table:
-    """Metrics of a JSON lines file, ours or verl's file logger.
-
-    Ours holds `{"step": 1, "time": 1.7e9, "loss": 0.3}`, verl's `{"step": 1, "data": {"loss": 0.3}}`. `NaN`,
-    `Infinity` and `null` are accepted as values. Source: verl `utils/tracking.py`, FileLogger.
-    """
-    rows: list[Row] = []
-    findings: list[Finding] = []
+    """Metrics of a JSON lines file, ours or verl's file logger; a finding for each torn line."""
     source = name or str(path)
+    decoder = LineDecoder(source)
+    rows, trouble = _read(path, decoder)
+    rows.extend(decoder.close())
+    torn = [_unreadable(source, line, "the line is not whole JSON") for line in decoder.torn]
+    return Table(tuple(rows), (*torn, *([_unreadable(source, 0, trouble)] if trouble else ())))
+
+
+def read_events(path: Path, name: str = "") -> Table:
+    """Scalars of one event file, and a warning where it is torn or damaged."""
+    source = name or str(path)
+    decoder = EventDecoder(source)
+    rows, trouble = _read(path, decoder)
+    if decoder.damage:
+        trouble = f"damaged: {decoder.damage}"
+    elif decoder.rest and not trouble:
+        trouble = "the last record is not whole"
+    what, fix = "TensorBoard events cannot be read in full", "use the metrics that were read"
+    found = warning("metrics.tensorboard", what, trouble, fix, file=source)
+    return Table(tuple(rows), (found,) if trouble else ())
+
+
+def _read(path: Path, decoder: LineDecoder | EventDecoder) -> tuple[list[Row], str]:
+    """The rows of a file, and why it cannot be read to its end."""
+    rows: list[Row] = []
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    _read_record(line, source, number, rows, findings)
+            while block := file.read(BLOCK_BYTES):
+                rows.extend(decoder.feed(block))
     except OSError as why:
-        findings.append(_unreadable(source, 0, why.strerror or type(why).__name__))
-    return Table(tuple(rows), tuple(findings))
+        return rows, why.strerror or type(why).__name__
+    return rows, ""
 
 
 def read_json(path: Path, name: str = "") -> Table:
@@ -77,71 +106,14 @@ def read_json(path: Path, name: str = "") -> Table:
     return Table(tuple(_dump_rows(data, source)))
 
 
-def record_rows(line: bytes) -> Iterator[Row]:
-    """Rows of one JSON line; none where it is torn or no record."""
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return
-    if isinstance(data, Mapping):
-        yield from _record_rows(data, "", 0)
-
-
-def _read_record(line: bytes, source: str, number: int, rows: list[Row], findings: list[Finding]) -> None:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        if len(findings) < MAX_FINDINGS:
-            findings.append(_unreadable(source, number, "the line is not whole JSON"))
-        return
-    if isinstance(data, Mapping):
-        rows.extend(_record_rows(data, source, number))
-
-
-def _record_rows(data: Mapping[str, Any], source: str, line: int) -> Iterator[Row]:
-    step = next((data[key] for key in STEP_KEYS if _is_step(data.get(key))), None)
-    time = next((float(data[key]) for key in TIME_KEYS if _is_number(data.get(key))), None)
-    inner = data.get("data")
-    values = inner if isinstance(inner, Mapping) else data
-    skip = {*STEP_KEYS, *TIME_KEYS} if values is data else set()
-    for metric, value in flatten(values):
-        if metric not in skip:
-            yield Row(metric, None if step is None else int(step), value, time, source, line)
-
-
-def flatten(data: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, float]]:
-    """Numbers of nested objects, their names joined by `/`; `null` is NaN, text and lists are left out."""
-    for key, value in data.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{name}/")
-        elif value is None:
-            yield name, float("nan")
-        elif _is_number(value):
-            yield name, float(value)
-
-
 def _dump_rows(data: Mapping[str, Any], source: str) -> Iterator[Row]:
     for metric, series in data.items():
         if isinstance(series, Mapping):
             for step, value in series.items():
-                if step.isdecimal() and len(step) <= 15 and (value is None or _is_number(value)):
+                if step.isdecimal() and len(step) <= 15 and (value is None or is_number(value)):
                     yield Row(
                         metric, int(step), float("nan") if value is None else float(value), None, source
                     )
-
-
-def _is_number(value: object) -> bool:
-    # JSON has integers of any length; float() of one beyond 1e308 overflows.
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return isinstance(value, float) or abs(value) < 2**1000
-
-
-def _is_step(value: object) -> bool:
-    """A whole number; `3.5` under such a name is an epoch or a time, and no step."""
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return whole and not isinstance(value, bool) and abs(cast(float, value)) < 2**53
 
 
 def _unreadable(source: str, line: int, why: str) -> Finding:

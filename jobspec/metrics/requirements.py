@@ -10,36 +10,26 @@ hold `/`, `@`, `-` and spaces inside.
 
 from __future__ import annotations
 
-import math
-import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from jobspec.finding import JobspecError, fail
-from jobspec.metrics.table import Row, Table
+from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, TermPlan
+from jobspec.runtime.base.metric_files import Row
+from jobspec.runtime.base.requirement import FUNCTIONS, OPERATORS, Judgement, judge
 from jobspec.words import did_you_mean
 
-FUNCTIONS = ("max", "min", "mean", "first", "last", "count", "finite")
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
-    ">": operator.gt, "<": operator.lt,
-}  # fmt: skip
 RULE = "metrics.require"
 EXAMPLE = "write it like `max(reward) > 0.8`"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$")
 
 
 @dataclass(frozen=True)
-class Requirement:
-    """A parsed requirement. `operator` is empty and `bound` 0 for `finite`."""
+class Requirement(TermPlan):
+    """A parsed requirement and its text. `operator` is empty and `bound` 0 for `finite`."""
 
     text: str
-    function: str
-    metric: str
-    operator: str = ""
-    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def parse_requirement(text: str) -> Requirement:
     if "(" in metric or ")" in metric:
         raise _error(text, opening + 1, f"`{metric}` is not a metric name", EXAMPLE)
     sign, bound = _parse_comparison(text, closing + 1, function)
-    return Requirement(text, function, metric, sign, bound)
+    return Requirement(function, metric, sign, bound, text)
 
 
 def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
@@ -129,43 +119,20 @@ def _error(text: str, at: int, what: str, fix: str) -> JobspecError:
 
 
 def evaluate(requirement: Requirement, table: Table) -> Outcome:
-    """Judge `requirement` on `table`.
+    """Judge `requirement` on `table`, as the watch over a run judges a condition on the same files."""
+    judged = judge(requirement, table.series(requirement.metric))
+    return Outcome(requirement, judged.holds, _reason(requirement, judged, table), judged.value, judged.row)
 
-    A metric that was never logged does not hold, `count(m) == 0` apart. For `max`, `min` and `mean` one value
-    that is not finite is enough to fail: Python's `max` would let a NaN pass.
-    """
-    series = table.series(requirement.metric)
-    if requirement.function == "count":
-        return _compared(requirement, float(len(series)), series[-1] if series else None)
-    if not series:
-        close = did_you_mean(requirement.metric, table.metrics)
-        reason = f"`{requirement.metric}` was never logged" + (f"; {close}" if close else "")
-        return Outcome(requirement, False, reason)
-    wild = [row for row in series if not math.isfinite(row.value)]
-    if wild and requirement.function not in ("first", "last"):
-        reason = f"{len(wild)} of {len(series)} values of `{requirement.metric}` are not finite"
-        return Outcome(requirement, False, reason, wild[0].value, wild[0])
+
+def _reason(requirement: Requirement, judged: Judgement, table: Table) -> str:
+    metric, total = requirement.metric, len(table.series(requirement.metric))
+    if judged.value is None:
+        close = did_you_mean(metric, table.metrics)
+        return f"`{metric}` was never logged" + (f"; {close}" if close else "")
+    if judged.wild:
+        return f"{judged.wild} of {total} values of `{metric}` are not finite"
     if requirement.function == "finite":
-        reason = f"all {len(series)} values of `{requirement.metric}` are finite"
-        return Outcome(requirement, True, reason, series[-1].value, series[-1])
-    if requirement.function == "mean":
-        return _compared(requirement, math.fsum(row.value for row in series) / len(series), series[-1])
-    row = _pick(requirement.function, series)
-    return _compared(requirement, row.value, row)
-
-
-def _pick(function: str, series: tuple[Row, ...]) -> Row:
-    if function == "first":
-        return series[0]
-    if function == "last":
-        return series[-1]
-    return (max if function == "max" else min)(series, key=lambda row: row.value)
-
-
-def _compared(requirement: Requirement, value: float, row: Row | None) -> Outcome:
-    # Every comparison with a NaN is false but `!=`, which must not turn one into a pass.
-    holds = not math.isnan(value) and OPERATORS[requirement.operator](value, requirement.bound)
-    word = "holds" if holds else "does not hold"
-    found = f"{requirement.function}({requirement.metric}) = {value:.6g}"
-    reason = f"{found}, `{requirement.operator} {requirement.bound:g}` {word}"
-    return Outcome(requirement, holds, reason, value, row)
+        return f"all {total} values of `{metric}` are finite"
+    word = "holds" if judged.holds else "does not hold"
+    comparison = f"`{requirement.operator} {requirement.bound:g}` {word}"
+    return f"{requirement.function}({metric}) = {judged.value:.6g}, {comparison}"

@@ -6,28 +6,12 @@ Plain frozen data. Nothing here reads files or knows a framework's metric names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jobspec.finding import Finding
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One value of one metric.
-
-    `step` is None where the source names none. `wall_time` is seconds since the epoch or None.
-    `value` is NaN where a program wrote `null`: logged, but not a number. `source` is a file as the
-    reader was given it and `line` counts from 1, 0 where the source has no lines.
-    """
-
-    metric: str
-    step: int | None
-    value: float
-    wall_time: float | None = None
-    source: str = ""
-    line: int = 0
+from jobspec.runtime.base.metric_files import Row, by_step
 
 
 @dataclass(frozen=True)
@@ -43,7 +27,7 @@ class Table:
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
             groups.setdefault(row.metric, []).append(row)
-        return {name: tuple(_by_step(rows)) for name, rows in groups.items()}
+        return {name: tuple(by_step(rows)) for name, rows in groups.items()}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,13 +57,6 @@ class Table:
         return len(self.rows)
 
 
-def _by_step(rows: Sequence[Row]) -> Iterable[Row]:
-    if any(row.step is None for row in rows):
-        return rows
-    latest: dict[int | None, Row] = {row.step: row for row in rows}
-    return sorted(latest.values(), key=lambda row: row.step or 0)
-
-
 def concat(tables: Iterable[Table]) -> Table:
     """All rows and findings, in order."""
     found = list(tables)
@@ -93,13 +70,13 @@ def grouped(table: Table, prefix: str) -> Table:
     """The table with `prefix` before each metric's name; `only` is its inverse."""
     if not prefix:
         return table
-    return replace(table, rows=tuple(replace(row, metric=f"{prefix}{row.metric}") for row in table.rows))
+    return replace(table, rows=tuple(row._replace(metric=f"{prefix}{row.metric}") for row in table.rows))
 
 
 def only(table: Table, prefix: str) -> Table:
     """The metrics whose names begin with `prefix`, without it."""
     own = (row for row in table.rows if row.metric.startswith(prefix))
-    return Table(tuple(replace(row, metric=row.metric.removeprefix(prefix)) for row in own))
+    return Table(tuple(row._replace(metric=row.metric.removeprefix(prefix)) for row in own))
 
 
 def prefer(first: Table, *others: Table) -> Table:

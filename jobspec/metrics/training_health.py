@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from jobspec.metrics.table import Row, Table
+from jobspec.metrics import names
+from jobspec.metrics.table import Table
+from jobspec.runtime.base.metric_files import Row
 
 GRADIENT = re.compile(r"(?:^|/)grad_norm$")
 KL_LOSS = re.compile(r"(?:^|/)kl_(?:loss|penalty)$|^train/kl$")
 LOG_PROBS = re.compile(r"(?:^|/)(?:mean_)?log_?probs?(?:/mean)?$")
-REWARD = re.compile(
-    r"^(?:train/)?reward$|^rewards/mean$|^critic/(?:rewards|score)/mean$|^reward/avg_raw_reward$"
-)
+REWARD = re.compile(f"^(?:{'|'.join(map(re.escape, names.LIKELY[names.REWARD]))})$")
 CLIPPED = re.compile(r"(?:^|/)(?:clip_ratio|clipped_ratio|truncation_rate)$")
 LENGTH = re.compile(r"response_length|completions|truncation")
 MIN_ROWS = 3  # fewer constant values are no pattern
@@ -47,8 +47,8 @@ def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Troub
 
 
 def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
-    own = {name.replace("_", " "): key for name, key in keys.items()}
-    for rows in _series(table, GRADIENT, own.get("grad norm")):
+    own = names.own_names(keys)
+    for rows in _series(table, GRADIENT, own.get(names.GRAD_NORM)):
         yield from _not_finite(rows)
         yield from _no_gradient(rows)
     for rows in _series(table, KL_LOSS, None):
@@ -56,7 +56,7 @@ def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
         yield from _frozen(rows)
     for rows in _series(table, LOG_PROBS, None):
         yield from _constant(rows, "constant-logprobs", "the policy that is asked never changes")
-    for rows in _series(table, REWARD, own.get("reward")):
+    for rows in _series(table, REWARD, own.get(names.REWARD)):
         yield from _not_finite(rows)
         yield from _saturated(rows) or _constant(rows, "constant-reward", "no answer is better than another")
     for rows in _series(table, CLIPPED, None):

@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jobspec.evidence.read import Evidence, read_evidence
+from jobspec.evidence.evidence import Evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.report.content import REPORT_FILES, Report, build_report, report_path
 from jobspec.verdict import Verdict
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobspec.evidence.read import Attempt, Event, Evidence, NodeFacts
+from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json

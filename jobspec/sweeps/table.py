@@ -6,13 +6,14 @@ Derived from the points' own evidence alone, so the same files give the same tab
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import JobspecError
+from jobspec.metrics.names import PEAK_MEMORY, STEP_TIME, TOKENS, find_metric
 from jobspec.metrics.table import prefer
 from jobspec.runs.paths import RunPaths
 from jobspec.sweeps.finished import PointRecord, read_points
@@ -22,12 +23,6 @@ OK, OOM, FAIL, BLOCKED = "OK", "OOM", "FAIL", "BLOCKED"
 RUNNING, NOT_RUN, INVALID = "RUNNING", "NOT RUN", "INVALID"
 MEMORY_KINDS = frozenset({"gpu-memory", "host-memory", "driver.out-of-memory", "OUT_OF_MEMORY"})
 GPU_MEMORY = re.compile(r"(?:^|/)gpu/\d+/memory_gib$")
-# Where a framework names no key of its own.
-KEYS = {
-    "tokens/s": ("tokens_per_s", "tokens_per_second", "perf/tokens_per_s"),
-    "step time": ("step_time_s", "step_time", "perf/step_s", "timing/step"),
-    "peak memory": ("peak_reserved_gb", "gpu/peak_reserved_GB"),
-}
 GIB_PER_GB = 1e9 / 2**30
 
 
@@ -113,8 +108,8 @@ def sweep_table(run: RunPaths, judged: Mapping[int, tuple[Evidence, Verdict]]) -
 def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
     evidence = _with_log_metrics(evidence)
     status, reason = _status(point.run, evidence, verdict)
-    speed = _measured(evidence, "tokens/s")
-    step = _measured(evidence, "step time")
+    speed = _measured(evidence, TOKENS)
+    step = _measured(evidence, STEP_TIME)
     return SweepRow(
         index=point.index,
         sets=point.sets,
@@ -190,14 +185,12 @@ def _exit_code(run: RunPaths) -> int | None:
 
 def _measured(evidence: Evidence, name: str) -> list[float]:
     """A metric's finite values, without the first step's, in which kernels are compiled and caches filled."""
-    metric = next((key for key in _keys(evidence, name) if evidence.metrics.series(key)), "")
-    values = evidence.metrics.values(metric, finite=True)
+    values = evidence.metrics.values(_metric(evidence, name), finite=True)
     return values[1:] if len(values) > 1 else values
 
 
-def _keys(evidence: Evidence, name: str) -> Iterable[str]:
-    own = evidence.plan.expect.metric_keys.get(name, "")
-    return (own, *KEYS[name]) if own else KEYS[name]
+def _metric(evidence: Evidence, name: str) -> str:
+    return find_metric(name, evidence.plan.expect.metric_keys, evidence.metrics.by_metric)
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -206,10 +199,10 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _peak(evidence: Evidence) -> float | None:
     """GiB: what the framework reports where it does, else the highest sample of any GPU."""
-    for key in _keys(evidence, "peak memory"):
-        values = evidence.metrics.values(key, finite=True)
-        if values:
-            return max(values) * (GIB_PER_GB if key.endswith("_gb") else 1.0)
+    key = _metric(evidence, PEAK_MEMORY)
+    values = evidence.metrics.values(key, finite=True)
+    if values:
+        return max(values) * (GIB_PER_GB if key.endswith("_gb") else 1.0)
     sampled = [name for name in evidence.metrics.metrics if GPU_MEMORY.search(name)]
     values = [value for name in sampled for value in evidence.metrics.values(name, finite=True)]
     return max(values) if values else None

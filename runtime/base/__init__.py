@@ -1,4 +1,5 @@
-"""What every room of the runtime stands on: events, processes, network, signals.
+"""What the other parts of the runtime stand on, and what report and `status` share with it.
 
-Nothing here knows a phase of a run.
+It imports the standard library, `jobspec.plan` and `jobspec.finding` alone: nothing of the runtime above it.
+What knows of agents, phases or frameworks does not belong here.
 """

@@ -1,103 +1,131 @@
-"""Scalars of TensorBoard event files, read as they grow, without TensorBoard or protobuf.
+"""TensorBoard's event files, read piece by piece, without TensorBoard or protobuf. Scalars only.
 
-A file is a row of TFRecords: length (8 bytes, little endian), its checksum (4), the data, its checksum (4).
-Source: tensorflow `core/lib/io/record_writer.h`. The data is one `Event` message; of it, `Summary`, `Value`
-and `TensorProto` only the fields below are read. Source: tensorflow `core/util/event.proto` and
-`core/framework/{summary,tensor}.proto`; wire format: protobuf.dev, "Encoding". Checksums (CRC32C, which the
-standard library lacks) are not compared: a wrong length leads to data that is no `Event` and gives nothing.
+A file is a row of records: length (8 bytes, little endian), checksum (4), one `Event` as a protocol buffer,
+checksum (4). Checksums (CRC32C, which the standard library lacks) are not compared: a torn record shows by
+its length. Sources: TensorFlow 2.16 `core/lib/io/record_writer.h`, `core/util/event.proto`,
+`core/framework/{summary,tensor}.proto`; wire format: protobuf.dev, "Encoding".
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Iterator, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple, Union
 
-Scalar = Tuple[str, int, float]  # tag, step, value
-HEAD_BYTES, TAIL_BYTES = 12, 4
-MAX_RECORD_BYTES = 64 * 1024**2  # images and histograms are some MB; more is a damaged length
-STEP, SUMMARY = 2, 5  # fields of Event
-VALUE = 1  # of Summary
-TAG, SIMPLE_VALUE, TENSOR = 1, 2, 8  # of Value
-DTYPE, CONTENT, FLOATS, DOUBLES = 1, 4, 5, 6  # of TensorProto
-FORMATS = {1: "<f", 2: "<d"}  # DT_FLOAT, DT_DOUBLE
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+from jobspec.runtime.base.metric_files import Row
+
+MAX_RECORD_BYTES = 256 * 1024**2  # images may be large; more is no length but damage
+HEAD_BYTES, FOOT_BYTES = 12, 4
+# Numbers of fields in the messages of an event file.
+WALL_TIME, STEP, SUMMARY = 1, 2, 5
+SUMMARY_VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 1, 2, 8
+DTYPE, SHAPE, CONTENT = 1, 2, 4
+DIMENSION = 2
+# Of each data type its number, its struct form, and the field that holds its values where `CONTENT` does not.
+SCALARS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
 class DamagedError(ValueError):
     """The bytes are not what the format says; what follows in the file cannot be found."""
 
 
-def records(data: bytes) -> Iterator[Tuple[int, bytes]]:
-    """Whole records, each with the offset behind it; a record that is still being written ends the row.
+class EventDecoder:
+    """Scalars of an event file; `damage` says why no more can be read, `rest` is a record not whole yet."""
 
-    Raises: DamagedError for a length that no record has.
-    """
-    at = 0
-    while at + HEAD_BYTES <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        if length > MAX_RECORD_BYTES:
-            raise DamagedError(f"a record of {length} bytes at {at}")
-        end = at + HEAD_BYTES + length + TAIL_BYTES
-        if end > len(data):
-            return
-        yield end, data[at + HEAD_BYTES : end - TAIL_BYTES]
-        at = end
+    def __init__(self, source: str = "", damage: str = "") -> None:
+        self.damage = damage
+        self.rest = b""
+        self._source = source
+
+    def feed(self, data: bytes) -> List[Row]:
+        """The scalars of the records that are whole by now."""
+        rows: List[Row] = []
+        if self.damage:
+            return rows
+        try:
+            for record in self._records(data):
+                rows.extend(_event(record, self._source))
+        except DamagedError as why:
+            self.damage, self.rest = str(why), b""
+        return rows
+
+    def _records(self, data: bytes) -> Iterator[bytes]:
+        data, self.rest = self.rest + data, b""
+        at = 0
+        while len(data) - at >= HEAD_BYTES:
+            (size,) = struct.unpack_from("<Q", data, at)
+            if size > MAX_RECORD_BYTES:
+                raise DamagedError(f"a record of {size} bytes")
+            end = at + HEAD_BYTES + size
+            if len(data) < end + FOOT_BYTES:
+                break
+            yield data[at + HEAD_BYTES : end]
+            at = end + FOOT_BYTES
+        self.rest = data[at:]
 
 
-def scalars(record: bytes) -> Iterator[Scalar]:
-    """The scalars of one `Event`. Raises: DamagedError when it is none."""
-    step, summaries = 0, []
-    for number, value in fields(record):
-        if number == STEP and isinstance(value, int):
-            step = value
+def _event(data: bytes, source: str) -> Iterator[Row]:
+    time, step, summaries = 0.0, 0, []
+    for number, value in _fields(data):
+        if number == WALL_TIME and isinstance(value, bytes) and len(value) == 8:
+            (time,) = struct.unpack("<d", value)
+        elif number == STEP and isinstance(value, int):
+            step = _signed(value)
         elif number == SUMMARY and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in fields(summary):
-            if number == VALUE and isinstance(value, bytes):
-                found = _scalar(value)
-                if found is not None:
-                    yield found[0], step, found[1]
+        for number, value in _fields(summary):
+            if number == SUMMARY_VALUE and isinstance(value, bytes):
+                tag, scalar = _scalar(value)
+                if tag and scalar is not None:
+                    yield Row(tag, step, scalar, time, source)
 
 
-def _scalar(data: bytes) -> Optional[Tuple[str, float]]:
-    tag, number = "", None
-    for field, value in fields(data):
-        if field == TAG and isinstance(value, bytes):
+def _scalar(data: bytes) -> Tuple[str, Optional[float]]:
+    tag, scalar = "", None
+    for number, value in _fields(data):
+        if number == TAG and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
-        elif field == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
-            (number,) = struct.unpack("<f", value)
-        elif field == TENSOR and isinstance(value, bytes):
-            number = _tensor(value)
-    return (tag, float(number)) if tag and number is not None else None
+        elif number == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
+            scalar = float(struct.unpack("<f", value)[0])
+        elif number == TENSOR and isinstance(value, bytes):
+            scalar = _tensor(value)
+    return tag, scalar
 
 
 def _tensor(data: bytes) -> Optional[float]:
-    """A tensor of exactly one float; None for every other one."""
-    kind, content = 0, b""
-    for number, value in fields(data):
-        if number == DTYPE and isinstance(value, int):
-            kind = value
-        elif number in (CONTENT, FLOATS, DOUBLES) and isinstance(value, bytes):
-            content = value
-    layout = FORMATS.get(kind)
-    if layout is None or len(content) != struct.calcsize(layout):
+    """The number of a tensor without dimensions, None for any other."""
+    values: Dict[int, Union[int, bytes]] = dict(
+        _fields(data)
+    )  # of a repeated field the last: a scalar has one
+    kind = values.get(DTYPE)
+    form, own_field = SCALARS.get(kind, ("", 0)) if isinstance(kind, int) else ("", 0)
+    shape = values.get(SHAPE)
+    if not form or (isinstance(shape, bytes) and any(number == DIMENSION for number, _ in _fields(shape))):
         return None
-    return float(struct.unpack(layout, content)[0])
+    content = values.get(CONTENT) or values.get(own_field)
+    if isinstance(content, int):
+        return float(_signed(content))
+    if not isinstance(content, bytes):
+        return None
+    if form in ("<i", "<q") and CONTENT not in values:
+        return float(_signed(_varint(content, 0)[0]))
+    whole = len(content) == struct.calcsize(form)
+    return float(struct.unpack(form, content)[0]) if whole else None
 
 
-def fields(data: bytes) -> Iterator[Tuple[int, object]]:
+def _fields(data: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
     """Field numbers and values of a message: an int for a varint, else the bytes. Raises: DamagedError."""
     at = 0
     while at < len(data):
-        key, at = varint(data, at)
+        key, at = _varint(data, at)
         kind = key & 7
         if kind == VARINT:
-            value, at = varint(data, at)
+            value, at = _varint(data, at)
             yield key >> 3, value
             continue
         if kind == BYTES:
-            size, at = varint(data, at)
+            size, at = _varint(data, at)
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
@@ -108,7 +136,7 @@ def fields(data: bytes) -> Iterator[Tuple[int, object]]:
         at += size
 
 
-def varint(data: bytes, at: int) -> Tuple[int, int]:
+def _varint(data: bytes, at: int) -> Tuple[int, int]:
     """A number of the wire format, and the offset behind it. Raises: DamagedError when it does not end."""
     value = shift = 0
     while at < len(data) and shift < 70:
@@ -118,3 +146,7 @@ def varint(data: bytes, at: int) -> Tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise DamagedError("a number has no end")
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value

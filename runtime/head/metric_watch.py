@@ -6,43 +6,44 @@ nothing: a watch never ends a run for what it does not know.
 
 from __future__ import annotations
 
-import json
-import math
-import operator
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from jobspec.finding import Finding, error
-from jobspec.plan import AbortPlan, TermPlan
-from jobspec.runtime.base.event_files import DamagedError, records, scalars
-from jobspec.runtime.base.metric_groups import group_prefix
+from jobspec.plan import AbortPlan
+from jobspec.runtime.base.event_files import EventDecoder
+from jobspec.runtime.base.metric_files import (
+    EVENTS,
+    LINES,
+    LineDecoder,
+    Row,
+    Tail,
+    by_step,
+    files_below,
+    group_prefix,
+    kind_of,
+)
+from jobspec.runtime.base.requirement import judge
 
 POLL_S = 1.0
-MAX_READ_BYTES = 64 * 1024**2  # of one file and look
-STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
-COMPARE: Dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
-    "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-Series = Dict[int, float]
 
 
 @dataclass(frozen=True)
 class Tripped:
-    """A condition that holds, the newest step of its metrics, and the values that it was judged by."""
+    """A condition that holds, the newest step of its metrics if they name any, and the values that decide."""
 
     condition: AbortPlan
-    step: int
+    step: Optional[int]
     values: Tuple[Tuple[str, float], ...]
 
     def finding(self) -> Finding:
+        at = "" if self.step is None else f" at step {self.step}"
         told = ", ".join(f"`{name}` is {value:.6g}" for name, value in self.values)
         return error(
             "driver.aborted",
-            f"the run was ended at step {self.step}: {told}",
+            f"the run was ended{at}: {told}",
             f"the condition is `{self.condition.text}`"
             + (f": {self.condition.why}" if self.condition.why else ""),
             self.condition.fix
@@ -51,120 +52,85 @@ class Tripped:
 
 
 class Watch:
-    """The metrics below one folder, as far as conditions ask for them."""
+    """The metrics below one folder, as far as conditions ask for them; judged as the report judges them.
+
+    JSON dumps are left out: a program writes them when it ends.
+    """
 
     def __init__(self, folder: Path, conditions: Sequence[AbortPlan]) -> None:
         self._folder = folder
         self._conditions = conditions
         self._wanted: Set[str] = {term.metric for one in conditions for term in one.terms}
-        self._series: Dict[str, Series] = {name: {} for name in self._wanted}
-        self._offsets: Dict[Path, int] = {}
-        self._damaged: Set[Path] = set()
+        self._files: Dict[Path, _File] = {}
+        self._looked = False
+        self._tripped: Optional[Tripped] = None
 
     def look(self) -> Optional[Tripped]:
         """Read what is new; the first condition that holds now."""
-        for path in self._files():
-            if path not in self._damaged and (path.suffix == ".jsonl" or "tfevents" in path.name):
-                self._read(path)
-        return next((found for one in self._conditions if (found := self._judge(one)) is not None), None)
+        # A folder that cannot be listed for a while takes no file away that was read before.
+        for path in files_below(self._folder):
+            if path not in self._files and kind_of(path) in (LINES, EVENTS):
+                self._files[path] = _File(path, self._folder)
+        changed = [file.read(self._wanted) for file in self._files.values()]
+        if any(changed) or not self._looked:
+            points, self._looked = self._points(), True
+            judged = (_judge(condition, points) for condition in self._conditions)
+            self._tripped = next((tripped for tripped in judged if tripped is not None), None)
+        return self._tripped
 
-    def _files(self) -> List[Path]:
-        try:
-            return sorted(self._folder.rglob("*"))
-        except OSError:  # a folder that vanished meanwhile, or a stale handle: the next look sees more
-            return []
-
-    def _read(self, path: Path) -> None:
-        try:
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                data = file.read(MAX_READ_BYTES)
-        except OSError:
-            return
-        try:
-            used, rows = _lines(data) if path.suffix == ".jsonl" else _events(data)
-        except DamagedError:
-            self._damaged.add(path)
-            return
-        self._offsets[path] = self._offsets.get(path, 0) + used
-        prefix = group_prefix(path, self._folder)
-        for name, step, value in rows:
-            if prefix + name in self._wanted:
-                self._series[prefix + name][step] = value
-
-    def _judge(self, condition: AbortPlan) -> Optional[Tripped]:
-        values: List[Tuple[str, float]] = []
-        for term in condition.terms:
-            value = _value(term, self._series[term.metric])
-            if value is None or not COMPARE[term.operator](value, term.bound):
-                return None
-            values.append((f"{term.function}({term.metric})", value))
-        step = max((step for term in condition.terms for step in self._series[term.metric]), default=0)
-        return Tripped(condition, step, tuple(values))
+    def _points(self) -> Dict[str, Sequence[Row]]:
+        """The points of each wanted metric, of the files that count (`metrics.readers.read_metrics`)."""
+        files = [self._files[path] for path in sorted(self._files)]
+        lines = [file for file in files if file.kind == LINES]
+        events = [file for file in files if file.kind == EVENTS]
+        rows: Dict[str, List[Row]] = {metric: [] for metric in self._wanted}
+        for file in lines if any(file.has_steps for file in lines) else [*lines, *events]:
+            for row in (*file.rows, *file.last):
+                rows[row.metric].append(row)
+        return {metric: by_step(found) for metric, found in rows.items()}
 
 
-def _value(term: TermPlan, series: Series) -> Optional[float]:
-    """What a term compares; None while nothing was logged, or where a value is not finite."""
-    if term.function == "count":
-        return float(len(series))
-    values = [series[step] for step in sorted(series)]
-    if not values:
-        return None
-    if term.function in ("first", "last"):
-        value = values[0 if term.function == "first" else -1]
-        return value if math.isfinite(value) else None
-    if not all(map(math.isfinite, values)):
-        return None
-    if term.function == "mean":
-        return math.fsum(values) / len(values)
-    return max(values) if term.function == "max" else min(values)
+class _File:
+    """What one file holds of the wanted metrics, and whether it names steps at all."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.kind = kind_of(path)
+        self.rows: List[Row] = []
+        self.last: List[Row] = []
+        self.has_steps = False
+        self._had_steps = False
+        self._prefix = group_prefix(path, folder)
+        self._tail = Tail(path, lambda _: LineDecoder() if self.kind == LINES else EventDecoder())
+
+    def read(self, wanted: Set[str]) -> bool:
+        """Take what is new in the file; whether anything is."""
+        rows = self._tail.read()
+        if not self._tail.changed:
+            return False
+        if self._tail.anew:
+            self.rows, self._had_steps = [], False
+        last = self._tail.last()
+        self._had_steps |= any(row.step is not None for row in rows)
+        self.has_steps = self._had_steps or any(row.step is not None for row in last)
+        self.rows += self._named(rows, wanted)
+        self.last = self._named(last, wanted)
+        return True
+
+    def _named(self, rows: Sequence[Row], wanted: Set[str]) -> List[Row]:
+        named = (row._replace(metric=self._prefix + row.metric) for row in rows)
+        return [row for row in named if row.metric in wanted]
 
 
-Row = Tuple[str, int, float]
-
-
-def _lines(data: bytes) -> Tuple[int, List[Row]]:
-    whole = data[: data.rfind(b"\n") + 1]  # the last line may still be being written
-    return len(whole), [row for line in whole.splitlines() for row in _record(line)]
-
-
-def _record(line: bytes) -> Iterator[Row]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(record, dict):
-        return
-    step = next((record[key] for key in STEP_KEYS if _is_number(record.get(key))), 0)
-    inner = record.get("data")
-    if not math.isfinite(step):
-        return
-    for name, value in _flat(inner if isinstance(inner, dict) else record, ""):
-        yield name, int(step), value
-
-
-def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, float]]:
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}/")
-        elif _is_number(value):
-            yield f"{prefix}{key}", float(value)
-
-
-def _is_number(value: object) -> bool:
-    """A number that a float can hold: JSON has integers of any length."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return isinstance(value, float) or abs(value) <= sys.float_info.max
-
-
-def _events(data: bytes) -> Tuple[int, List[Row]]:
-    used = 0
-    rows: List[Row] = []
-    for end, record in records(data):
-        used = end
-        rows.extend(scalars(record))
-    return used, rows
+def _judge(condition: AbortPlan, points: Mapping[str, Sequence[Row]]) -> Optional[Tripped]:
+    values: List[Tuple[str, float]] = []
+    for term in condition.terms:
+        judged = judge(term, points[term.metric])
+        if not judged.holds or judged.value is None:
+            return None
+        values.append((f"{term.function}({term.metric})", judged.value))
+    rows = (row for term in condition.terms for row in points[term.metric])
+    step = max((row.step for row in rows if row.step is not None), default=None)
+    return Tripped(condition, step, tuple(values))
 
 
 class Watcher:

@@ -26,6 +26,17 @@ def test_condition_ends_the_run_and_the_report_says_where(project: Project) -> N
     assert len(rows) < 600
 
 
+def test_records_without_a_step_end_the_run_too(project: Project) -> None:
+    """They were all taken for step 0: the report counted them, the run under way counted one."""
+    text = HELLO.replace('{\\"step\\": $step, ', "{").replace("1 2 3; do", "$(seq 1 600); do sleep 0.1")
+    assert "step\\" not in text
+    text = text.replace("metrics: {", 'metrics: {abort_when: ["count(score) >= 3"], ')
+    assert project.cli("run", project.write("long.yaml", text)).code == 1
+    cause = project.cli("report", "last", "--json").json["first_cause"]
+    assert cause["class"] == "driver.aborted"
+    assert cause["text"].startswith("the run was ended: `count(score)` is ")
+
+
 def test_condition_that_never_holds_changes_nothing(project: Project) -> None:
     text = HELLO.replace("metrics: {", 'metrics: {abort_when: ["max(score) > 1"], ')
     project.write("short.yaml", text)

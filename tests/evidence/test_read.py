@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.evidence.read import Checkpoint, SchedulerState, read_checkpoints, read_evidence
-from jobspec.judging.judge import Result, judge
+from jobspec.evidence.evidence import Checkpoint, SchedulerState
+from jobspec.evidence.read import read_checkpoints, read_evidence
+from jobspec.judging.judge import judge
+from jobspec.verdict import Result
 from tests.kits.verdict_kit import PLAN, RunFolder, StandInFramework, learning_rows, passing_run
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jobspec import frameworks
-from jobspec.evidence.read import Attempt, Evidence
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import Finding, JobspecError
 from jobspec.frameworks import Source, load, merge
 from jobspec.metrics import Table

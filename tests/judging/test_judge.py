@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence.read import Evidence, read_evidence
-from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
+from jobspec.evidence.evidence import Evidence
+from jobspec.evidence.read import read_evidence
+from jobspec.judging.judge import judge
 from jobspec.plan import ImportProof, SlurmPlan
-from jobspec.verdict import worst
+from jobspec.verdict import Deliverable, Result, Status, Verdict, worst
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 DISK = "OSError: [Errno 28] No space left on device"

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from jobspec import frameworks
-from jobspec.evidence.read import Attempt, Evidence
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import BRIDGE

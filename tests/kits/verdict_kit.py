@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jobspec.evidence.read import Evidence
+from jobspec.evidence.evidence import Evidence
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.judging.judge import Deliverable, Status
 from jobspec.plan import (
     CollectPlan,
     CommandPlan,
@@ -24,6 +23,7 @@ from jobspec.plan import (
     StagePlan,
     to_json,
 )
+from jobspec.verdict import Deliverable, Status
 
 T0 = 1_796_000_000.0
 PHASES = ("preflight", "stage", "helpers", "imports", "ray", "driver", "collect")

@@ -58,6 +58,16 @@ def test_last_value_alone_decides_last() -> None:
     assert not holds("last(loss) != 1", Table((Row("loss", 1, math.nan),)))
 
 
+@pytest.mark.parametrize("text", ["last(loss) > 1", "last(loss) != 1", "first(loss) > 1", "max(loss) > 1"])
+def test_infinity_meets_no_comparison(text: str) -> None:
+    outcome = evaluate(parse_requirement(text), Table((Row("loss", 1, math.inf),)))
+    assert (outcome.holds, outcome.value) == (False, math.inf)
+
+
+def test_mean_of_values_whose_sum_no_float_holds() -> None:
+    assert holds("mean(loss) > 1e307", Table((Row("loss", 1, 1e308), Row("loss", 2, 1.5e308))))
+
+
 def test_outcome_names_the_row() -> None:
     outcome = evaluate(parse_requirement("max(r/mean@1) > 0.8"), TABLE)
     assert (outcome.value, outcome.row and outcome.row.line) == (0.9, 2)

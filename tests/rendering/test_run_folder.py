@@ -46,6 +46,19 @@ def test_the_runtime_runs_from_its_archive(python: Path, tmp_path: Path) -> None
     assert done.stdout.startswith("jobspec runtime")
 
 
+@pytest.mark.parametrize("python", [Path(sys.executable), PYTHON_39], ids=["this", "3.9"])
+def test_packages_inside_the_runtime_travel_in_its_archive(python: Path, tmp_path: Path) -> None:
+    if not python.exists():
+        pytest.skip(f"no {python}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
+    (tmp_path / "runtime.pyz").write_bytes(build_runtime())
+    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime import watch"
+    code += "\nprint(watch.judge.__code__.co_filename)"
+    argv = [str(python), "-I", "-c", code, str(tmp_path / "runtime.pyz")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert Path(done.stdout.strip()) == tmp_path / "runtime.pyz/jobspec/runtime/base/requirement.py"
+
+
 def test_every_module_of_the_runtime_compiles_on_3_9(tmp_path: Path) -> None:
     if not PYTHON_39.exists():
         pytest.skip(f"no {PYTHON_39}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")

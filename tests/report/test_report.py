@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobspec.evidence.read import Evidence, read_evidence
-from jobspec.judging.judge import Deliverable, Result, Status, Verdict, judge
+from jobspec.evidence.evidence import Evidence
+from jobspec.evidence.read import read_evidence
+from jobspec.judging.judge import judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
 from jobspec.report.content import Curve
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
 from jobspec.report.text import counted, fit, number
-from jobspec.verdict import Cause, EvidenceItem
+from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence.read import Evidence, read_evidence
+from jobspec.evidence.evidence import Evidence
+from jobspec.evidence.read import read_evidence
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.judging.judge import judge
 from jobspec.plan import CommandPlan, RepoPlan

@@ -13,7 +13,7 @@ from jobspec.frameworks.shared.schedule import learning
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.megatron.shape import TrainShape
     from jobspec.verdict import Deliverable
 

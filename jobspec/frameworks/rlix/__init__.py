@@ -10,7 +10,7 @@ from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
 from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, MadePlan, PartPlan
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.frameworks.rlix.settings import PipelineSettings
     from jobspec.spec.job import Metrics
     from jobspec.verdict import Deliverable

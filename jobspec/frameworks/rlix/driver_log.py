@@ -19,7 +19,7 @@ from jobspec.log_text import strip_ansi
 from jobspec.verdict import EvidenceItem
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
 COUNT = r"\d{1,9}"  # more digits are no count, and may be more than Python reads

@@ -27,7 +27,7 @@ from jobspec.plan import PartPlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 TOTAL, SHARED, TRACE = "Pipelines", "GPUs shared between pipelines", "GPU trace"
 REWARD, LOSS, GRAD = "train/reward", "train/loss", "train/grad_norm"

@@ -12,7 +12,7 @@ from jobspec.metrics.training_health import Trouble, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.metrics import Row
 
 __all__ = [

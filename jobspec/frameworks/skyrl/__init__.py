@@ -17,7 +17,7 @@ from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.verdict import Deliverable
 
 NO_LEARNING = "nothing is proved about learning"

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from jobspec.frameworks.base import Context
 from jobspec.log_text import strip_ansi
-from jobspec.metrics.table import Row, Table
+from jobspec.metrics import Row, Table
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 MAIN = "skyrl.train.entrypoints.main_base"
 STEPS, RESULTS_FILE = "trainer.num_dummy_steps", "trainer.sweep_results_file"

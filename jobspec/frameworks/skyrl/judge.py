@@ -23,7 +23,7 @@ from jobspec.log_text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence, LogFile
+    from jobspec.evidence.evidence import Evidence, LogFile
 
 REWARD = "reward/avg_raw_reward"
 FINITE = (REWARD, "policy/final_loss", "policy/grad_norm")

@@ -18,7 +18,7 @@ from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
 from jobspec.runtime.drivers.trl.state import TrainConfig
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.verdict import Deliverable
 
 NOT_PROVED = (

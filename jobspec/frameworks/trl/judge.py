@@ -15,7 +15,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
 from jobspec.verdict import Deliverable, Status
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
 
 FINITE = ("reward", "loss", "grad_norm")
 

@@ -21,7 +21,7 @@ from jobspec.frameworks.verl.train_shape import train_shape
 from jobspec.plan import ExpectPlan, LearningPlan
 
 if TYPE_CHECKING:
-    from jobspec.evidence.read import Evidence
+    from jobspec.evidence.evidence import Evidence
     from jobspec.verdict import Deliverable
 
 METRIC_KEYS = {

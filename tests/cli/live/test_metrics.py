@@ -13,8 +13,15 @@ from jobspec.cli.commands.logs import _last_lines
 from jobspec.cli.live import metrics as progress_module
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import shown
+from jobspec.metrics.console import ConsoleReader
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.metric_files import LineDecoder
 
+# Two records without checksums: the version line, and `loss` = 2.0 at step 7.
+SAMPLE = bytes.fromhex(
+    "18000000000000000000000009000000000000f03f1a0d627261696e2e4576656e743a3200000000"
+    "1a000000000000000000000009000000000000f03f10072a0d0a0b0a046c6f7373150000004000000000"
+)  # fmt: skip
 VERL_KEYS = {"reward": "critic/rewards/mean", "loss": "actor/pg_loss", "grad norm": "actor/grad_norm"}
 
 
@@ -137,6 +144,24 @@ def test_samples_without_a_step_do_not_hide_what_is_printed(tmp_path: Path) -> N
     assert ProgressReader(paths).read().step == 5
 
 
+def test_last_record_counts_as_soon_as_its_json_is_whole(tmp_path: Path) -> None:
+    paths = run(tmp_path)
+    append(metrics(paths), record(1, reward=0.1) + record(2, reward=0.2).rstrip())
+    found = ProgressReader(paths).read()
+    assert (found.step, found.value) == (2, 0.2)
+
+
+def test_event_file_whose_start_is_not_read_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "EVENTS_BYTES", 50)
+    paths = run(tmp_path)
+    metrics(paths, name="events.out.tfevents.1").write_bytes(SAMPLE)
+    assert ProgressReader(paths).read().step is None
+    monkeypatch.setattr(progress_module, "EVENTS_BYTES", len(SAMPLE))
+    assert ProgressReader(paths).read().step == 7
+
+
 def test_new_attempt_starts_anew(tmp_path: Path) -> None:
     paths = run(tmp_path)
     append(metrics(paths), record(9, reward=1.0))
@@ -160,16 +185,16 @@ def test_file_that_was_written_anew_is_read_from_its_start(tmp_path: Path) -> No
 def test_a_look_reads_the_end_alone_then_what_is_new(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress_module.JsonlTail, "first_bytes", 1000)
-    monkeypatch.setattr(progress_module.ConsoleTail, "first_bytes", 1000)
+    monkeypatch.setattr(progress_module, "JSONL_TAIL_BYTES", 1000)
+    monkeypatch.setattr(progress_module, "CONSOLE_TAIL_BYTES", 1000)
     paths = run(tmp_path)
     path = metrics(paths) if line.startswith("{") else log(paths)
     append(path, line * 20_000 + line.replace("1", "8", 1) if line.startswith("{") else line * 20_000)
     sizes: list[int] = []
-    for kind in (progress_module.JsonlTail, progress_module.ConsoleTail):
-        read = kind.values
+    for kind in (LineDecoder, ConsoleReader):
+        feed = kind.feed
         monkeypatch.setattr(
-            kind, "values", lambda self, data, read=read: sizes.append(len(data)) or read(self, data)
+            kind, "feed", lambda self, data, feed=feed: sizes.append(len(data)) or feed(self, data)
         )
     reader = ProgressReader(paths)
     assert reader.read().step is not None

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
-from jobspec.evidence.read import Attempt, CommandResult, Event, Evidence, LogFile, Results
+from jobspec.evidence.evidence import Attempt, CommandResult, Event, Evidence, LogFile, Results
 from jobspec.frameworks.nemo_rl.levels import BY_NAME
 from jobspec.judging.judge import judge
 from jobspec.metrics import read_metrics

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from jobspec.evidence.read import Attempt, Evidence, LogFile
+from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.frameworks.rlix.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.plan import Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobspec import frameworks
-from jobspec.evidence.read import LogFile
+from jobspec.evidence.evidence import LogFile
 from jobspec.frameworks.rlix.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.plan import ExpectPlan

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec import frameworks
-from jobspec.evidence.read import Artifact, CommandResult, PhaseResult, Results
+from jobspec.evidence.evidence import Artifact, CommandResult, PhaseResult, Results
 from jobspec.frameworks.rlix.judge import judge
 from jobspec.judging.judge import judge as judge_run
 from jobspec.judging.not_proved import limitations

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from jobspec import frameworks
-from jobspec.evidence.read import Attempt, Evidence, LogFile
+from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics

@@ -22,7 +22,8 @@ import yaml
 
 from jobspec import frameworks
 from jobspec.evidence.deliverables import metrics_deliverable
-from jobspec.evidence.read import Attempt, Evidence, LogFile, read_evidence
+from jobspec.evidence.evidence import Attempt, Evidence, LogFile
+from jobspec.evidence.read import read_evidence
 from jobspec.judging import foreign_run
 from jobspec.judging.judge import figures, judge
 from jobspec.log_text import strip_ansi

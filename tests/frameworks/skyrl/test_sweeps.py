@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence.read import Attempt, Evidence, LogFile
+from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.metrics.table import Table
 from jobspec.plan import ExpectPlan, Plan

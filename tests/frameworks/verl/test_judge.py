@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.evidence.read import Attempt, CommandResult, Evidence, LogFile, Results
+from jobspec.evidence.evidence import Attempt, CommandResult, Evidence, LogFile, Results
 from jobspec.frameworks import get
 from jobspec.frameworks.verl.judge import CAPTURE, IMPORT, RUN
 from jobspec.frameworks.verl.variants import NAME as VARIANTS

@@ -1,0 +1,34 @@
+"""Names that frameworks give to the metrics that people ask for: one table for all that look for them.
+
+Report, `status`, tables of sweeps and the look at training health read it. A framework's own name, out of the
+plan, comes before these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+REWARD, LOSS, GRAD_NORM, TOKENS = "reward", "loss", "grad norm", "tokens/s"
+FIGURES = (REWARD, LOSS, GRAD_NORM, TOKENS)  # in the order of display
+STEP_TIME, PEAK_MEMORY = "step time", "peak memory"
+LIKELY: Mapping[str, tuple[str, ...]] = {
+    REWARD: ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
+             "critic/score/mean", "reward/avg_raw_reward"),
+    LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss"),
+    GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm"),
+    TOKENS: ("perf/tokens_per_s", "tokens_per_s", "tokens_per_second", "performance/tokens_per_sec",
+             "perf/throughput"),
+    STEP_TIME: ("step_time_s", "step_time", "perf/step_s", "timing/step"),
+    PEAK_MEMORY: ("peak_reserved_gb", "gpu/peak_reserved_GB"),
+}  # fmt: skip
+
+
+def own_names(metric_keys: Mapping[str, str]) -> dict[str, str]:
+    """The plan's own names by figure: `grad_norm` there is `grad norm` here."""
+    return {name.replace("_", " "): key for name, key in metric_keys.items()}
+
+
+def find_metric(name: str, metric_keys: Mapping[str, str], logged: Container[str]) -> str:
+    """The metric that holds a figure, the framework's own name first; empty where none is logged."""
+    own = own_names(metric_keys).get(name, "")
+    return next((key for key in (own, *LIKELY.get(name, ())) if key in logged), "")
