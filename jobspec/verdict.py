@@ -147,9 +147,3 @@ class Verdict:
 def is_void(deliverables: Iterable[Deliverable]) -> bool:
     """Whether one of them says that another checkout was imported than the one under test."""
     return any(item.status is Status.BLOCKED and VOID in item.reason for item in deliverables)
-
-
-def worst(deliverables: Iterable[Deliverable]) -> Status | None:
-    """`Fail` before `Blocked` before `Pass` over the required ones; None when none is required and judged."""
-    found = {item.status for item in deliverables if item.required}
-    return next((status for status in (Status.FAIL, Status.BLOCKED, Status.PASS) if status in found), None)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from jobspec.finding import Finding
 
 _RED, _YELLOW, _BOLD, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
-_CLEAR = "\x1b[2J"
 
 
 def version() -> str:
@@ -74,12 +72,3 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def clear_screen(stream: TextIO) -> None:
-    if colored(stream):
-        print(_CLEAR, end="", file=stream)
-
-
-def clock() -> str:
-    return time.strftime("%H:%M:%S")

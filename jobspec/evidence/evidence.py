@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from jobspec.evidence.pytest_log import TestLog
 from jobspec.finding import Finding
@@ -15,18 +17,19 @@ from jobspec.plan import Plan
 from jobspec.triage import Match
 
 GOOD = frozenset({"ok", "cached"})  # outcomes of a phase that ended well
+Seconds = Annotated[float, Meta(ge=-1e18, le=1e18)]  # JSON has NaN and Infinity in Python: they are no times
 
 
 @dataclass(frozen=True)
 class Event:
     """One line of `events.jsonl`. `seconds` is None where the event gives no duration."""
 
-    time: float
+    time: Seconds
     phase: str
     event: str
     node: str = ""
     outcome: str = ""
-    seconds: float | None = None
+    seconds: Seconds | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     finding: Finding | None = None
     file: str = ""
@@ -39,8 +42,8 @@ class PhaseResult:
 
     phase: str
     outcome: str
-    start: float = 0.0
-    end: float = 0.0
+    start: Seconds = 0.0
+    end: Seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,8 @@ class CommandResult:
 
     name: str
     exit_code: int | None = None
-    start: float = 0.0
-    end: float = 0.0
+    start: Seconds = 0.0
+    end: Seconds = 0.0
     log: str = ""
     signal: str = ""
     phase: str = "driver"
@@ -77,8 +80,7 @@ class Results:
     """`results.json`, the last file that the head writes in an attempt."""
 
     outcome: str
-    exit_code: int | None
-    first_phase_failed: str = ""
+    exit_code: int | None = None
     findings: tuple[Finding, ...] = ()
     phases: tuple[PhaseResult, ...] = ()
     commands: tuple[CommandResult, ...] = ()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jobspec.evidence.read import CHECKPOINT_NAME
 from jobspec.finding import Finding, warning
+from jobspec.runtime.base.run_files import open_file
 
 # `x.log`, `x.log.1`, `run.log.mcore_1step`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`;
 # others are data.
@@ -77,7 +78,7 @@ def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], ask
     try:
         if path.suffix.lower() == ".gz":
             return _unpacked(path, name, unpack_to, problems)
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             head = stream.read(SNIFF_BYTES)
     except OSError as why:
         problems.append(_not_read(path, path.parents[name.count("/")], why))
@@ -92,7 +93,8 @@ def _unpacked(path: Path, name: str, unpack_to: Path, problems: list[Finding]) -
     size = 0
     with target.open("wb") as text:
         try:
-            with gzip.GzipFile(path) as stream:  # `read1`: what comes before a tear must not be lost
+            with open_file(path) as packed, gzip.GzipFile(fileobj=packed) as stream:
+                # `read1`: what comes before a tear must not be lost.
                 while size < MAX_UNPACKED_BYTES and (chunk := stream.read1(CHUNK)):
                     text.write(chunk)
                     size += len(chunk)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobspec.log_text import clean
+from jobspec.runtime.base.run_files import read_lines
 
 _OUTCOME = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun|subtests passed)"
 _COUNTS = re.compile(rf"^(?:=+ )?((?:{_OUTCOME}, )*{_OUTCOME}|no tests ran) in \d+\.\d+s\b")
@@ -52,8 +53,7 @@ class TestLog:
 def read_test_log(path: Path) -> TestLog | None:
     """What pytest says in the log at `path`; None when it says nothing or the log cannot be read."""
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
-            return parse_test_log(lines)
+        return parse_test_log(line.decode("utf-8", "replace") for line in read_lines(path))
     except OSError:
         return None
 

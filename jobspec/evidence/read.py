@@ -7,13 +7,15 @@ such a file would have proved is simply not there. `jobspec.judging.judge` draws
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import convert
 
 from jobspec.evidence.evidence import (
     GOOD,
@@ -34,6 +36,7 @@ from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
+from jobspec.runtime.base.run_files import read_lines, read_text
 from jobspec.triage import LogSource, scan_files
 from jobspec.triage.deciding_facts import with_recorded_facts
 
@@ -54,10 +57,13 @@ __all__ = [
     "read_evidence",
 ]
 
+T = TypeVar("T")
 MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300
 CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter[-_]|epoch[-_]?)0*(\d+)$")
 PATCHED_FILE = re.compile(r"^diff --git a/(?:.+) b/(.+)$", re.MULTILINE)
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
+# What a file that was torn or changed by hand raises where it is decoded; msgspec's errors are ValueErrors.
+DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 def read_evidence(run_dir: Path) -> Evidence:
@@ -113,7 +119,7 @@ def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
         return None
     try:
         return from_json(text)
-    except (ValueError, TypeError, AttributeError, RecursionError) as why:
+    except DAMAGED as why:
         problems.append(_unreadable("evidence.plan", path, str(why)))
         return None
 
@@ -121,7 +127,7 @@ def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
 def _patched(paths: RunPaths, repo: str) -> tuple[str, ...]:
     """Files that the repository's patch changes; `()` when it is not there."""
     try:
-        text = (paths.root / "patches" / f"{repo}.diff").read_text("utf-8", errors="replace")
+        text = read_text(paths.patches / f"{repo}.diff", errors="replace")
     except OSError:
         return ()
     return tuple(dict.fromkeys(PATCHED_FILE.findall(text)))
@@ -158,12 +164,16 @@ def _clock_ahead(facts: Mapping[str, Any]) -> float:
 def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...]:
     """Logs of every node, and the batch script's own, which all attempts share, for the first attempt."""
     base = folder / "logs"
-    found = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES)
+    found = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
     logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in found]
     if number == min(paths.attempts()):
-        batch = sorted(p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log")
-        logs.extend(LogFile(path.name, "", _size(path)) for path in batch)
+        batch = [p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log"]
+        logs.extend(LogFile(path.name, "", _size(path)) for path in batch if _is_file(path))
     return tuple(logs)
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - never raises
 
 
 def _node_of(log: Path) -> str:
@@ -173,31 +183,22 @@ def _node_of(log: Path) -> str:
 
 def _read_events(path: Path, root: Path, problems: list[Finding]) -> Iterator[Event]:
     """Events of every whole line; a torn line proves nothing and is named as a problem."""
-    text = _text(path, "evidence.events", problems)
-    for number, line in enumerate((text or "").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            yield _event(_mapping(json.loads(line)), _relative(path, root), number)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            problems.append(_unreadable("evidence.events", path, "the line is not a whole event", number))
+    file = _relative(path, root)
+    try:
+        for number, line in enumerate(read_lines(path), 1):
+            if line.strip():
+                try:
+                    yield _event(json.loads(line.decode("utf-8", "replace")), file, number)
+                except DAMAGED:
+                    why = "the line is not a whole event"
+                    problems.append(_unreadable("evidence.events", path, why, number))
+    except OSError as why:
+        problems.append(_unreadable("evidence.events", path, _reason(why)))
 
 
 def _event(data: Mapping[str, Any], file: str, line: int) -> Event:
-    """Raises: KeyError, TypeError or ValueError when a field is missing or has another type."""
-    seconds = data.get("seconds")
-    return Event(
-        time=_number(data["t"]),
-        phase=_string(data["phase"]),
-        event=_string(data["event"]),
-        node=_string(data.get("node") or ""),
-        outcome=_string(data.get("outcome") or ""),
-        seconds=None if seconds is None else _number(seconds),
-        data=_mapping(data.get("data") or {}),
-        finding=_finding(data["finding"]) if data.get("finding") else None,
-        file=file,
-        line=line,
-    )
+    finding = _parsed(data["finding"], Finding) if data.get("finding") else None
+    return _parsed({**data, "time": data["t"], "finding": finding, "file": file, "line": line}, Event)
 
 
 def _missing_logs(results: Results | None, logs: Iterable[LogFile]) -> Iterator[Finding]:
@@ -215,62 +216,31 @@ def _read_results(path: Path, root: Path, number: int, problems: list[Finding]) 
     if text is None:
         return None
     try:
-        data = _mapping(json.loads(text))
-        if data.get("attempt", number) != number:
-            raise ValueError(f"it is of attempt {data['attempt']}, and lies in the folder of {number}")
-        return _results(data, path, root)
-    except (ValueError, TypeError, KeyError, RecursionError) as why:
+        return _results(json.loads(text), path, root, number)
+    except DAMAGED as why:
         problems.append(_unreadable("evidence.results", path, f"{type(why).__name__}: {why}"))
         return None
 
 
-def _results(data: Mapping[str, Any], path: Path, root: Path) -> Results:
-    return Results(
-        outcome=_string(data["outcome"]),
-        exit_code=_integer(data.get("exit_code")),
-        first_phase_failed=_string(data.get("first_phase_failed") or ""),
-        findings=tuple(_finding(item) for item in data.get("findings") or ()),
-        phases=tuple(
-            PhaseResult(
-                _string(item["phase"]),
-                _string(item.get("outcome") or ""),
-                _number(item.get("start") or 0),
-                _number(item.get("end") or 0),
-            )
-            for item in data.get("phases") or ()
-        ),
-        commands=tuple(_command(_mapping(item), path.parent, root) for item in data.get("commands") or ()),
-        nodes=tuple(_node(_mapping(item)) for item in data.get("nodes") or ()),
-        imports={str(key): _mapping(value) for key, value in _mapping(data.get("imports") or {}).items()},
-        collect=_mapping(data.get("collect") or {}),
-        file=_relative(path, root),
-    )
+def _results(data: Mapping[str, Any], path: Path, root: Path, number: int) -> Results:
+    if data.get("attempt", number) != number:
+        raise ValueError(f"it is of attempt {data['attempt']}, and lies in the folder of {number}")
+    parts = {
+        "findings": [_parsed(item, Finding) for item in data.get("findings") or ()],
+        "phases": [_parsed(item, PhaseResult) for item in data.get("phases") or ()],
+        "commands": [_command(item, path.parent, root) for item in data.get("commands") or ()],
+        "nodes": [_parsed(item, NodeFacts) for item in data.get("nodes") or ()],
+    }
+    return _parsed({**data, **parts, "file": _relative(path, root)}, Results)
 
 
 def _command(item: Mapping[str, Any], attempt: Path, root: Path) -> CommandResult:
-    log = _string(item.get("log") or "")
-    phase = str(item.get("phase") or "driver")
-    return CommandResult(
-        name=_string(item["name"]),
-        exit_code=_integer(item.get("exit_code")),
-        start=_number(item.get("start") or 0),
-        end=_number(item.get("end") or 0),
-        log=_relative(attempt / log, root) if log else "",
-        signal=str(item.get("signal") or ""),
-        phase=phase,
-        tests=read_test_log(attempt / log) if phase == "checks" and log else None,
-    )
-
-
-def _node(item: Mapping[str, Any]) -> NodeFacts:
-    return NodeFacts(
-        name=_string(item["name"]),
-        index=_integer(item.get("index")) or 0,
-        ip=str(item.get("ip") or ""),
-        gpus=_integer(item.get("gpus")) or 0,
-        cpus=_integer(item.get("cpus")) or 0,
-        facts=_mapping(item.get("facts") or {}),
-    )
+    signal = str(item.get("signal") or "")  # the runtime writes 0 where none ended it
+    command = _parsed({**item, "signal": signal, "tests": None}, CommandResult)
+    if not command.log:
+        return command
+    tests = read_test_log(attempt / command.log) if command.phase == "checks" else None
+    return replace(command, log=_relative(attempt / command.log, root), tests=tests)
 
 
 def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, ...] | None:
@@ -279,19 +249,11 @@ def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, 
         return None
     text = _text(paths.manifest, "evidence.manifest", problems)
     try:
-        files = _mapping(json.loads(text or ""))["files"]
-        return tuple(_artifact(paths.artifacts, _mapping(item)) for item in files)
-    except (ValueError, TypeError, KeyError, RecursionError) as why:
+        rows = [_parsed(item, Artifact) for item in json.loads(text or "")["files"]]
+    except DAMAGED as why:
         problems.append(_unreadable("evidence.manifest", paths.manifest, f"{type(why).__name__}: {why}"))
         return None
-
-
-def _artifact(folder: Path, item: Mapping[str, Any]) -> Artifact:
-    path, size = _string(item["path"]), _integer(item["bytes"]) or 0
-    stat = _stat(folder / path)
-    present = stat is not None and stat.st_size == size
-    return Artifact(path, size, str(item.get("sha256") or ""), str(item.get("node") or ""),
-                    str(item.get("source") or ""), present)  # fmt: skip
+    return tuple(replace(row, present=_has_size(paths.artifacts / row.path, row.bytes)) for row in rows)
 
 
 def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
@@ -299,18 +261,13 @@ def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
         return SchedulerState()
     text = _text(path, "evidence.scheduler", problems)
     try:
-        data = _mapping(json.loads(text or ""))
-        restarts = _integer(data.get("restarts")) or 0
-    except (ValueError, TypeError, RecursionError) as why:
+        data = json.loads(text or "")
+        exit_code = data.get("exit_code")
+        data["exit_code"] = "" if exit_code is None else str(exit_code)
+        return _parsed(data, SchedulerState)
+    except DAMAGED as why:
         problems.append(_unreadable("evidence.scheduler", path, str(why)))
         return SchedulerState()
-    exit_code = data.get("exit_code")
-    return SchedulerState(
-        state=str(data.get("state") or ""),
-        reason=str(data.get("reason") or ""),
-        exit_code="" if exit_code is None else str(exit_code),
-        restarts=restarts,
-    )
 
 
 def _expected(paths: RunPaths, pattern: str) -> tuple[str, ...]:
@@ -319,45 +276,26 @@ def _expected(paths: RunPaths, pattern: str) -> tuple[str, ...]:
     return tuple(_relative(Path(path), paths.root) for path in found if Path(path).is_file())
 
 
+def _parsed(data: Mapping[str, Any], kind: type[T]) -> T:
+    """The object as `kind`; null counts as missing, other keys are left out. Raises: one of `DAMAGED`."""
+    return convert({key: value for key, value in data.items() if value is not None}, kind)
+
+
 def _text(path: Path, rule: str, problems: list[Finding]) -> str | None:
     try:
-        return path.read_text("utf-8", errors="replace")
+        return read_text(path, errors="replace")
     except OSError as why:
-        problems.append(_unreadable(rule, path, why.strerror or type(why).__name__))
+        problems.append(_unreadable(rule, path, _reason(why)))
         return None
+
+
+def _reason(why: OSError) -> str:
+    return why.strerror or type(why).__name__
 
 
 def _unreadable(rule: str, path: Path, why: str, line: int = 0) -> Finding:
     what, fix = f"`{path.name}` cannot be read in full", "what it would prove counts as not proved"
     return warning(rule, what, why, fix, file=str(path), line=line)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is not a number")
-    return float(value)
-
-
-def _integer(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise TypeError(f"{value!r} is not an integer")
-    return value
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    return value
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} is not an object")
-    return value
-
-
-def _finding(value: object) -> Finding:
-    return Finding.from_json(_mapping(value))
 
 
 def _relative(path: Path, root: Path) -> str:
@@ -385,3 +323,8 @@ def _stat(path: Path) -> os.stat_result | None:
 def _size(path: Path) -> int:
     stat = _stat(path)
     return stat.st_size if stat is not None else 0
+
+
+def _has_size(path: Path, size: int) -> bool:
+    stat = _stat(path)
+    return stat is not None and stat.st_size == size

@@ -14,6 +14,7 @@ from jobspec.evidence.read import read_evidence
 from jobspec.finding import fail
 from jobspec.judging.judge import judge
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_text
 
 ABSENT = "-"
 
@@ -66,7 +67,7 @@ def read_side(run: RunPaths) -> Side:
 
 def _read_lock(path: Path) -> dict[str, str]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(read_text(path))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as problem:
         raise fail(
             "compare.no-lock",

@@ -94,7 +94,7 @@ class TrainShape:
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
     samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
     `fp32_grads`: gradients accumulate and reduce in fp32. None: not known, the estimate takes bf16.
-    `grad_offload` and `param_offload`: those buffers leave the GPU while engines generate.
+    `param_offload`: the weights leave the GPU while engines generate.
     `logits_chunk`: tokens whose logits exist at one time (None: all of a micro-batch);
     `fused_logprobs`: the loss never makes the whole logits.
     `async_save`: a checkpoint is copied to host memory and written from there.
@@ -127,10 +127,8 @@ class TrainShape:
     samples_per_prompt: int = 1
     global_batch: int | None = None
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
-    fp8: bool = False
     fp32_grads: bool | None = None
     optimizer: OptimizerShape = OptimizerShape()
-    grad_offload: bool = False
     param_offload: bool = False
     recompute: Recompute | None = None
     attention: Literal["fused", "unfused"] = "fused"

@@ -16,6 +16,7 @@ from sys import intern
 from jobspec.log_text import bare, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import Row
+from jobspec.runtime.base.run_files import open_file
 
 Values = list[tuple[str, float]]
 
@@ -62,7 +63,7 @@ def read_console(path: Path, name: str = "") -> Table:
     reader = ConsoleReader(name or str(path))
     rows: list[Row] = []
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while block := file.read(BLOCK_BYTES):
                 rows.extend(reader.feed(block))
     except OSError:

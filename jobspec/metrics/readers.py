@@ -24,6 +24,7 @@ from jobspec.runtime.base.metric_files import (
     is_number,
     kind_of,
 )
+from jobspec.runtime.base.run_files import open_file, read_bytes
 
 BLOCK_BYTES = 4 * 1024**2
 
@@ -84,7 +85,7 @@ def _read(path: Path, decoder: LineDecoder | EventDecoder) -> tuple[list[Row], s
     """The rows of a file, and why it cannot be read to its end."""
     rows: list[Row] = []
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while block := file.read(BLOCK_BYTES):
                 rows.extend(decoder.feed(block))
     except OSError as why:
@@ -96,7 +97,7 @@ def read_json(path: Path, name: str = "") -> Table:
     """Metrics of a JSON dump `{metric: {step: value}}`, as NeMo-RL's `json_dump_tb_logs.py` writes it."""
     source = name or str(path)
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_bytes(path))
     except OSError as why:
         return Table((), (_unreadable(source, 0, why.strerror or type(why).__name__),))
     except (ValueError, RecursionError) as why:

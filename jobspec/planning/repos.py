@@ -23,8 +23,6 @@ from jobspec.planning.provenance import patch_name
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
-
 
 @dataclass(frozen=True)
 class RepoSource:

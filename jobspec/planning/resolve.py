@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,46 @@ Renders and writes; it judges nothing and prints nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
-from jobspec.report.content import REPORT_FILES, Report, build_report, report_path
+from jobspec.judging.judge import judge
+from jobspec.report.content import Report, build_report
+from jobspec.report.data import render_json
+from jobspec.report.html import render_html
+from jobspec.report.junit import render_junit
+from jobspec.report.markdown import render_markdown
+from jobspec.report.summary import render_summary
+from jobspec.report.text import render_text
 from jobspec.verdict import Verdict
 
 __all__ = ["FORMATS", "Report", "build_report", "render_report", "write_reports"]
 
+REPORT_FILES = {
+    "text": "report.txt",
+    "md": "report.md",
+    "json": "report.json",
+    "html": "report.html",
+    "junit": "junit.xml",
+}
 FORMATS = tuple(REPORT_FILES)  # those that are written; `summary` is only printed
+_RENDERERS: Mapping[str, Callable[[Report], str]] = {
+    "text": render_text,
+    "md": render_markdown,
+    "json": render_json,
+    "html": render_html,
+    "junit": render_junit,
+    "summary": render_summary,
+}
 
 
 def render_report(verdict: Verdict, evidence: Evidence, fmt: str) -> str:
     """The report in the form `fmt`: one of `FORMATS`, or `summary`. Raises: KeyError for another one."""
-    return _renderer(fmt)(build_report(verdict, evidence))
+    if fmt not in _RENDERERS:
+        raise KeyError(f"`{fmt}` is not a form of the report; there are {', '.join(FORMATS)}")
+    return _RENDERERS[fmt](build_report(verdict, evidence))
 
 
 def write_reports(
@@ -33,45 +57,11 @@ def write_reports(
     Raises: OSError when the folder cannot be written.
     """
     evidence = read_evidence(run_dir) if evidence is None else evidence
-    if verdict is None:
-        from jobspec.judging.judge import judge
-
-        verdict = judge(evidence)
-    report = build_report(verdict, evidence)
-    written = {}
-    for fmt in FORMATS:
-        written[fmt] = report_path(run_dir, fmt)
-        _write(written[fmt], _renderer(fmt)(report))
+    report = build_report(judge(evidence) if verdict is None else verdict, evidence)
+    written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
+    for fmt, path in written.items():
+        _write(path, _RENDERERS[fmt](report))
     return written
-
-
-def _renderer(fmt: str) -> Callable[[Report], str]:
-    """Imports only what this form needs: the text report must not wait for Jinja."""
-    if fmt == "text":
-        from jobspec.report.text import render_text
-
-        return render_text
-    if fmt == "summary":
-        from jobspec.report.summary import render_summary
-
-        return render_summary
-    if fmt == "md":
-        from jobspec.report.markdown import render_markdown
-
-        return render_markdown
-    if fmt == "json":
-        from jobspec.report.data import render_json
-
-        return render_json
-    if fmt == "junit":
-        from jobspec.report.junit import render_junit
-
-        return render_junit
-    if fmt == "html":
-        from jobspec.report.html import render_html
-
-        return render_html
-    raise KeyError(f"`{fmt}` is not a form of the report; there are {', '.join(FORMATS)}")
 
 
 def _write(path: Path, text: str) -> None:

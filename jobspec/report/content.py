@@ -9,23 +9,17 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, version
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts
 from jobspec.evidence.repo_tests import bridge_repo
+from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict
 
 MAX_CURVES = 8
 MAX_POINTS = 400  # of one curve; more are averaged, which no screen would show apart
-REPORT_FILES = {
-    "text": "report.txt",
-    "md": "report.md",
-    "json": "report.json",
-    "html": "report.html",
-    "junit": "junit.xml",
-}
 
 
 @dataclass(frozen=True)
@@ -194,8 +188,6 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
 
 
 def _required_metric(text: str) -> str:
-    from jobspec.finding import JobspecError
-
     try:
         return parse_requirement(text).metric
     except JobspecError:
@@ -224,14 +216,7 @@ def _imports(imports: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, st
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version("jobspec-rl")
     except PackageNotFoundError:
         return ""
-
-
-def report_path(folder: Path, fmt: str) -> Path:
-    """Where the report in this form lies."""
-    return folder / REPORT_FILES[fmt]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from jobspec.report import pictures
 from jobspec.report.content import Report
-from jobspec.report.text import attempt_text, evidence_text, guide_form, number, where
+from jobspec.report.lines import attempt_text, evidence_text, number, where
+from jobspec.report.summary import guide_form
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -32,9 +34,7 @@ def render_html(report: Report) -> str:
 
 @cache
 def _template() -> Template:
-    from importlib.resources import files
-
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, StrictUndefined  # slow to import, and a text report needs none
 
     env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     env.filters.update(

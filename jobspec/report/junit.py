@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from jobspec.report.content import Report
-from jobspec.report.text import evidence_text
+from jobspec.report.lines import evidence_text
 from jobspec.verdict import Deliverable, Result, Status
 
 # Characters that XML 1.0 cannot hold, not even escaped. Source: w3.org/TR/xml, production 2.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.report.content import Report
-from jobspec.report.text import MAX_LINE, attempt_text, evidence_text, figure_text, guide_form, where
+from jobspec.report.lines import MAX_LINE, attempt_lines, evidence_text, figure_text, place, where
+from jobspec.report.summary import guide_form
 from jobspec.verdict import Cause
 
 SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"\n": " ", "\r": " "})
@@ -20,9 +21,7 @@ def render_markdown(report: Report) -> str:
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
     lines += _table("Figures", ("Metric", "First to last", "Steps"), _figures(report))
     lines += _cause(verdict.first_cause)
-    lines += _list(
-        "Attempts", [attempt_text(a) for a in verdict.attempts] if len(verdict.attempts) > 1 else []
-    )
+    lines += _list("Attempts", attempt_lines(verdict))
     lines += _list("Not proved", verdict.limitations)
     lines += _list(
         "Findings", [f"{f.severity} {f.rule}: {f.what}. {f.why}".rstrip() for f in verdict.findings]
@@ -65,13 +64,8 @@ def _figures(report: Report) -> Iterator[Sequence[str]]:
 def _cause(cause: Cause | None) -> list[str]:
     if cause is None:
         return []
-    at = f"{cause.file}:{cause.line}" if cause.line else cause.file
-    parts = (
-        f"**{cause.verdict}**",
-        f"({escape(cause.kind)})",
-        escape(cause.node),
-        f"`{_code(at)}`" if at else "",
-    )
+    at = f"`{_code(place(cause))}`" if place(cause) else ""
+    parts = (f"**{cause.verdict}**", f"({escape(cause.kind)})", escape(cause.node), at)
     head = " ".join(part for part in parts if part)
     rows = [("Why", cause.why), ("Fix", cause.fix), ("Seen before", cause.source)]
     told = [f"- {name}: {escape(text)}" for name, text in rows if text]

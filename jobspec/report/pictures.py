@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jobspec.report.content import Bar, Curve, Report
-from jobspec.report.text import number
+from jobspec.report.lines import number
 from jobspec.units import duration
 
 WIDTH, HEIGHT = 340, 150  # of one curve, in SVG units

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.content import Report
-from jobspec.report.text import MAX_LINE, place
+from jobspec.report.lines import MAX_LINE, place
 from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, is_void
 
 MAX_KEY_LINES = 6
@@ -44,6 +44,13 @@ def render_summary(report: Report) -> str:
         *_items(_follow_ups(report)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def guide_form(report: Report, before: str = "", after: str = "\n") -> str:
+    """The short form between `before` and `after`; nothing for a framework without a guide."""
+    if not report.guide:
+        return ""
+    return f"{before}{render_summary(report)}{after}"
 
 
 def _items(lines: Iterator[str]) -> list[str]:
@@ -226,15 +233,10 @@ def _follow_ups(report: Report) -> Iterator[str]:
     if cause is not None and cause.fix:
         yield f"{'environment fix' if blocked else 'fix'}: {cause.fix}"
     elif cause is not None:
-        yield f"{'environment fix' if blocked else 'fix'}: what {place_of(cause.file, cause.line)} shows"
+        yield f"{'environment fix' if blocked else 'fix'}: what {place(cause) or 'the first cause'} shows"
     else:
         yield from _from_deliverables(verdict.deliverables)
     yield f"needed rerun: the same {'spec' if not report.foreign else 'command'} after that"
-
-
-def place_of(file: str, line: int) -> str:
-    """`file:line`, or what there is of it."""
-    return f"{file}:{line}" if line else file or "the first cause"
 
 
 def _from_deliverables(items: Sequence[Deliverable]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
@@ -169,9 +170,7 @@ def _html(table: SweepTable) -> str:
 
 @cache
 def _template() -> Template:
-    from importlib.resources import files
-
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, StrictUndefined  # slow to import, and a text report needs none
 
     env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return env.from_string(files("jobspec.templates").joinpath("sweep.html.j2").read_text("utf-8"))

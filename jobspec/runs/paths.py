@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobspec.runtime.base.run_files import read_text
+
 RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
 
 
@@ -34,7 +36,7 @@ class RunPaths:
         if self.standard:
             return self.root.parent.name
         try:
-            plan = json.loads(self.plan.read_text(encoding="utf-8"))
+            plan = json.loads(read_text(self.plan))
         except (OSError, ValueError):
             return ""
         return str(plan.get("name", "")) if isinstance(plan, dict) else ""
@@ -64,10 +66,6 @@ class RunPaths:
     @property
     def job(self) -> Path:
         return self.root / "job.sbatch"
-
-    @property
-    def attach(self) -> Path:
-        return self.root / "attach.sh"
 
     @property
     def runtime(self) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 from jobspec.finding import fail
 from jobspec.plan import build
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import UnfitFileError, read_text
 
 LAUNCH_VERSION = 1
 
@@ -104,10 +105,10 @@ def read_results(run: RunPaths) -> dict[str, Any] | None:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except FileNotFoundError:
         return None
-    except (ValueError, NotADirectoryError) as problem:
+    except (ValueError, NotADirectoryError, UnfitFileError) as problem:
         raise _damaged(path, str(problem)) from problem
     if not isinstance(data, dict):
         raise _damaged(path, f"an object was expected, not {type(data).__name__}")

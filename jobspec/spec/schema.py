@@ -26,7 +26,7 @@ TITLES: dict[Kind, str] = {"job": "jobspec job spec", "cluster": "jobspec site p
 
 
 @cache
-def _schema(kind: Kind) -> dict[str, Any]:
+def committed_schema(kind: Kind) -> dict[str, Any]:
     """The committed schema. Raises: OSError when the installation is not complete."""
     text = Path(__file__).with_name(f"{kind}.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
@@ -43,16 +43,6 @@ def generate(kind: Kind) -> dict[str, Any]:
     root = generated["$defs"].pop(MODELS[kind].__name__)
     head = {"$schema": DIALECT, "$id": f"urn:jobspec:{kind}:1", **root, "title": TITLES[kind]}
     return {**head, "$defs": dict(sorted(generated["$defs"].items()))}
-
-
-def job_schema() -> dict[str, Any]:
-    """The schema of a job spec."""
-    return _schema("job")
-
-
-def cluster_schema() -> dict[str, Any]:
-    """The schema of a site profile."""
-    return _schema("cluster")
 
 
 def schema_text(kind: Kind) -> str:
@@ -127,7 +117,7 @@ class DottedKeys(Shape):
 @cache
 def root_shape(kind: Kind) -> Shape:
     """The compiled schema."""
-    schema = _schema(kind)
+    schema = committed_schema(kind)
     root = _shape(schema, schema["$defs"])
     sweep = (root.properties or {}).get("sweep")
     if sweep is None or sweep.properties is None:

@@ -16,7 +16,7 @@ from jobspec.finding import Finding, error
 from jobspec.spec.fields import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
 from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
-from jobspec.spec.schema import Kind, Shape, _schema, root_shape, walk
+from jobspec.spec.schema import Kind, Shape, committed_schema, root_shape, walk
 from jobspec.spec.site import ClusterProfile
 from jobspec.spec.yaml import scalars
 from jobspec.words import did_you_mean, nearest, one_of, shown
@@ -74,7 +74,7 @@ def _validator(kind: Kind) -> Validator:
 
     checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
     strict = validators.extend(Draft202012Validator, type_checker=checker)  # type: ignore[no-untyped-call]
-    validator: Validator = strict(_schema(kind))
+    validator: Validator = strict(committed_schema(kind))
     return validator
 
 

@@ -16,6 +16,7 @@ from jobspec.finding import JobspecError
 from jobspec.metrics.names import PEAK_MEMORY, STEP_TIME, TOKENS, find_metric
 from jobspec.metrics.table import prefer
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_text
 from jobspec.sweeps.finished import PointRecord, read_points
 from jobspec.verdict import Result, Verdict
 
@@ -178,7 +179,7 @@ def _memory_line(attempt: Attempt | None, verdict: Verdict) -> str:
 
 def _exit_code(run: RunPaths) -> int | None:
     try:
-        return int(run.exit_file.read_text(encoding="ascii"))
+        return int(read_text(run.exit_file))
     except (OSError, ValueError):
         return None
 

@@ -23,6 +23,8 @@ from typing import (
     Tuple,
 )
 
+from jobspec.runtime.base.run_files import open_file
+
 LINES, DUMP, EVENTS = "JSON lines", "JSON dump", "event file"
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
 TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
@@ -181,7 +183,7 @@ class Tail:
         """What is new since the last look; nothing where the file cannot be read."""
         self.changed = self.anew = False
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 self._place(file.seek(0, os.SEEK_END))
                 file.seek(self._offset)
                 data = file.read(self._only_end or MAX_READ_BYTES)

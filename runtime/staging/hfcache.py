@@ -56,10 +56,6 @@ class Listing:
     dangling: Tuple[str, ...] = ()
     incomplete: Tuple[str, ...] = ()
 
-    @property
-    def total_bytes(self) -> int:
-        return sum(entry.size for entry in self.files)
-
     def key(self, entry: FileEntry) -> str:
         """What a file is known by once it is copied: its hash in a cache folder, which may be two names'."""
         return entry.digest if self.repo_folder and entry.digest else entry.name

@@ -14,6 +14,7 @@ from jobspec.cli import boundary, output
 from jobspec.cli.commands import command_names
 from jobspec.cli.parser import build_parser
 from jobspec.finding import fail
+from jobspec.frameworks import BUILT_IN
 from jobspec.reference.commands import reference
 from jobspec.units import duration
 from tests.kits.project_kit import HELLO, Project
@@ -211,16 +212,32 @@ def test_cluster_check_runs_a_job_on_this_machine(project: Project) -> None:
     assert "check.node-local" in done.err
 
 
-@pytest.mark.parametrize("framework", ["command", "nemo_rl", "trl"])
+MISSING = ["repo.missing"]
+TO_FILL_IN = {
+    "command": [],
+    "nemo_rl": MISSING * 2,
+    "rlix": MISSING * 2,
+    "skyrl": MISSING,
+    "trl": [],
+    "verl": MISSING * 2,
+}
+
+
+def test_every_shipped_framework_has_a_starting_spec() -> None:
+    names = {path.stem for path in (ROOT / "jobspec/cli/starters").iterdir()}
+    assert names == set(TO_FILL_IN) == set(BUILT_IN)
+
+
+@pytest.mark.parametrize("framework", TO_FILL_IN)
 def test_starting_spec_is_valid_and_commented(project: Project, framework: str) -> None:
     assert project.cli("init", "--framework", framework, "--name", "mine").code == 0
     text = (project.root / "mine.yaml").read_text()
     assert text.count("#") > 5
+    assert f"\nname: mine\nframework: {framework}\n" in text
     done = project.cli("validate", "mine.yaml")
     errors = [line for line in done.err.splitlines() if line.startswith("error[")]
-    assert all(
-        any(f"[{what}." in line for what in ("model", "data", "repo", "nemo_rl")) for line in errors
-    ), "only what is not downloaded or checked out yet is missing"
+    rules = [line.removeprefix("error[").partition("]")[0] for line in errors]
+    assert rules == TO_FILL_IN[framework], "only a checkout that is not there yet is missing"
 
 
 def test_starting_spec_for_commands_runs(project: Project) -> None:

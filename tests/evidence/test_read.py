@@ -65,6 +65,50 @@ def test_file_of_another_shape_is_a_problem_or_nothing(run: RunFolder, name: str
     judge(read_evidence(run.root), StandInFramework())
 
 
+@pytest.mark.parametrize("value", ["true", "[]", "NaN", "1e999", "1" + "0" * 400])
+@pytest.mark.parametrize("key", ["t", "seconds"])
+def test_event_without_a_true_time_is_a_problem(run: RunFolder, key: str, value: str) -> None:
+    """Python's JSON has NaN and numbers without a bound; one of 400 digits was a traceback."""
+    path = run.folder / "events.jsonl"
+    whole = path.read_text()
+    for last, rules in ((value, ["evidence.events"]), ("3", [])):
+        line = f'{{"t": 1, "seconds": 1, "phase": "x", "event": "end", "{key}": {last}}}\n'
+        path.write_text(whole + line)
+        assert [problem.rule for problem in read_evidence(run.root).problems] == rules
+
+
+def test_null_counts_as_missing_and_facts_keep_it(run: RunFolder) -> None:
+    path = run.folder / "results.json"
+    data = json.loads(path.read_text())
+    data["commands"][0] |= {"exit_code": None, "signal": None, "log": None}
+    data["nodes"] = [{"name": "n1", "ip": None, "facts": {"processes": None}}]
+    path.write_text(json.dumps(data))
+    attempt = read_evidence(run.root).last
+    assert attempt is not None and attempt.results is not None
+    command, node = attempt.results.commands[0], attempt.results.nodes[0]
+    assert (command.exit_code, command.signal, command.log) == (None, "", "")
+    assert (node.ip, node.facts) == ("", {"processes": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "rule"),
+    [
+        ("attempts/1/results.json", "nodes", "evidence.results"),
+        ("artifacts/manifest.json", "files", "evidence.manifest"),
+    ],
+)
+def test_value_of_another_type_is_named_with_its_place(
+    run: RunFolder, name: str, key: str, rule: str
+) -> None:
+    path = run.root / name
+    data = json.loads(path.read_text())
+    data[key] = [{**data[key][0], "ip": 7, "sha256": 7}]
+    path.write_text(json.dumps(data))
+    (problem,) = read_evidence(run.root).problems
+    assert problem.rule == rule
+    assert problem.why.startswith("ValidationError: Expected `str`, got `int`")
+
+
 def test_artifact_of_another_size_is_not_present(run: RunFolder) -> None:
     (run.root / "artifacts" / "notes.txt").write_text("longer than collected")
     assert not read_evidence(run.root).artifacts[0].present

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.cli.starters import starter
+from jobspec.cli.commands.init import starter
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
 from jobspec.planning.resolve import Resolved, resolve

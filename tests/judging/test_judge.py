@@ -9,9 +9,9 @@ import pytest
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
-from jobspec.judging.judge import judge
+from jobspec.judging.judge import decide, judge
 from jobspec.plan import ImportProof, SlurmPlan
-from jobspec.verdict import Deliverable, Result, Status, Verdict, worst
+from jobspec.verdict import Deliverable, Result, Status, Verdict
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 DISK = "OSError: [Errno 28] No space left on device"
@@ -384,11 +384,11 @@ def test_resume_and_gpus_take_their_limitations_away(tmp_path: Path) -> None:
         (("Pass", "Pass"), "Pass"),
         (("Pass", "Blocked"), "Blocked"),
         (("Blocked", "Fail"), "Fail"),
-        (("Not requested",), None),
+        (("Pass", "Skipped"), "Fail"),
     ],
 )
-def test_worst_status(statuses: tuple[str, ...], expected: str | None) -> None:
-    assert worst(Deliverable(name, Status(name)) for name in statuses) == expected
+def test_worst_status_decides_without_a_cause(statuses: tuple[str, ...], expected: str) -> None:
+    assert decide(tuple(Deliverable(name, Status(name)) for name in statuses), None) == expected
 
 
 def test_deliverable_that_is_not_required_decides_nothing(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
 from jobspec.report.content import Curve
+from jobspec.report.lines import counted, number
 from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
-from jobspec.report.text import counted, fit, number
+from jobspec.report.text import fit
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 

@@ -21,6 +21,7 @@ from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
+from jobspec.runtime.base.run_files import UnfitFileError, open_file
 from jobspec.words import did_you_mean
 
 POLL_S = 0.5
@@ -98,11 +99,11 @@ class _Printer:
 
     def print_new(self, files: list[Path], lines: int | None = None) -> None:
         for path in files:
-            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            with contextlib.suppress(FileNotFoundError, UnfitFileError):  # gone since it was listed
                 self._print(path, lines, len(files))
 
     def _print(self, path: Path, lines: int | None, files: int) -> None:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = file.seek(0, 2)
             start = self._offsets.get(path, 0)
             if start > size:  # begun anew under its name

@@ -27,6 +27,7 @@ from jobspec.runtime.base.metric_files import (
     group_prefix,
     kind_of,
 )
+from jobspec.runtime.base.run_files import read_text
 from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
@@ -141,7 +142,7 @@ class ProgressReader:
 
 def _expect(run: RunPaths) -> Mapping[str, Any]:
     try:
-        expect = json.loads(run.plan.read_text(encoding="utf-8")).get("expect")
+        expect = json.loads(read_text(run.plan)).get("expect")
     except (OSError, ValueError, AttributeError):
         return {}
     return _mapping(expect)

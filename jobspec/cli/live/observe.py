@@ -15,6 +15,7 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
 from jobspec.runs.records import Launch, read_launch, read_scheduler
+from jobspec.runtime.base.run_files import UnfitFileError, open_file
 
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote
@@ -109,10 +110,10 @@ class EventTail:
     def _attempt(self, number: int) -> Iterator[dict[str, Any]]:
         path = self.run.attempt(number) / "events.jsonl"
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 file.seek(self._offsets.get(number, 0))
                 data = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, UnfitFileError):
             return
         whole = data[: data.rfind(b"\n") + 1]  # the last line may still be being written
         self._offsets[number] = self._offsets.get(number, 0) + len(whole)
@@ -146,9 +147,9 @@ def all_logs(run: RunPaths) -> list[Path]:
 def tail(path: Path, lines: int) -> list[str]:
     """The last lines of a file, from its last 64 KiB; none when it is gone."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
+    except (FileNotFoundError, UnfitFileError):
         return []
     return text.splitlines()[-lines:]

@@ -125,13 +125,6 @@ class StageTracker:
             self._left_out[str(data.get("peer", ""))] = None
 
 
-def stage_progress(events: Iterable[Mapping[str, Any]]) -> StageProgress:
-    """The state after `events`."""
-    tracker = StageTracker()
-    tracker.take(events)
-    return tracker.progress
-
-
 def _decimal(count: float) -> str:
     """A number of bytes as storage and links count them: `999 B`, `1.5 GB`."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -32,7 +32,6 @@ def trainer_shape(recipe: Config, nodes: int, gpus_per_node: int) -> TrainShape:
         train_batch=number(recipe, "grpo.num_prompts_per_step"),
         samples_per_prompt=number(recipe, "grpo.num_generations_per_prompt") or 1,
         global_batch=number(recipe, "policy.train_global_batch_size"),
-        fp8=get(recipe, f"{MEGATRON}.fp8_cfg.enabled") is True,
         fp32_grads=get(recipe, reduces) is not False,
         optimizer=_optimizer(recipe),
         logits_chunk=number(recipe, "policy.logprob_chunk_size"),

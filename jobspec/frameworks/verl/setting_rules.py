@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,12 +235,24 @@ def check_rows(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
         path = source / "train.parquet" if item.name not in ("train", "val") else source
         if batch is None or item.prepare or item.name == "val" or not source.is_absolute():
             continue
+        if os.path.isfile(path):  # noqa: PTH113 - never raises
+            yield from _check_file(path, batch, f"data[{index}].source")
+
+
+def _check_file(path: Path, batch: settings.Batch, place: str) -> Iterator[Finding]:
+    try:
         rows = row_count(path)
-        if rows is not None and rows < batch.train:
-            what = f"`{path.name}` has {rows} rows, one step takes {batch.train}"
-            why = "verl would stop in its first epoch, or end without a step"
-            fix = f"give {batch.train} rows or more, or a smaller `MICRO_BSZ` (now {batch.micro})"
-            yield error("verl.rows", what, why, fix, path=f"data[{index}].source")
+    except ImportError:
+        what = f"the rows of `{path.name}` were not counted; one step takes {batch.train}"
+        why = "pyarrow is not installed, and with too few rows verl stops in its first epoch"
+        fix = "pip install 'jobspec-rl[data]'"
+        yield warning("verl.rows-not-counted", what, why, fix, path=place)
+        return
+    if rows is not None and rows < batch.train:
+        what = f"`{path.name}` has {rows} rows, one step takes {batch.train}"
+        why = "verl would stop in its first epoch, or end without a step"
+        fix = f"give {batch.train} rows or more, or a smaller `MICRO_BSZ` (now {batch.micro})"
+        yield error("verl.rows", what, why, fix, path=place)
 
 
 def roles(context: Context) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabl
 ALGORITHMS = {"ppo": "gae"}
 RESPONSES = 4  # of one prompt, fixed in the script
 SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
-ROLES = ("actor", "ref", "critic")
 FSDP_OVERRIDES = tuple(
     f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
     for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")

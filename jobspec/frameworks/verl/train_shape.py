@@ -43,7 +43,6 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
         # Before release 0.8.0 the worker rounds a mini batch down and checks nothing.
         global_batch=None if wrapper.batch_grows_with_gpus else batch.mini * settings.RESPONSES,
         optimizer=OptimizerShape(offload=1.0 if told.get("OPTIM_MEMORY_EFFICIENT") == "True" else 0.0),
-        grad_offload=told.get("COMMON_GRAD_OFFLOAD", str(offload)) == "True",
         param_offload=told.get("COMMON_PARAM_OFFLOAD", str(offload)) == "True",
         lora_rank=rank,
         reference=rank == 0,  # with an adapter the reference is the actor without it

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.cli.starters import starter
+from jobspec.cli.commands.init import starter
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec

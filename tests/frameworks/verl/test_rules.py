@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ def test_rows_of_no_parquet_are_not_known(tmp_path: Path) -> None:
     for number, text in enumerate((b"", b"PAR1", b"x" * 100, whole[:-9] + whole[-8:], b"PAR1" + whole[-8:])):
         path = tmp_path / f"{number}.parquet"
         path.write_bytes(text)
-        assert row_count(path) in (None, 20)
+        assert row_count(path) is None
     assert row_count(tmp_path / "missing") is None
 
 
@@ -207,6 +208,21 @@ def test_fewer_rows_than_a_step_takes_are_refused(tmp_path: Path) -> None:
     assert errors(train={"overrides": {"MICRO_BSZ": 1}}, gpus=4, **data) == []
     # Before release 0.8.0 a step grows with the GPUs.
     assert "one step takes 256" in errors(release="0.7.1", **data)[0].what
+
+
+def test_rows_that_nobody_can_count_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyarrow nothing is guessed; a file that is not here yet is another finding's."""
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    here, absent = ({"data": [{"name": "gsm8k", "source": place}]} for place in (str(tmp_path), "/nosuch"))
+    rows = [finding for finding in findings(**here) if "rows" in finding.rule]
+    assert [(finding.rule, finding.severity, finding.path) for finding in rows] == [
+        ("verl.rows-not-counted", "warning", "data[0].source")
+    ]
+    assert rows[0].what == "the rows of `train.parquet` were not counted; one step takes 16"
+    assert rows[0].why.startswith("pyarrow is not installed")
+    assert rows[0].fix == "pip install 'jobspec-rl[data]'"
+    assert not [finding for finding in findings(**absent) if "rows" in finding.rule]
 
 
 # -- the script --------------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+"""Words and lines that several forms of the report share: a figure, a place, a piece of evidence, an attempt.
+
+Plain text for one line each. What a form puts around it, and how it escapes it, is that form's own.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jobspec.report.content import Report
+from jobspec.units import duration
+from jobspec.verdict import AttemptVerdict, Cause, EvidenceItem, Figure, Verdict
+
+MAX_LINE = 200  # characters of a log line shown; the report names its file and line
+
+
+def where(report: Report) -> str:
+    """Framework, cluster, size and duration in one line."""
+    each = " each" if report.nodes_planned > 1 else ""
+    gpus = f", {counted(report.gpus_per_node, 'GPU')}{each}" if report.gpus_per_node else ", no GPU"
+    nodes = counted(report.nodes_planned, "node") + gpus
+    parts = [
+        report.framework,
+        f"on {report.cluster}" if report.cluster else "",
+        nodes if report.nodes_planned else "size not known",  # of a run that jobspec did not launch
+        duration(report.seconds) if report.seconds else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def counted(number: int, word: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def number(value: float) -> str:
+    """A figure for people: three significant digits, thousands in full; `nan` and `inf` as they are."""
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+
+
+def place(item: EvidenceItem | Cause) -> str:
+    """`file:line` of a piece of evidence or of a cause, as far as it has one."""
+    return f"{item.file}:{item.line}" if item.line else item.file
+
+
+def evidence_text(item: EvidenceItem) -> str:
+    """One piece of evidence in one line."""
+    value = "" if item.value is None or item.metric in item.text else f"{item.metric} = {number(item.value)}"
+    return "  ".join(part for part in (place(item), value, item.text[:MAX_LINE]) if part)
+
+
+def figure_text(figure: Figure) -> str:
+    """`0.15 -> 0.84`."""
+    return f"{number(figure.first)} -> {number(figure.last)}{' ' + figure.unit if figure.unit else ''}"
+
+
+def attempt_text(attempt: AttemptVerdict) -> str:
+    """How one attempt ended, in one line."""
+    code = "" if attempt.exit_code is None else f", exit code {attempt.exit_code}"
+    steps = "" if attempt.steps is None else f", steps {attempt.steps[0]} to {attempt.steps[1]}"
+    reason = f": {attempt.reason}" if attempt.reason else ""
+    return f"{attempt.number}. {attempt.outcome}{code}{steps}{reason}"
+
+
+def attempt_lines(verdict: Verdict) -> list[str]:
+    """How each attempt ended; nothing for a run of one, whose end the verdict itself tells."""
+    return [attempt_text(item) for item in verdict.attempts] if len(verdict.attempts) > 1 else []
