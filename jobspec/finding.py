@@ -87,6 +87,13 @@ def allow(findings: Iterable[Finding], rules: Iterable[str], usable: bool = True
     return softened if usable or any(f.is_error for f in softened) else known
 
 
+def stop_on_errors(findings: Iterable[Finding]) -> None:
+    """Raises: JobspecError with all findings, warnings included, when one is an error."""
+    known = tuple(findings)
+    if any(finding.is_error for finding in known):
+        raise JobspecError(*known)
+
+
 def is_allowed(finding: Finding, rules: Iterable[str]) -> bool:
     """Whether `rules` name the finding's rule, or the family that it belongs to."""
     named = set(rules)

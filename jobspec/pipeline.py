@@ -1,42 +1,66 @@
-"""From the command line's arguments to a resolved plan, a rendered run directory and a started job.
+"""From a Request to a plan, a rendered run directory, a started job and its verdict.
 
-The calls between the rooms, in order; each room decides for itself.
+The calls between the rooms, in order; each room decides for itself. Nothing here prints.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jobspec.disk import is_folder
-from jobspec.finding import Finding, JobspecError, fail, is_allowed
+from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import Launch
-from jobspec.runs.store import RunStore, known_folders, remember_folder, state_folder
+from jobspec.runs.records import Launch, read_launch
+from jobspec.runs.store import RunStore, known_folders, state_folder
 
 if TYPE_CHECKING:
+    from jobspec.evidence.evidence import Evidence
+    from jobspec.launchers import JobStatus
     from jobspec.plan import Plan
     from jobspec.planning.resolve import Resolved
     from jobspec.spec.find_site import LoadedCluster
+    from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
     from jobspec.sweeps.points import SweepOutcome
+    from jobspec.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be run: a spec file, and all that changes what it resolves to.
+
+    `spec` is a YAML file; `submit` also takes a folder that was rendered before. `cluster` is the name of a
+    site profile, `cluster_file` a file with one; else JOBSPEC_CLUSTER, the spec and then `local` decide.
+    `sets` are overrides as `train.steps=10`, in order. `allow` names rules whose errors become warnings.
+    New runs go below the folder `runs`, else below JOBSPEC_RUNS or the profile's. `rerun` also runs those
+    points of a sweep that an earlier run has finished.
+    """
+
+    spec: str | Path
+    cluster: str | None = None
+    cluster_file: str | Path | None = None
+    sets: Sequence[str] = ()
+    allow: Sequence[str] = ()
+    runs: str | Path | None = None
+    rerun: bool = False
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A run directory on disk, not yet started."""
+    """A run directory on disk, not yet started. `names` are its files, relative to `run.root`.
+
+    `finished` of a sweep's `points` have finished in an earlier run and are not run again.
+    """
 
     run: RunPaths
-    resolved: Resolved
     findings: tuple[Finding, ...]
-    names: tuple[str, ...] = ()  # its files, relative
-    points: int = 0  # of a sweep
-    finished: int = 0  # of these, points that an earlier run has finished
+    names: tuple[str, ...] = ()
+    points: int = 0
+    finished: int = 0
 
     @property
     def idle(self) -> bool:
@@ -44,67 +68,59 @@ class Rendered:
         return 0 < self.points == self.finished
 
 
-def load(args: argparse.Namespace, path: str | None = None) -> tuple[LoadedSpec, LoadedCluster]:
-    """The spec with its overrides, and the site profile it is meant for.
+def load(request: Request) -> JobSpec:
+    """The typed spec of a file, overrides applied and `${env:}` and `${spec:}` filled in.
 
-    Raises: JobspecError with every finding of the files that are wrong, and for an unknown name in `--allow`.
+    Raises: JobspecError with every finding of spec and site profile, and for an unknown rule in `allow`.
     """
+    return _load(request)[0].spec
+
+
+def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
+    """The spec with its overrides, and the site profile it is meant for. Raises: as `load`."""
+    from jobspec.checks.rule_names import check_allowed
     from jobspec.spec.load import load_spec
 
-    if args.allow:
-        _check_rules(args.allow)
+    stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = load_spec(Path(path or args.spec), args.set, os.environ, allow=args.allow)
+        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
     except JobspecError as problem:
-        found = (*_not_allowed(problem.findings, args.allow), *_profile_findings(args))
+        from jobspec.checks import not_allowed
+
+        found = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*found) from problem
-    return loaded, cluster(args, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
+    return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
-def _check_rules(allowed: Sequence[str]) -> None:
-    from jobspec.checks.rule_names import check_allowed
-
-    if unknown := check_allowed(allowed):
-        raise JobspecError(*unknown)
-
-
-def _not_allowed(findings: Iterable[Finding], allowed: Sequence[str]) -> tuple[Finding, ...]:
-    """The findings; an error that stays one although `--allow` names it says so."""
-    note = "--allow cannot help: nothing can be planned in spite of it"
-    return tuple(
-        replace(item, why=f"{item.why} ({note})" if item.why else note)
-        if item.is_error and is_allowed(item, allowed)
-        else item
-        for item in findings
-    )
-
-
-def _profile_findings(args: argparse.Namespace) -> tuple[Finding, ...]:
+def _profile_findings(request: Request) -> tuple[Finding, ...]:
     """What is wrong with the profile that is named beside a spec which cannot be read itself."""
-    if not (args.cluster or args.cluster_file or os.environ.get("JOBSPEC_CLUSTER")):
+    if not (request.cluster or request.cluster_file or os.environ.get("JOBSPEC_CLUSTER")):
         return ()
     try:
-        return cluster(args).findings
+        return cluster(request).findings
     except JobspecError as problem:
         return tuple(problem.findings)
 
 
 def cluster(
-    args: argparse.Namespace, of_spec: str | None = None, place: Mapping[str, Any] = MappingProxyType({})
+    request: Request, of_spec: str | None = None, place: Mapping[str, Any] | None = None
 ) -> LoadedCluster:
-    """The site profile: `--cluster` wins, then JOBSPEC_CLUSTER, then the spec, then `local`.
+    """The site profile: the request's wins, then JOBSPEC_CLUSTER, then the spec's, then `local`.
 
     `place` is where the spec names its own. Raises: as `profile`.
     """
-    if args.cluster:
-        place = {"file": f"--cluster {args.cluster}"}
-    loaded = profile(args.cluster, args.cluster_file, of_spec, place)
-    runs = os.environ.get("JOBSPEC_RUNS")
+    if request.cluster:
+        place = {"file": f"--cluster {request.cluster}"}
+    loaded = profile(request.cluster, request.cluster_file, of_spec, place)
+    runs = request.runs or os.environ.get("JOBSPEC_RUNS")  # RUN arguments are looked up there, too
     return _with_runs(loaded, runs) if runs else loaded
 
 
 def profile(
-    name: str | None, file: str | None, of_spec: str | None = None, place: Mapping[str, Any] | None = None
+    name: str | None,
+    file: str | Path | None,
+    of_spec: str | None = None,
+    place: Mapping[str, Any] | None = None,
 ) -> LoadedCluster:
     """The site profile called `name`, else that of JOBSPEC_CLUSTER, else `of_spec`, as its file has it.
 
@@ -117,192 +133,221 @@ def profile(
         return load_cluster(name or named or of_spec, Path(file) if file else None, os.environ)
     except JobspecError as problem:
         where = {"file": "$JOBSPEC_CLUSTER"} if named and not name else place or {}
-        raise JobspecError(*(_placed(item, where) for item in problem.findings)) from problem
+        found = (item if item.file or not where else replace(item, **where) for item in problem.findings)
+        raise JobspecError(*found) from problem
 
 
-def _placed(finding: Finding, where: Mapping[str, Any]) -> Finding:
-    return finding if finding.file or not where else replace(finding, **where)
-
-
-def _with_runs(loaded: LoadedCluster, runs: str) -> LoadedCluster:
-    """JOBSPEC_RUNS is where RUN arguments are looked up, so new runs must go there too."""
+def _with_runs(loaded: LoadedCluster, runs: str | Path) -> LoadedCluster:
+    """The profile with new runs in another folder."""
     from msgspec.structs import replace as replace_fields
 
     paths = replace_fields(loaded.profile.paths, runs=str(Path(runs).expanduser().absolute()))
     return replace(loaded, profile=replace_fields(loaded.profile, paths=paths))
 
 
-def resolve(args: argparse.Namespace, path: str | None = None, fetch: bool = False) -> Resolved:
+def check(request: Request) -> tuple[Finding, ...]:
+    """Everything that is known against a spec, each point of its sweep included; errors and warnings."""
+    from jobspec.sweeps.points import check_sweep
+
+    try:
+        resolved = resolve(request)
+        unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
+        if resolved.spec.sweep is None or unknown:
+            return resolved.findings
+        _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow)
+        return tuple(dict.fromkeys((*resolved.findings, *findings)))
+    except JobspecError as problem:
+        return tuple(problem.findings)
+
+
+def make_plan(request: Request) -> Plan:
+    """All that a run of the spec does, resolved: commands, paths, environment, and what it must prove.
+
+    Reads checkouts and the Hugging Face cache, writes nothing. Sizes are in bytes, times in seconds.
+    Raises: JobspecError with all findings when one is an error.
+    """
+    return must_resolve(request, fetch=False).ready_plan
+
+
+def resolve(request: Request, fetch: bool = False) -> Resolved:
     """The plan that a spec resolves to; errors stay in its findings.
 
     `fetch` clones repositories that the spec names by URL alone, which only a run needs.
     """
+    from jobspec.checks import not_allowed
     from jobspec.planning.resolve import resolve as resolve_spec
 
-    loaded, profile = load(args, path)
-    resolved = resolve_spec(loaded, profile, level=args.level, allow=args.allow, fetch=fetch)
-    return replace(resolved, findings=_not_allowed(resolved.findings, args.allow))
+    loaded, site = _load(request)
+    resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch)
+    return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
 
-def must_resolve(args: argparse.Namespace) -> Resolved:
+def must_resolve(request: Request, fetch: bool = True) -> Resolved:
     """The resolved spec, without errors. Raises: JobspecError with all findings when there is one."""
-    resolved = resolve(args, fetch=True)
+    resolved = resolve(request, fetch)
     stop_on_errors(resolved.findings)
     return resolved
 
 
-def must_be_ready(args: argparse.Namespace) -> Resolved:
+def must_be_ready(request: Request) -> Resolved:
     """As `must_resolve`, for a run about to start: what it needs must be there now.
 
     A cluster behind SSH has file systems of its own; its nodes look for themselves.
     """
     from jobspec.checks import at_submit
 
-    resolved = must_resolve(args)
-    if not remote(resolved):
-        stop_on_errors(at_submit(resolved.findings, args.allow))
+    resolved = must_resolve(request)
+    if not resolved.remote:
+        stop_on_errors(at_submit(resolved.findings, request.allow))
     return resolved
 
 
-def plan_of(resolved: Resolved) -> Plan:
-    """The plan of a spec without errors. Raises: JobspecError when there is none."""
-    if resolved.plan is None:
-        raise JobspecError(*resolved.problems)
-    return resolved.plan
+def render_run(request: Request, folder: str | Path | None = None) -> Rendered:
+    """Write the run directory of a spec, all points of a sweep included; nothing is started.
 
-
-def stop_on_errors(findings: Iterable[Finding]) -> None:
-    """Raises: JobspecError with all findings, warnings included, when one is an error."""
-    known = tuple(findings)
-    if any(finding.is_error for finding in known):
-        raise JobspecError(*known)
-
-
-def render_run(resolved: Resolved, args: argparse.Namespace, folder: Path | None = None) -> Rendered:
-    """Render a resolved spec, all points of a sweep included, into a new run directory.
-
-    `folder` is used as it is; otherwise the run gets a new id below the plan's folder of runs.
-    Raises: JobspecError when a script is not valid bash or the directory cannot be written.
+    `folder` must not exist yet; without it the run gets a new id below the folder of runs.
+    Raises: JobspecError when the spec has an error, or the directory exists or cannot be written.
     """
+    return render_resolved(must_resolve(request), request, Path(folder) if folder else None)
+
+
+def render_resolved(resolved: Resolved, request: Request, folder: Path | None = None) -> Rendered:
+    """`render_run` for a spec that is resolved already. Raises: as it, and for a script that is not bash."""
     from datetime import UTC, datetime
 
     from jobspec.rendering import files as render
     from jobspec.rendering.run_folder import write_run
-    from jobspec.rendering.script_check import check_scripts
+    from jobspec.rendering.script_check import check_scripts, sample
 
-    plan = plan_of(resolved)
+    plan = resolved.ready_plan
     run_id = render.new_run_id(datetime.now(UTC))
     here = folder.absolute() if folder else _local_folder(resolved, run_id)
     # A remote cluster sees the run under the name that `launchers.base.new_launch` uploads it to.
-    run_dir = f"{plan.runs}/{plan.name}/{here.name}" if remote(resolved) else str(here)
+    run_dir = f"{plan.runs}/{plan.name}/{here.name}" if resolved.remote else str(here)
     findings, points, finished = resolved.findings, 0, 0
     if resolved.spec.sweep is not None:
-        outcome = _render_sweep(resolved, args, run_id, run_dir, here)
+        outcome = _render_sweep(resolved, request, run_id, run_dir, here)
         files, points, finished = dict(outcome.files), len(outcome.points), len(outcome.finished)
         findings = (*findings, *outcome.findings)
     else:
         files = dict(render.render(resolved, run_id, run_dir))
-    findings = (*findings, *check_scripts(_sample(files)))
+    findings = (*findings, *check_scripts(sample(files)))
     stop_on_errors(findings)
     write_run(files, str(here))
-    names = tuple(sorted({*files, "runtime.pyz"}))
-    return Rendered(RunPaths(here), resolved, findings, names, points, finished)
-
-
-def check_sweep(resolved: Resolved, args: argparse.Namespace) -> tuple[Finding, ...]:
-    """Findings about every point of a spec's sweep."""
-    from jobspec.sweeps import points as sweep
-
-    _, _, findings = sweep.check_sweep(resolved.loaded, resolved.cluster, level=args.level, allow=args.allow)
-    return tuple(findings)
+    return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
 
 
 def _render_sweep(
-    resolved: Resolved, args: argparse.Namespace, run_id: str, run_dir: str, here: Path
+    resolved: Resolved, request: Request, run_id: str, run_dir: str, here: Path
 ) -> SweepOutcome:
     """All points but those that an earlier run beside `here` has finished."""
     from jobspec.sweeps import points as sweep
     from jobspec.sweeps.finished import finished_points
 
-    again = getattr(args, "rerun", False) or not RunPaths(here).standard
+    again = request.rerun or not RunPaths(here).standard
     return sweep.render_sweep(
         resolved.loaded,
         resolved.cluster,
         run_id,
         run_dir,
-        level=args.level,
-        allow=args.allow,
+        allow=request.allow,
         find_finished=None if again else lambda keys: finished_points(here.parent, keys),
     )
 
 
-def _sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What the script checks look at: everything, but of a sweep's points the first and the last alone.
-
-    The points' scripts come from one template and differ in quoted values; 1000 of them cost minutes.
-    """
-    points = sorted({int(name.split("/")[1]) for name in files if name.startswith("points/")})
-    kept = {f"points/{number}/" for number in (points[:1] + points[-1:])}
-    return {
-        name: text
-        for name, text in files.items()
-        if not name.startswith("points/") or any(name.startswith(prefix) for prefix in kept)
-    }
-
-
-def remote(resolved: Resolved) -> bool:
-    return plan_of(resolved).scheduler == "slurm" and resolved.cluster.profile.access.login != "here"
-
-
 def _local_folder(resolved: Resolved, run_id: str) -> Path:
     """Where the run directory is written: its final place, or a copy here when the cluster is elsewhere."""
-    plan = plan_of(resolved)
-    if remote(resolved):
+    plan = resolved.ready_plan
+    if resolved.remote:
         return state_folder(os.environ) / "remote" / plan.cluster / plan.name / run_id
     return Path(plan.runs) / plan.name / run_id
 
 
-def start(rendered: Rendered) -> Launch:
-    """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
-    return start_run(rendered.run, plan_of(rendered.resolved), rendered.resolved.cluster)
+def submit(
+    request: Request, before_start: Callable[[Rendered], None] | None = None
+) -> tuple[RunPaths, Launch | None]:
+    """Start a spec, or a folder that was rendered before: where it runs, and how it was started.
 
-
-def start_run(run: RunPaths, plan: Plan, profile: LoadedCluster) -> Launch:
+    Returns at once. There is no launch when every point of a sweep has finished in an earlier run.
+    `before_start` is handed what was rendered. Submitting one folder again never starts a second job.
+    Raises: JobspecError for errors of the spec, a secret that is not set, or a scheduler that refuses.
+    """
     from jobspec import launchers
 
-    if run.points():
-        plan = _with_array(run, plan)
-    secrets = launchers.read_secrets(plan.secrets, os.environ)
-    if run.standard:
-        remember_folder(run.root.parent.parent, os.environ)
-    return launchers.for_plan(plan, profile.profile).submit(run, plan, secrets)
+    if Path(request.spec).is_dir():
+        return _submit_folder(request)
+    resolved = must_be_ready(request)
+    rendered = render_resolved(resolved, request)
+    if before_start is not None:
+        before_start(rendered)
+    if rendered.idle:
+        return rendered.run, None
+    return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile)
 
 
-def _with_array(run: RunPaths, plan: Plan) -> Plan:
-    """The plan with the tasks that the sweep's own batch script asks for."""
-    from jobspec.plan import from_json
+def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
+    from jobspec import launchers
+    from jobspec.rendering.run_folder import read_plan, refuse_moved
 
-    array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
-    return replace(plan, slurm=replace(plan.slurm, array=array))
+    _refuse_changes(request)
+    run = store().find(str(request.spec))
+    points = run.points()
+    if run.is_sweep and not points:
+        return run, None
+    plan = read_plan(points[0] if points else run)
+    site = _profile_of(plan, request)
+    if plan.scheduler == "local" or site.profile.access.login == "here":
+        refuse_moved(run)
+    return run, launchers.start(run, plan, site.profile)
 
 
-def store(args: argparse.Namespace) -> RunStore:
-    """The runs that RUN arguments refer to: `--runs`, JOBSPEC_RUNS, or every folder submitted to.
+def _refuse_changes(request: Request) -> None:
+    """Raises: JobspecError for an option that changes a spec: a rendered folder is run as it is."""
+    from jobspec.spec.overrides import option_of
 
-    Raises: JobspecError for a folder of `--runs` that is none. That of JOBSPEC_RUNS comes with the first run.
+    options = [*map(option_of, request.sets)]
+    options += ["--allow"] if request.allow else []
+    options += ["--rerun"] if request.rerun else []
+    if options:
+        given = ", ".join(f"`{option}`" for option in dict.fromkeys(options))
+        raise fail(
+            "usage.arguments",
+            f"{given} cannot change a rendered folder",
+            why=f"the files in `{request.spec}` are run as they are",
+            fix="submit the spec with that option, or leave it out",
+        )
+
+
+def _profile_of(plan: Plan, request: Request) -> LoadedCluster:
+    """The profile that a folder was rendered for, whatever JOBSPEC_CLUSTER says.
+
+    Raises: JobspecError for another one: paths, options and scripts are made for one site.
     """
-    if args.runs and not is_folder(os.path.expanduser(args.runs)):  # noqa: PTH111 - may stay relative
-        raise fail("usage.arguments", f"there is no folder `{args.runs}`", fix="check `--runs`")
-    chosen = args.runs or os.environ.get("JOBSPEC_RUNS")
-    if chosen:
-        return RunStore(Path(chosen).expanduser())
+    loaded = profile(request.cluster or plan.cluster, request.cluster_file)
+    if loaded.profile.name != plan.cluster:
+        raise fail(
+            "usage.arguments",
+            f"the folder was rendered for `{plan.cluster}`, not for `{loaded.profile.name}`",
+            fix=f"leave `--cluster` out, or render the spec for `{loaded.profile.name}`",
+        )
+    return loaded
+
+
+def store(runs: str | None = None) -> RunStore:
+    """The runs that RUN arguments refer to: in folder `runs`, JOBSPEC_RUNS, or every folder submitted to.
+
+    Raises: JobspecError for a folder `runs` that is none. That of JOBSPEC_RUNS comes with the first run.
+    """
+    if runs and not is_folder(os.path.expanduser(runs)):  # noqa: PTH111 - may stay relative
+        raise fail("usage.arguments", f"there is no folder `{runs}`", fix="check `--runs`")
+    folder = runs or os.environ.get("JOBSPEC_RUNS")
+    if folder:
+        return RunStore(Path(folder).expanduser())
     return RunStore(Path("runs"), *known_folders(os.environ))
 
 
 def launched(run: RunPaths) -> Launch:
     """The run's launch record. Raises: JobspecError when it was rendered and never started."""
-    from jobspec.runs.records import read_launch
-
     launch = read_launch(run)
     if launch is None:
         raise fail(
@@ -311,3 +356,47 @@ def launched(run: RunPaths) -> Launch:
             fix=f"jobspec submit {run.root}",
         )
     return launch
+
+
+def status(run: RunPaths) -> JobStatus:
+    """Where a started run is: asks its scheduler once. `status(run).state.final` says that it has ended.
+
+    The files of a run that has ended on a remote cluster are brought here.
+    Raises: JobspecError when it was never started, or the scheduler does not answer.
+    """
+    from jobspec import launchers
+
+    launch = launched(run)
+    answer = launchers.query([launch])[launch]
+    if answer.state.final:
+        launchers.sync(launch)
+        launchers.record_final(run, answer)
+    return answer
+
+
+def judge(folder: str | Path) -> Verdict:
+    """The verdict that the files of a run, or of one point of a sweep, support: Pass, Fail, Blocked or none.
+
+    Never raises for missing evidence: what is not shown is not proved.
+    """
+    return judge_run(Path(folder))[1]
+
+
+def judge_run(folder: Path) -> tuple[Evidence, Verdict]:
+    """The verdict of `judge`, with the evidence that it was drawn from."""
+    from jobspec.evidence.read import read_evidence
+    from jobspec.judging.judge import judge as judge_evidence
+
+    evidence = read_evidence(folder)
+    return evidence, judge_evidence(evidence)
+
+
+def report_text(folder: str | Path, form: str = "text") -> str:
+    """The report about a run's files: `form` is `text`, `summary`, `md`, `json`, `html` or `junit`.
+
+    Raises: KeyError for another form.
+    """
+    from jobspec.report import render_report
+
+    evidence, verdict = judge_run(Path(folder))
+    return render_report(verdict, evidence, form)

@@ -233,9 +233,14 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class ExpectPlan:
-    """What must hold for the verdict. Read by the report, never by the runtime."""
+    """What must hold for the verdict. Read by the report, never by the runtime.
+
+    `number` and `proves` are the level's own; a plan of an older jobspec has neither.
+    """
 
     level: str = "smoke"
+    number: Optional[int] = None
+    proves: str = ""  # what a pass means
     variants: Tuple[str, ...] = ()
     steps: int = 0
     metrics_require: Tuple[str, ...] = ()

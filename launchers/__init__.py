@@ -6,14 +6,18 @@ judges a result.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
+from jobspec.plan import from_json
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, write_json
+from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
@@ -32,6 +36,7 @@ __all__ = [
     "query",
     "read_secrets",
     "record_final",
+    "start",
     "sync",
 ]
 
@@ -61,6 +66,17 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
 
     kind = UpstreamLauncher if mode == "upstream" else SlurmLauncher
     return kind(connect(access.login, access.user, access.jump), access)
+
+
+def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
+    """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
+    if run.points():  # the tasks are those that the sweep's own batch script asks for
+        array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
+        plan = replace(plan, slurm=replace(plan.slurm, array=array))
+    secrets = read_secrets(plan.secrets, os.environ)
+    if run.standard:
+        remember_folder(run.root.parent.parent, os.environ)
+    return for_plan(plan, profile).submit(run, plan, secrets)
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:

@@ -58,3 +58,12 @@ def at_submit(findings: Iterable[Finding], allowed: Iterable[str] = ()) -> tuple
         replace(f, severity=ERROR) if f.rule in WRONG_AT_SUBMIT and not is_allowed(f, names) else f
         for f in findings
     )
+
+
+def not_allowed(findings: Iterable[Finding], names: Sequence[str]) -> tuple[Finding, ...]:
+    """The findings; an error that stays one although `--allow` names it says so."""
+    note = "--allow cannot help: nothing can be planned in spite of it"
+    return tuple(
+        replace(f, why=f"{f.why} ({note})" if f.why else note) if f.is_error and is_allowed(f, names) else f
+        for f in findings
+    )

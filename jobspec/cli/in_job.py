@@ -15,7 +15,7 @@ from jobspec.runs.records import Launch
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Run `command`, or a shell, in the job. Raises: JobspecError when the job does not run."""
-    found = pipeline.store(args).find(args.run)
+    found = pipeline.store(args.runs).find(args.run)
     launch = pipeline.launched(found)
     view = observe.observe([found])[0]
     if view.status is None or not view.status.state.active:

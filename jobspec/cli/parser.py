@@ -6,9 +6,12 @@ import argparse
 import re
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobspec.finding import fail
+
+if TYPE_CHECKING:
+    from jobspec.pipeline import Request
 
 
 class Parser(argparse.ArgumentParser):
@@ -141,6 +144,21 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         action="append",
         default=[],
         help="turn errors of this rule, or of a whole family such as `repo`, into warnings",
+    )
+
+
+def request(args: argparse.Namespace, spec: str = "") -> Request:
+    """What the options of `add_spec` ask for; `spec` instead of the one that they name."""
+    from jobspec.pipeline import Request
+
+    level = getattr(args, "level", None)
+    return Request(
+        spec or args.spec,
+        cluster=args.cluster,
+        cluster_file=args.cluster_file,
+        sets=(*getattr(args, "set", ()), *([] if level is None else [f"--level {level}"])),
+        allow=args.allow,
+        rerun=getattr(args, "rerun", False),
     )
 
 

@@ -8,7 +8,7 @@ They never import each other, a launcher, or the framework itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -49,6 +49,16 @@ class Level:
     variants: tuple[str, ...] = ()
     needs: str = ""
     notes: tuple[VariantNote, ...] = ()
+
+    def stated_in(self, expect: ExpectPlan) -> ExpectPlan:
+        """The expectations with all that a report says about this level: it may outlive the adapter."""
+        return replace(
+            expect,
+            level=self.name,
+            number=self.number,
+            proves=self.proves,
+            limitations=tuple(dict.fromkeys((*self.not_proved, *expect.limitations))),
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import first_cause
-from jobspec.judging.judge import cause_of, decide, figures, held_back, line_findings, with_level
+from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations
 from jobspec.metrics import Table, read_file, read_metrics
 from jobspec.metrics.requirements import parse_requirement
@@ -152,7 +152,7 @@ def _read_metrics(place: Path, root: Path) -> Table:
 def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
     expect = wanted.framework.expect(wanted.level, wanted.variants, wanted.steps or last_step)
     expect = replace(
-        expect,
+        wanted.level.stated_in(expect),
         metrics_require=(*expect.metrics_require, *wanted.requirements),
         # As the user asked: the last logged step may stand on another axis, such as seconds.
         options={**_stated(facts), **expect.options, "steps": wanted.steps},
@@ -174,7 +174,7 @@ def _stated(facts: Facts) -> dict[str, Scalar]:
 
 def judge_foreign(found: Foreign, wanted: Expected) -> Verdict:
     """The verdict that the files support."""
-    return with_level(_judge(found, wanted), wanted.framework)
+    return for_guide(_judge(found, wanted), found.evidence, wanted.framework)
 
 
 def _judge(found: Foreign, wanted: Expected) -> Verdict:
@@ -202,7 +202,7 @@ def _judge(found: Foreign, wanted: Expected) -> Verdict:
         level=wanted.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=tuple(_limitations(found, wanted.level)),
+        limitations=tuple(_limitations(found)),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
@@ -233,8 +233,8 @@ def _cause(
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 
-def _limitations(found: Foreign, level: Level) -> Iterator[str]:
-    yield from limitations(found.evidence, level)
+def _limitations(found: Foreign) -> Iterator[str]:
+    yield from limitations(found.evidence)
     if not found.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: what was planned is only known as far as the command line says"

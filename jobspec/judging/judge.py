@@ -42,7 +42,7 @@ from jobspec.verdict import (
 )
 
 if TYPE_CHECKING:  # adapters import this module's types
-    from jobspec.frameworks.base import Framework, Level
+    from jobspec.frameworks.base import Framework
 
 __all__ = [
     "AttemptVerdict",
@@ -70,16 +70,26 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
     problems: tuple[Finding, ...] = ()
     if framework is None and evidence.plan_read:
         framework, problems = _find_framework(evidence.plan.framework)
-    return with_level(_judge(evidence, framework, problems), framework)
+    if evidence.plan.expect.number is None:
+        evidence = _with_level_of_today(evidence, framework)
+    return for_guide(_judge(evidence, framework, problems), evidence, framework)
 
 
-def with_level(verdict: Verdict, framework: Framework | None) -> Verdict:
-    """The verdict with what its framework says about the level, for the guides' short form."""
-    level = _find_level(framework, verdict.level)
-    guide = tuple(getattr(framework, "guide", ()))
+def _with_level_of_today(evidence: Evidence, framework: Framework | None) -> Evidence:
+    """Evidence whose plan, of an older jobspec, says of its level what the installed adapter says."""
+    expect = evidence.plan.expect
+    levels = framework.levels if framework is not None else ()
+    level = next((level for level in levels if expect.level in (level.name, str(level.number))), None)
     if level is None:
-        return replace(verdict, guide=guide)
-    return replace(verdict, number=level.number, proves=level.proves, guide=guide)
+        return evidence
+    return replace(evidence, plan=replace(evidence.plan, expect=level.stated_in(expect)))
+
+
+def for_guide(verdict: Verdict, evidence: Evidence, framework: Framework | None) -> Verdict:
+    """The verdict with what the guides' short form needs: the level by number and claim, and the guide."""
+    expect = evidence.plan.expect
+    guide = tuple(getattr(framework, "guide", ()))
+    return replace(verdict, number=expect.number, proves=expect.proves, guide=guide)
 
 
 def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Finding, ...]) -> Verdict:
@@ -94,7 +104,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         level=evidence.plan.expect.level,
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
-        limitations=limitations(evidence, _find_level(framework, evidence.plan.expect.level)),
+        limitations=limitations(evidence),
         findings=(*problems, *line_findings(evidence, attempt, result)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
@@ -301,8 +311,3 @@ def _find_framework(name: str) -> tuple[Framework | None, tuple[Finding, ...]]:
         return frameworks.get(name), ()
     except JobspecError as unknown:
         return None, tuple(unknown.findings)
-
-
-def _find_level(framework: Framework | None, name: str) -> Level | None:
-    levels = framework.levels if framework is not None else ()
-    return next((level for level in levels if name in (level.name, str(level.number))), None)

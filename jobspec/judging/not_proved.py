@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from jobspec.evidence.evidence import Evidence
-
-if TYPE_CHECKING:
-    from jobspec.frameworks.base import Level
 
 # Key of the plan's options, what size 1 of it leaves unproved.
 PARALLEL = {
@@ -28,9 +24,9 @@ STATED = {
 }
 
 
-def limitations(evidence: Evidence, level: Level | None) -> tuple[str, ...]:
+def limitations(evidence: Evidence) -> tuple[str, ...]:
     """One sentence per claim that the run must not be taken for, each once."""
-    found = [*(level.not_proved if level is not None else ()), *evidence.plan.expect.limitations]
+    found = [*evidence.plan.expect.limitations]
     found.extend(_of_resources(evidence))
     found.extend(_of_sources(evidence))
     found.extend(_of_training(evidence))

@@ -165,8 +165,7 @@ def _expect(spec: JobSpec, chosen: ExpectPlan, level: Level) -> ExpectPlan:
     """The framework's expectations with the spec's own on top."""
     learning = spec.metrics.learning
     return replace(
-        chosen,
-        level=level.name,
+        level.stated_in(chosen),
         variants=spec.coverage.variants or chosen.variants,
         steps=chosen.steps or spec.train.steps or 0,
         metrics_require=tuple(dict.fromkeys((*chosen.metrics_require, *spec.metrics.require))),
@@ -174,5 +173,4 @@ def _expect(spec: JobSpec, chosen: ExpectPlan, level: Level) -> ExpectPlan:
         if learning
         else chosen.learning,
         files=tuple(dict.fromkeys((*chosen.files, *spec.artifacts.require))),
-        limitations=tuple(dict.fromkeys((*chosen.limitations, *level.not_proved))),
     )

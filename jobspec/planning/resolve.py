@@ -72,6 +72,18 @@ class Resolved:
         what, fix = "nothing can be planned before the checkouts are here", "`jobspec render` clones them"
         return (*self.findings, error("repo.not-here", what, fix=fix, path="repos"))
 
+    @property
+    def ready_plan(self) -> Plan:
+        """The plan of a spec without errors. Raises: JobspecError when there is none."""
+        if self.plan is None:
+            raise JobspecError(*self.problems)
+        return self.plan
+
+    @property
+    def remote(self) -> bool:
+        """Whether the run's cluster has file systems of its own, behind SSH."""
+        return self.ready_plan.scheduler == "slurm" and self.cluster.profile.access.login != "here"
+
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
         """Dotted path -> where its value came from, what resolution chose included."""
@@ -82,7 +94,6 @@ def resolve(
     loaded: LoadedSpec,
     cluster: LoadedCluster,
     *,
-    level: str | None = None,
     allow: Sequence[str] = (),
     fetch: bool = False,
     env: Mapping[str, str] | None = None,
@@ -90,8 +101,8 @@ def resolve(
 ) -> Resolved:
     """The Plan of a spec on a cluster, with every finding about it.
 
-    `level` overrides `coverage.level`; rules named in `allow` become warnings; `fetch` clones
-    repositories that are named by URL alone. Raises: JobspecError when git cannot be asked.
+    Rules named in `allow` become warnings; `fetch` clones repositories that are named by URL alone.
+    Raises: JobspecError when git cannot be asked.
     """
     from jobspec.spec.load import interpolate_cluster
 
@@ -109,7 +120,7 @@ def resolve(
     work = Work(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         work.default("cluster", "cluster", str(cluster.path))
-    found = _plan(work, level, fetch)
+    found = _plan(work, fetch)
     findings = work.findings
     if found.plan is not None:
         findings += check(found.plan, loaded.spec, profile)
@@ -117,7 +128,7 @@ def resolve(
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
-    told = [_placed(finding, loaded, level) for finding in _causes(findings, allow)]
+    told = [_placed(finding, loaded) for finding in _causes(findings, allow)]
     placed = allow_rules(told, allow, usable=found.plan is not None)
     return Resolved(
         found.plan,
@@ -141,9 +152,9 @@ class _Found:
     training: Training | None = None
 
 
-def _plan(work: Work, wanted_level: str | None, fetch: bool) -> _Found:
+def _plan(work: Work, fetch: bool) -> _Found:
     framework = _framework(work)
-    level = _level(work, framework, wanted_level) if framework else None
+    level = _level(work, framework) if framework else None
     gpus = _gpus_per_node(work)
     repos, findings = work.lookups.repos(work.spec, work.base, work.profile.paths.runs, fetch)
     work.findings += findings
@@ -238,18 +249,15 @@ def _framework(work: Work) -> Framework | None:
         return None
 
 
-def _level(work: Work, framework: Framework, wanted: str | None) -> Level | None:
-    """The level asked for; without any, the framework's first, since not every framework calls it `smoke`."""
+def _level(work: Work, framework: Framework) -> Level | None:
+    """The level that the spec gives, else the framework's first: not every framework calls it `smoke`."""
     from jobspec import frameworks
 
-    asked = wanted if wanted is not None else work.spec.coverage.level
-    if wanted is None and not work.level_given:
+    if not work.level_given:
         work.default("coverage.level", "framework", framework.name)
         return min(framework.levels, key=lambda level: level.number)
-    if wanted is not None:
-        work.default("coverage.level", "set", f"--level {wanted}")
     try:
-        return frameworks.find_level(framework, asked)
+        return frameworks.find_level(framework, work.spec.coverage.level)
     except JobspecError as problem:
         work.findings += problem.findings
         return None
@@ -286,12 +294,10 @@ def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
     return [item for item in told if item not in follow]
 
 
-def _placed(finding: Finding, loaded: LoadedSpec, level: str | None) -> Finding:
-    """The finding at what gave the key that it names: `--level`, a `--set`, or file, line and column."""
+def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
+    """The finding at what gave the key that it names: an option, or file, line and column."""
     if finding.file or not finding.path:
         return finding
-    if finding.path == "coverage.level" and level is not None:
-        return finding.at(f"--level {level}")
     if setting := loaded.setting_of(finding.path):
         return finding.at(setting)
     line, column = loaded.positions.at(finding.path)

@@ -1,9 +1,11 @@
-"""A run directory written in one step, with the agent that travels in it."""
+"""A run directory written in one step, with the agent that travels in it, and taken up again."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
+import shlex
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -12,6 +14,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from jobspec.finding import fail
+from jobspec.plan import Plan, from_json
+from jobspec.runs.paths import RunPaths
+
+_RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)
 
 ARCHIVE_MAIN = b"""\
 import sys
@@ -90,3 +96,32 @@ def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
                 rest = rest[os.write(target, rest) :]
         finally:
             os.close(target)
+
+
+def read_plan(run: RunPaths) -> Plan:
+    """The plan of a rendered folder. Raises: JobspecError when it cannot be read."""
+    try:
+        return from_json(run.plan.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise fail(
+            "run.damaged-file",
+            "`plan.json` cannot be read",
+            why=str(problem),
+            fix="render the spec again",
+            file=str(run.plan),
+        ) from problem
+
+
+def refuse_moved(run: RunPaths) -> None:
+    """Raises: JobspecError where the scripts of a folder would run, and write to, another one."""
+    folder = (run.points() or [run])[0]
+    found = _RUN_DIR.search(folder.job.read_text(encoding="utf-8")) if folder.job.is_file() else None
+    rendered = Path(*shlex.split(found.group(1))) if found else folder.root
+    if run.state.exists() or (rendered.exists() and rendered.samefile(folder.root)):
+        return
+    raise fail(
+        "launch.moved",
+        f"`{folder.root}` was rendered as `{rendered}`",
+        why="the scripts in it name that folder: the run would write there, or not start",
+        fix="render the spec again with `--out`, or move the folder back",
+    )

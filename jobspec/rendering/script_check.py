@@ -38,6 +38,20 @@ def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
         return tuple(parsed or linted)
 
 
+def sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What is worth a check: everything, but of a sweep's points the first and the last alone.
+
+    The points' scripts come from one template and differ in quoted values; 1000 of them cost minutes.
+    """
+    points = sorted({int(name.split("/")[1]) for name in files if name.startswith("points/")})
+    kept = {f"points/{number}/" for number in (points[:1] + points[-1:])}
+    return {
+        name: text
+        for name, text in files.items()
+        if not name.startswith("points/") or any(name.startswith(prefix) for prefix in kept)
+    }
+
+
 def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
     """One finding for each script that a checker's output names; `paths` maps files to scripts' names."""
     findings = []

@@ -6,6 +6,7 @@ it goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index beh
 VALUE is YAML, but plain text where text is wanted. `~KEY` takes the key out of the spec, as Hydra writes it;
 `KEY=null` goes back to the default, but below a mapping with free values null is a value. `KEY=` is refused:
 it is an empty text to Hydra and Helm, and most often a shell variable that is not set.
+`--level NAME` among the settings is `coverage.level=NAME`; messages name it as its user wrote it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from jobspec.words import did_you_mean
 
 _SPLIT = re.compile(r"""((?:'[^']*'|"[^"]*"|[^='"])*)=(.*)\Z""", re.S)
 SHAPE_OF_SETTING = "write it as `--set train.steps=10`"
+LEVEL = "--level "
 
 
 class Unset:
@@ -52,8 +54,13 @@ class Setting:
 
 def masked(argument: str) -> str:
     """KEY=VALUE as it may be printed and kept: without the value where the key is a secret's name."""
-    key, _, _ = argument.partition("=")
-    return f"{key}=…" if SECRET_NAME.search(key.rsplit(".", 1)[-1]) else argument
+    key, equals, _ = argument.partition("=")
+    return f"{key}=…" if equals and SECRET_NAME.search(key.rsplit(".", 1)[-1]) else argument
+
+
+def option_of(argument: str) -> str:
+    """The option that gave a setting: `--set`, or `--level`."""
+    return LEVEL.strip() if argument.startswith(LEVEL) else "--set"
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,9 @@ def put(data: Any, setting: Setting) -> Any:
 def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list[Finding]]:
     """One `KEY=VALUE` against the spec it is for. Raises: JobspecError that names the argument."""
     _check_text(argument)
+    if argument.startswith(LEVEL):
+        level = argument.removeprefix(LEVEL)
+        return Setting(("coverage", "level"), level, level, option_of(argument)), []
     if argument.startswith("~"):
         return Setting(_removed(argument, data, shape), UNSET, argument), []
     match = _SPLIT.match(argument)
@@ -192,7 +202,7 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
         return UNSET, []
     if shape.is_text and not (text[0] == text[-1] and text[0] in "'\"" and len(text) > 1):
         return source, []
-    name = f"--set {masked(argument)}"
+    name = _where(argument)
     try:
         node = compose(source, name)
     except JobspecError as problem:
@@ -256,4 +266,8 @@ def _unknown(argument: str, path: Path, key: str, known: list[str]) -> Finding:
 
 
 def _error(argument: str, rule: str, what: str, fix: str, path: Path = ()) -> Finding:
-    return error(rule, what, fix=fix, path=format_path(path), file=f"--set {masked(argument)}")
+    return error(rule, what, fix=fix, path=format_path(path), file=_where(argument))
+
+
+def _where(argument: str) -> str:
+    return argument if argument.startswith(LEVEL) else f"--set {masked(argument)}"

@@ -155,16 +155,14 @@ def _left_out(problems: Sequence[Finding], sets: Mapping[str, Any], sweep: Sweep
 
 
 def check_sweep(
-    loaded: LoadedSpec, cluster: LoadedCluster, *, level: str | None = None, allow: Sequence[str] = ()
+    loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = ()
 ) -> tuple[tuple[Point, ...], tuple[Resolved, ...], tuple[Finding, ...]]:
     """Every point resolved and checked, those that may run, and what is to say about all of them."""
-    checked = check_points(loaded, cluster, level=level, allow=allow)
+    checked = check_points(loaded, cluster, allow=allow)
     return checked.points, checked.resolved, checked.findings
 
 
-def check_points(
-    loaded: LoadedSpec, cluster: LoadedCluster, *, level: str | None = None, allow: Sequence[str] = ()
-) -> Checked:
+def check_points(loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = ()) -> Checked:
     """`check_sweep`, with the points that are left out."""
     expanded, findings, pruned = _expand(loaded)
     sweep = loaded.spec.sweep
@@ -174,7 +172,7 @@ def check_points(
     points: list[Point] = []
     resolved: list[Resolved] = []
     for point in expanded:
-        found = resolve(point.loaded, cluster, level=level, allow=allow, lookups=lookups)
+        found = resolve(point.loaded, cluster, allow=allow, lookups=lookups)
         if found.plan is None or any(finding.is_error for finding in found.findings):
             findings += _left_out(found.problems, point.sets, sweep)
             pruned += _pruned(found.problems, point.sets)
@@ -246,7 +244,6 @@ def render_sweep(
     run_id: str,
     run_dir: str,
     *,
-    level: str | None = None,
     allow: Sequence[str] = (),
     find_finished: FindFinished | None = None,
 ) -> SweepOutcome:
@@ -256,14 +253,14 @@ def render_sweep(
     """
     from jobspec.rendering.files import render, render_array
 
-    checked = check_points(loaded, cluster, level=level, allow=allow)
+    checked = check_points(loaded, cluster, allow=allow)
     points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
     if sweep is None or any(finding.is_error for finding in checked.findings):
         return SweepOutcome({}, checked.findings, points, resolved, checked.pruned)
     keys = {point.index: point_key(found) for point, found in zip(points, resolved, strict=True)}
     finished = find_finished(keys) if find_finished is not None else {}
     due = [point.index for point in points if point.index not in finished]
-    base = resolve(loaded, cluster, level=level, allow=allow)
+    base = resolve(loaded, cluster, allow=allow)
     in_turn = sweep.mode == "one_allocation"
     files = dict(render_array(base, due, run_id, run_dir, resolved[0], in_turn=in_turn))
     files["points.json"] = _index(points, keys, finished, checked.pruned)

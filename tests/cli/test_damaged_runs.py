@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.cli import conclude
+from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
@@ -45,7 +45,7 @@ def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
 def look(run: RunPaths) -> None:
     """What `report`, `status` and `logs -f` read of a run."""
     try:
-        evidence, verdict = conclude.judge_run(run.root)
+        evidence, verdict = pipeline.judge_run(run.root)
         for fmt in ("text", "json"):
             render_report(verdict, evidence, fmt)
         observe.observe([run])

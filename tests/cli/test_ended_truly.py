@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobspec import launchers
-from jobspec.cli import conclude
+from jobspec import launchers, pipeline
 from jobspec.cli.live import observe
 from jobspec.launchers.base import HERE, new_launch
 from jobspec.plan import Plan
@@ -62,14 +61,14 @@ def test_report_files_have_the_verdict_that_is_printed(
 ) -> None:
     """The run loses a file, or ends, while its report is made."""
     assert project.cli("run", "hello.yaml").code == 0
-    run, judge = project.last(), conclude.judge_run
+    run, judge = project.last(), pipeline.judge_run
 
     def judge_then_change(*args: Any) -> Any:
         judged = judge(*args)
         (run.attempt(1) / "results.json").unlink()
         return judged
 
-    monkeypatch.setattr(conclude, "judge_run", judge_then_change)
+    monkeypatch.setattr(pipeline, "judge_run", judge_then_change)
     done = project.cli("report", "last", "--json")
     assert done.code == 0
     assert json.loads((run.root / "report.json").read_text()) == json.loads(done.out)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobspec import launchers
-from jobspec.cli.commands import run as run_command
+from jobspec.cli.live import follow as following
 from jobspec.cli.live.observe import EventTail
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState, JobStatus
@@ -38,13 +38,13 @@ GONE = fail("launch.scheduler", "`squeue` failed with exit code 1")
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_command, "FILES_S", 0.0)
-    monkeypatch.setitem(run_command._QUERY_S, "slurm", 0.0)
+    monkeypatch.setattr(following, "FILES_S", 0.0)
+    monkeypatch.setitem(following._QUERY_S, "slurm", 0.0)
 
 
 def follow(monkeypatch: pytest.MonkeyPatch, run: RunPaths, *answers: JobStatus | JobspecError) -> JobStatus:
     monkeypatch.setattr(launchers, "for_launch", lambda launch: FakeLauncher(*answers))
-    return run_command.follow(run, LAUNCH, None)
+    return following.follow(run, LAUNCH, None)
 
 
 def test_controller_that_comes_back_is_waited_for(
@@ -75,7 +75,7 @@ def test_files_that_cannot_be_brought_are_waited_for(
 def test_controller_that_stays_away_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None
 ) -> None:
-    monkeypatch.setattr(run_command, "SILENCE_S", 0.0)
+    monkeypatch.setattr(following, "SILENCE_S", 0.0)
     with pytest.raises(JobspecError, match="squeue"):
         follow(monkeypatch, RunPaths(tmp_path), JobStatus(JobState.RUNNING), GONE)
     assert not (tmp_path / "scheduler.json").exists()
@@ -93,7 +93,7 @@ def test_last_file_of_a_slow_file_system_is_waited_for(
         looks += 1
         return {"outcome": "ok"} if looks > 3 else None
 
-    monkeypatch.setattr(run_command, "read_results", arrive)
+    monkeypatch.setattr(following, "read_results", arrive)
     follow(monkeypatch, run, JobStatus(JobState.COMPLETED))
     assert looks == 4
 

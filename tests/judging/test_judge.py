@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
+from jobspec.frameworks.base import Level
 from jobspec.judging.judge import decide, judge
 from jobspec.plan import ImportProof, SlurmPlan
+from jobspec.report import render_report
 from jobspec.verdict import Deliverable, Result, Status, Verdict
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
@@ -369,6 +372,34 @@ def test_limitations_say_what_was_not_proved(tmp_path: Path) -> None:
 def test_limitation_follows_from_the_plan(tmp_path: Path, change: dict[str, object], word: str) -> None:
     plan = replace(PLAN, **change)  # type: ignore[arg-type]  # field names are checked by replace
     assert word in " ".join(verdict_of(passing_run(tmp_path, plan)).limitations)
+
+
+def test_level_of_the_plan_outlives_the_adapter_that_had_it(tmp_path: Path) -> None:
+    level = Level("flight", 7, "it flies", ("nothing is proved about landing",))
+    plan = replace(PLAN, expect=level.stated_in(PLAN.expect))
+    run = passing_run(tmp_path, plan)
+    verdict = verdict_of(run)
+    assert (verdict.level, verdict.number, verdict.proves) == ("flight", 7, "it flies")
+    assert verdict.limitations[0] == "nothing is proved about landing"
+    summary = render_report(verdict, read_evidence(run.root), "summary")
+    assert "Level 7 (flight)" in summary and "it flies" in summary
+
+
+def test_claim_of_the_plan_is_not_reworded_by_a_newer_adapter(tmp_path: Path) -> None:
+    plan = replace(PLAN, expect=Level("learning", 3, "as it was then").stated_in(PLAN.expect))
+    verdict = verdict_of(passing_run(tmp_path, plan))
+    assert (verdict.number, verdict.proves) == (3, "as it was then")
+    assert "what was learned on other data" not in verdict.limitations
+
+
+def test_folder_of_an_older_jobspec_is_told_of_its_level_by_the_adapter(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    old = json.loads((tmp_path / "plan.json").read_text())
+    assert (old["expect"].pop("number"), old["expect"].pop("proves")) == (None, "")
+    (tmp_path / "plan.json").write_text(json.dumps(old))
+    verdict = verdict_of(run)
+    assert (verdict.level, verdict.number, verdict.proves) == ("learning", 1, "it learns")
+    assert verdict.limitations[0] == "what was learned on other data"
 
 
 def test_resume_and_gpus_take_their_limitations_away(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from jobspec.evidence.evidence import Attempt, Evidence
-from jobspec.frameworks.base import Level
 from jobspec.judging.not_proved import limitations
 from jobspec.plan import LearningPlan, Plan
 from tests.kits.verdict_kit import PLAN
@@ -24,9 +23,9 @@ WHOLE = replace(
 SIGNAL = "a learning signal over few steps is no convergence"
 
 
-def told(plan: Plan, level: Level | None = None, foreign: bool = False, attempts: int = 1) -> tuple[str, ...]:
+def told(plan: Plan, foreign: bool = False, attempts: int = 1) -> tuple[str, ...]:
     runs = tuple(Attempt(number, "") for number in range(1, attempts + 1))
-    return limitations(Evidence(Path("/r"), plan, attempts=runs, foreign=foreign), level)
+    return limitations(Evidence(Path("/r"), plan, attempts=runs, foreign=foreign))
 
 
 def changed(**expect: Any) -> Plan:
@@ -68,10 +67,9 @@ def test_other_values_limit_nothing(options: dict[str, Any]) -> None:
     assert told(changed(options=options)) == (SIGNAL,)
 
 
-def test_level_says_first_what_it_never_proves_and_nothing_twice() -> None:
-    level = Level("smoke", 0, "it runs", ("no convergence is proved", "its own words"))
-    plan = changed(limitations=("its own words",))
-    assert told(plan, level) == ("no convergence is proved", "its own words")
+def test_plan_speaks_first_and_nothing_is_said_twice() -> None:
+    level = ("no convergence is proved", "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory")
+    assert told(replace(changed(limitations=level), gpus_per_node=0)) == level
 
 
 def test_further_attempts_are_told() -> None:

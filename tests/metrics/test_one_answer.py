@@ -8,13 +8,13 @@ import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import strategies as _strategies  # no time limit for an example
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobspec.metrics import read_metrics
 from jobspec.metrics.requirements import FUNCTIONS, evaluate, parse_condition, parse_requirement
 from jobspec.runtime.head.metric_watch import Watch
+from tests.kits import strategies as _strategies  # no time limit for an example
 
 Pieces = list[tuple[str, bytes]]
 assert _strategies.settings

@@ -39,13 +39,13 @@ PYXIS: dict[str, Any] = {**SLURM, "container": {"runtime": "pyxis", "image_cache
 
 
 def resolved(
-    profile: dict[str, Any], folder: Path = Path("/specs"), level: str | None = None, **keys: Any
+    profile: dict[str, Any], folder: Path = Path("/specs"), sets: tuple[str, ...] = (), **keys: Any
 ) -> Resolved:
     data = {"version": 1, "name": "x", "framework": "command", "train": {"command": ["x"]}, **keys}
-    loaded = parse_spec(dump_spec(data), str(folder / "spec.yaml"), env={})
+    loaded = parse_spec(dump_spec(data), str(folder / "spec.yaml"), sets, env={})
     owner = {"USER": "ann", "HOME": "/home/ann"}
     cluster = parse_cluster(dump_spec(profile), Path("lab.yaml"), "--cluster-file", owner)
-    return resolve(loaded, cluster, level=level, env=owner)
+    return resolve(loaded, cluster, env=owner)
 
 
 def plan(profile: dict[str, Any], folder: Path = Path("/specs"), **keys: Any) -> Plan:
@@ -99,10 +99,18 @@ def test_a_profiles_relative_runs_folder_counts_from_the_current_one(
     assert (found.runs, found.checkpoint_dir) == (f"{tmp_path}/runs", f"{tmp_path}/runs/c")
 
 
-@pytest.mark.parametrize("asked", ["0", "run", None])
-def test_levels_by_number_by_name_and_by_default(asked: str | None) -> None:
-    found = resolved(SLURM, level=asked)
+@pytest.mark.parametrize("sets", [("--level 0",), ("--level run",), ("coverage.level=0",), ()])
+def test_levels_by_number_by_name_and_by_default(sets: tuple[str, ...]) -> None:
+    found = resolved(SLURM, sets=sets)
     assert found.level is not None and found.level.name == "run"
+
+
+def test_a_plan_carries_what_its_level_proves() -> None:
+    found = resolved(SLURM)
+    assert found.level is not None and found.plan is not None
+    expect = found.plan.expect
+    assert (expect.level, expect.number, expect.proves) == ("run", 0, found.level.proves)
+    assert expect.limitations[: len(found.level.not_proved)] == found.level.not_proved
 
 
 def test_an_unknown_level_is_told_the_known_ones() -> None:
@@ -349,33 +357,32 @@ def test_a_bundle_that_hides_a_folder_is_refused(tmp_path: Path) -> None:
     assert any("/raid/ann" in finding.what for finding in found.findings)
 
 
-def overridden(sets: tuple[str, ...], level: str | None = None) -> Resolved:
+def overridden(*sets: str) -> Resolved:
     data = {"version": 1, "name": "x", "framework": "command", "train": {"command": ["x"]}}
     data["resources"] = {"nodes": 1}
     loaded = parse_spec(dump_spec(data), "/specs/spec.yaml", sets, env={})
     cluster = parse_cluster(dump_spec(LOCAL), Path("here.yaml"), "--cluster-file", {})
-    return resolve(loaded, cluster, level=level, env={"USER": "ann", "HOME": "/home/ann"})
+    return resolve(loaded, cluster, env={"USER": "ann", "HOME": "/home/ann"})
 
 
 @pytest.mark.parametrize(
-    ("sets", "level", "place"),
+    ("setting", "place"),
     [
-        (("resources.nodes=2",), None, ("--set resources.nodes=2", 0)),
-        (("launch.mode=upstream",), None, ("--set launch.mode=upstream", 0)),
-        ((), "lerning", ("--level lerning", 0)),
-        (("coverage.level=lerning",), None, ("--set coverage.level=lerning", 0)),
+        ("resources.nodes=2", "--set resources.nodes=2"),
+        ("launch.mode=upstream", "--set launch.mode=upstream"),
+        ("--level lerning", "--level lerning"),
+        ("--level token", "--level token"),  # no secret's value
+        ("coverage.level=lerning", "--set coverage.level=lerning"),
     ],
 )
-def test_a_finding_stands_at_the_argument_that_gave_the_value(
-    sets: tuple[str, ...], level: str | None, place: tuple[str, int]
-) -> None:
+def test_a_finding_stands_at_the_argument_that_gave_the_value(setting: str, place: str) -> None:
     """The line of the file has another value, or none: it would send its reader to the wrong place."""
-    errors = [finding for finding in overridden(sets, level).findings if finding.is_error]
-    assert [(finding.file, finding.line) for finding in errors] == [place]
+    errors = [finding for finding in overridden(setting).findings if finding.is_error]
+    assert [(finding.file, finding.line) for finding in errors] == [(place, 0)]
 
 
 def test_a_level_and_a_profile_given_by_argument_are_said_to_be() -> None:
-    found = overridden((), "run")
+    found = overridden("--level run")
     assert found.origins["coverage.level"] == Origin("set", "--level run")
     assert found.origins["cluster"] == Origin("cluster", "here.yaml")
 

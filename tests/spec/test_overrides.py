@@ -33,6 +33,8 @@ GOOD: list[tuple[str, str, Any]] = [
     ('name="q"', "name", "q"),
     ("coverage.level=2", "coverage.level", 2),
     ("coverage.level=smoke", "coverage.level", "smoke"),
+    ("--level learning", "coverage.level", "learning"),
+    ("--level a=b", "coverage.level", "a=b"),
     ("resources.exclusive=true", "resources.exclusive", True),
     ("container.workdir=/a b: c #d", "container.workdir", "/a b: c #d"),
     ("container.workdir={x", "container.workdir", "{x"),
@@ -103,6 +105,12 @@ def test_a_set_value_may_refer() -> None:
         env={"W": "/w", "S": "7"},
     )
     assert (loaded.spec.container.workdir, loaded.spec.train.seed) == ("/w/10", 7)
+
+
+def test_a_level_that_is_no_text_is_refused_at_its_option() -> None:
+    with pytest.raises(JobspecError) as caught:
+        parse_spec(SPEC, sets=["--level caf\udce9"], env={})
+    assert [found.file for found in caught.value.findings] == ["--level caf\\udce9"]
 
 
 BAD: list[tuple[str, str, str]] = [

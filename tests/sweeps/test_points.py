@@ -59,6 +59,12 @@ def test_points_are_numbered_without_gaps_and_hold_their_values() -> None:
     assert all(point.loaded.spec.sweep is None for point in points)
 
 
+def test_a_level_asked_for_holds_at_every_point_that_names_none() -> None:
+    sweep = "sweep: {list: [{train.seed: 1}, {coverage.level: learning}]}\n"
+    points = expand(parse_spec(BASE + sweep, "/specs/spec.yaml", ["--level run"], env={}))
+    assert [point.loaded.spec.coverage.level for point in points] == ["run", "learning"]
+
+
 def test_a_sweep_without_points_is_an_error() -> None:
     with pytest.raises(JobspecError, match="no points"):
         expand(loaded("{grid: {train.seed: [1]}, exclude: [{train.seed: 1}]}"))

@@ -21,7 +21,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    store = pipeline.store(args)
+    store = pipeline.store(args.runs)
     found = [store.find(ref) for ref in args.runs_wanted]
     views = observe.observe(found)
     damaged = [finding for view in views for finding in view.damaged]

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         raise fail("usage.arguments", "one run cannot be compared", fix="name two or more runs")
     from jobspec.judging.compare import compare, read_side
 
-    store = pipeline.store(args)
+    store = pipeline.store(args.runs)
     found = _chosen(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
     if args.json:
         output.print_json(found.to_json())

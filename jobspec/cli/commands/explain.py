@@ -15,7 +15,7 @@ import msgspec
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.finding import fail
+from jobspec.finding import fail, stop_on_errors
 from jobspec.spec.paths import parse_path
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    resolved = pipeline.resolve(args)
+    resolved = pipeline.resolve(parser.request(args))
     if args.plan:
         from jobspec.plan import to_json
 
-        pipeline.stop_on_errors(resolved.findings)
-        print(to_json(pipeline.plan_of(resolved)), end="")
+        stop_on_errors(resolved.findings)
+        print(to_json(resolved.ready_plan), end="")
         return 0
     if args.key == "memory":
         from jobspec.cli.commands.memory import print_memory
@@ -89,8 +89,8 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:
     """The value of a key: as chosen over the spec, as given, as planned, or the typed model's default."""
-    if key in resolved.chosen and planned.get(key) is not None:
-        return planned[key]
+    if (key in resolved.chosen or key == "coverage.level") and planned.get(key) is not None:
+        return planned[key]  # a level by its name, also where its number was given
     path = parse_path(key)
     found = find_value(resolved.loaded.data, path)
     if found is None:

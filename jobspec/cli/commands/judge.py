@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from jobspec.cli import conclude, parser
+from jobspec.cli import parser
 from jobspec.cli.commands.report import RUN_FORMATS
+from jobspec.cli.live import conclude
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:

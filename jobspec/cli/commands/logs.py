@@ -43,7 +43,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = pipeline.store(args).find(args.run)
+    found = pipeline.store(args.runs).find(args.run)
     launch = read_launch(found)
     if launch is not None:
         launchers.sync(launch)

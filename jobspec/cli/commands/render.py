@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
             why="a run directory is written as a whole and never mixed with another",
             fix="name a folder that does not exist yet",
         )
-    rendered = pipeline.render_run(pipeline.must_resolve(args), args, folder)
+    rendered = pipeline.render_run(parser.request(args), folder)
     if args.json:
         output.print_json(
             {

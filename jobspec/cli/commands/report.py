@@ -12,8 +12,8 @@ import argparse
 import sys
 
 from jobspec import launchers, pipeline
-from jobspec.cli import conclude, output, parser
-from jobspec.cli.live import observe
+from jobspec.cli import output, parser
+from jobspec.cli.live import conclude, observe
 from jobspec.finding import JobspecError
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
@@ -29,7 +29,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = pipeline.store(args).find(args.run)
+    found = pipeline.store(args.runs).find(args.run)
     _settle(found)
     return conclude.conclude(found, "json" if args.json else args.format, show_tail=False)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from jobspec import pipeline
 from jobspec.cli import output, parser
 from jobspec.cli.commands import submit as submit_command
-from jobspec.finding import Finding, allow, fail
+from jobspec.finding import Finding, allow, fail, stop_on_errors
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -30,30 +30,30 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
-    args.spec, args.set, args.level, args.dry_run = str(lock), [], None, False
-    findings = changes(args)
+    request = parser.request(args, str(lock))
+    findings = changes(request)
     if args.check:
         return _report(findings, lock, args.json)
-    pipeline.stop_on_errors(findings)
+    stop_on_errors(findings)
     if not args.json:
         output.print_findings(findings)
-    return submit_command.run(args)
+    return submit_command.start(request, args.watch, args.json)
 
 
-def changes(args: argparse.Namespace) -> tuple[Finding, ...]:
+def changes(request: pipeline.Request) -> tuple[Finding, ...]:
     """What differs between the lock and what would run now, errors of the lock's own spec included."""
     from jobspec.planning.provenance import changed_since
 
-    resolved = pipeline.resolve(args)
+    resolved = pipeline.resolve(request)
     facts = resolved.loaded.data.get("lock")
     if not isinstance(facts, dict):
         raise fail(
             "reproduce.no-lock",
-            f"`{args.spec}` is a spec and no lock",
+            f"`{request.spec}` is a spec and no lock",
             why="it has no `lock` section",
             fix="name the spec.lock.yaml of a run, or submit the spec by `jobspec submit`",
         )
-    return (*resolved.findings, *allow(changed_since(facts, resolved), args.allow))
+    return (*resolved.findings, *allow(changed_since(facts, resolved), request.allow))
 
 
 def _report(findings: tuple[Finding, ...], lock: Path, as_json: bool) -> int:
@@ -71,7 +71,7 @@ def _lock_file(args: argparse.Namespace) -> Path:
     named = Path(args.run)
     if named.is_file():
         return named
-    found = pipeline.store(args).find(args.run)
+    found = pipeline.store(args.runs).find(args.run)
     if not found.lock.is_file():
         points = len(found.points())
         raise fail(

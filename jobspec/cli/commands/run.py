@@ -9,32 +9,14 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobspec import launchers
-from jobspec.cli import conclude, parser
-from jobspec.cli.boundary import INTERRUPTED
+from jobspec.cli import parser
 from jobspec.cli.commands.submit import announcement, submit
-from jobspec.cli.live import observe
-from jobspec.cli.live.metrics import ProgressReader
-from jobspec.cli.live.screen import Screen, open_screen
-from jobspec.finding import JobspecError
-from jobspec.launchers import JobStatus
-from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import Launch, read_results
-
-# Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
-FILES_S = 0.25
-_QUERY_S = {"local": 0.25, "slurm": 3.0}
-# A controller that is restarted or fails over is away for minutes; the job does not mind.
-SILENCE_S = 600.0
-# NFS clients keep directory entries for up to 60 s by default (acdirmax); most mounts here are quicker.
-RESULTS_S = 15.0
-# A remote cluster's files cost a round trip each.
-REMOTE_FILES_S = 3.0
+from jobspec.cli.live import conclude
+from jobspec.cli.live.follow import follow_to_verdict
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -59,7 +41,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        run_paths, launch = submit(args)
+        run_paths, launch = submit(parser.request(args), args.json)
         if launch is None:
             return conclude.conclude(run_paths, "json" if args.json else "text")
         if not args.json:
@@ -68,103 +50,3 @@ def _run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:  # after the start, and before anybody followed the run
         launchers.cancel_started()
         raise
-
-
-def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
-    """Watch a started run to its end and print its verdict; the verdict's exit code."""
-    screen = None if as_json else open_screen(f"{run.name} {run.run_id}")
-    try:
-        follow(run, launch, screen)
-    except KeyboardInterrupt:
-        return _interrupted(launch, screen)
-    finally:
-        if screen is not None:
-            screen.close()
-    return conclude.conclude(run, "json" if as_json else "text")
-
-
-def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
-    """Show a run until its job's state is final; that state, recorded in the run directory."""
-    events, progress = observe.EventTail(run), ProgressReader(run)
-    asker = _Asker(launch)
-    pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
-    while True:
-        status = asker.ask()
-        arrived = asker.sync()
-        if screen is not None:
-            screen.show(status, events.read(), progress.read())
-        if status.state.final and arrived and _results_have_arrived(run, status, asker.final_since):
-            launchers.record_final(run, status)
-            return status
-        time.sleep(pause)
-
-
-class _Asker:
-    """Asks the scheduler now and then, and outlives a controller that is away for a while."""
-
-    def __init__(self, launch: Launch) -> None:
-        self._launch = launch
-        self._launcher = launchers.for_launch(launch)
-        self._next = 0.0
-        self._of_scheduler, self._of_files = _Patience(), _Patience()
-        self._status = JobStatus(launchers.JobState.PENDING)
-        self.final_since = 0.0
-
-    def ask(self) -> JobStatus:
-        """The newest status that is known. Raises: JobspecError after `SILENCE_S` without an answer."""
-        now = time.monotonic()
-        if now < self._next or self._status.state.final:
-            return self._status
-        with self._of_scheduler():
-            self._status = self._launcher.query([self._launch])[self._launch]
-        self._next = now + _QUERY_S[self._launch.launcher]
-        if self._status.state.final:
-            self.final_since = now
-        return self._status
-
-    def sync(self) -> bool:
-        """Bring the run's files here; whether they could be brought. Raises: as `ask`."""
-        with self._of_files():
-            launchers.sync(self._launch)
-            return True
-        return False
-
-
-class _Patience:
-    """Bears with a source that fails, until it has done so for `SILENCE_S` without a break."""
-
-    def __init__(self) -> None:
-        self._since = 0.0
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        now = time.monotonic()
-        try:
-            yield
-            self._since = 0.0
-        except JobspecError:
-            self._since = self._since or now
-            if now - self._since > SILENCE_S:
-                raise
-
-
-def _results_have_arrived(run: RunPaths, status: JobStatus, final_since: float) -> bool:
-    """False while a shared file system may still hold back the last file of a job that ended by itself."""
-    by_itself = status.state in (launchers.JobState.COMPLETED, launchers.JobState.FAILED)
-    late = time.monotonic() - final_since > RESULTS_S
-    return late or not by_itself or not run.attempts() or read_results(run) is not None
-
-
-def _interrupted(launch: Launch, screen: Screen | None) -> int:
-    if screen is not None:
-        screen.close()
-    if launch.launcher == "local":
-        print(f"\ninterrupted: cancelling run {launch.run_id} on this machine", file=sys.stderr)
-        launchers.cancel([launch])
-    else:
-        print(
-            f"\ninterrupted: job {launch.job_id} goes on; `jobspec status {launch.run_id}` watches it, "
-            f"`jobspec cancel {launch.run_id}` ends it",
-            file=sys.stderr,
-        )
-    return INTERRUPTED

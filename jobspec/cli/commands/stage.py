@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.finding import stop_on_errors
 from jobspec.runtime.staging import shared
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     # A model that is not there yet is what this command is for, so those errors do not stop it.
-    resolved = pipeline.resolve(args)
+    resolved = pipeline.resolve(parser.request(args))
     findings = [item for item in resolved.findings if not item.rule.startswith("stage.")]
-    pipeline.stop_on_errors(findings)
-    plan = pipeline.plan_of(resolved)
+    stop_on_errors(findings)
+    plan = resolved.ready_plan
     before = shared.inspect(plan)
     missing = [item for item in before if not item.present]
     if not args.check:

@@ -35,7 +35,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    store = pipeline.store(args)
+    store = pipeline.store(args.runs)
     if args.runs_wanted:
         runs = [store.find(ref) for ref in args.runs_wanted]
     else:

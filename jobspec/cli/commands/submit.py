@@ -6,22 +6,13 @@ Submitting the same folder again never starts a second job: a lost answer of the
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.pipeline import Rendered, Request
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch
-
-if TYPE_CHECKING:
-    from jobspec.plan import Plan
-    from jobspec.spec.find_site import LoadedCluster
-
-
-_RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -33,12 +24,16 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.dry_run:
-        return _dry_run(args)
-    run_paths, launch = submit(args)
+    request = parser.request(args)
+    return _dry_run(request, args.json) if args.dry_run else start(request, args.watch, args.json)
+
+
+def start(request: Request, watch: bool, as_json: bool) -> int:
+    """Submit, say where it runs, and follow it to its verdict where `watch` asks for that; the exit code."""
+    run_paths, launch = submit(request, as_json)
     if launch is None:
-        return _nothing_to_run(run_paths, args.json)
-    if args.json and not args.watch:
+        return _nothing_to_run(run_paths, as_json)
+    if as_json and not watch:
         output.print_json(
             {
                 "run_id": launch.run_id,
@@ -49,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    if not args.json:
+    if not as_json:
         print(announcement(run_paths, launch))
-    if args.watch:
-        from jobspec.cli.commands.run import follow_to_verdict
+    if watch:
+        from jobspec.cli.live.follow import follow_to_verdict
 
-        return follow_to_verdict(run_paths, launch, as_json=args.json)
+        return follow_to_verdict(run_paths, launch, as_json)
     print(f"jobspec status {run_paths.ref}   jobspec logs -f {run_paths.ref}")
     return 0
 
@@ -67,91 +62,15 @@ def _nothing_to_run(run_paths: RunPaths, as_json: bool) -> int:
     return 0
 
 
-def submit(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
-    """Start a spec, or a rendered folder, and return where it runs; no launch if all points have finished."""
-    if Path(args.spec).is_dir():
-        return _submit_folder(args)
-    rendered = pipeline.render_run(pipeline.must_be_ready(args), args)
-    if not args.json:
-        output.print_findings(rendered.findings)
-        if rendered.finished:
-            print(f"{rendered.finished} of {rendered.points} points have finished in an earlier run")
-    return rendered.run, None if rendered.idle else pipeline.start(rendered)
+def submit(request: Request, as_json: bool) -> tuple[RunPaths, Launch | None]:
+    """`pipeline.submit`, which says before the start what was found."""
+    return pipeline.submit(request, None if as_json else _tell)
 
 
-def _submit_folder(args: argparse.Namespace) -> tuple[RunPaths, Launch | None]:
-    from jobspec.finding import fail
-    from jobspec.plan import from_json
-
-    _refuse_changes(args)
-    run_paths = pipeline.store(argparse.Namespace(runs=None)).find(args.spec)
-    points = run_paths.points()
-    if run_paths.is_sweep and not points:
-        return run_paths, None
-    plan_file = (points[0] if points else run_paths).plan
-    try:
-        plan = from_json(plan_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise fail(
-            "run.damaged-file",
-            "`plan.json` cannot be read",
-            why=str(problem),
-            fix="render the spec again",
-            file=str(plan_file),
-        ) from problem
-    cluster = _profile_of(plan, args)
-    if plan.scheduler == "local" or cluster.profile.access.login == "here":
-        _refuse_moved(run_paths)
-    return run_paths, pipeline.start_run(run_paths, plan, cluster)
-
-
-def _refuse_moved(run_paths: RunPaths) -> None:
-    """Raises: JobspecError where the scripts of a folder would run, and write to, another one."""
-    from jobspec.finding import fail
-
-    folder = (run_paths.points() or [run_paths])[0]
-    found = _RUN_DIR.search(folder.job.read_text(encoding="utf-8")) if folder.job.is_file() else None
-    rendered = Path(*shlex.split(found.group(1))) if found else folder.root
-    if run_paths.state.exists() or (rendered.exists() and rendered.samefile(folder.root)):
-        return
-    raise fail(
-        "launch.moved",
-        f"`{folder.root}` was rendered as `{rendered}`",
-        why="the scripts in it name that folder: the run would write there, or not start",
-        fix="render the spec again with `--out`, or move the folder back",
-    )
-
-
-def _profile_of(plan: Plan, args: argparse.Namespace) -> LoadedCluster:
-    """The profile that a folder was rendered for, whatever JOBSPEC_CLUSTER says.
-
-    Raises: JobspecError for another one: paths, options and scripts are made for one site.
-    """
-    from jobspec.finding import fail
-
-    loaded = pipeline.profile(args.cluster or plan.cluster, args.cluster_file)
-    if loaded.profile.name != plan.cluster:
-        raise fail(
-            "usage.arguments",
-            f"the folder was rendered for `{plan.cluster}`, not for `{loaded.profile.name}`",
-            fix=f"leave `--cluster` out, or render the spec for `{loaded.profile.name}`",
-        )
-    return loaded
-
-
-def _refuse_changes(args: argparse.Namespace) -> None:
-    """Raises: JobspecError for an option that changes a spec: a rendered folder is run as it is."""
-    from jobspec.finding import fail
-
-    given = {"--set": args.set, "--level": args.level, "--allow": args.allow, "--rerun": args.rerun}
-    unused = [f"`{option}`" for option, value in given.items() if value]
-    if unused:
-        raise fail(
-            "usage.arguments",
-            f"{', '.join(unused)} cannot change a rendered folder",
-            why=f"the files in `{args.spec}` are run as they are",
-            fix="submit the spec with that option, or leave it out",
-        )
+def _tell(rendered: Rendered) -> None:
+    output.print_findings(rendered.findings)
+    if rendered.finished:
+        print(f"{rendered.finished} of {rendered.points} points have finished in an earlier run")
 
 
 def announcement(run_paths: RunPaths, launch: Launch) -> str:
@@ -159,16 +78,16 @@ def announcement(run_paths: RunPaths, launch: Launch) -> str:
     return f"run {launch.run_id}: {what} on {launch.cluster}, {run_paths.root}"
 
 
-def _dry_run(args: argparse.Namespace) -> int:
+def _dry_run(request: Request, as_json: bool) -> int:
     """Everything up to the scheduler, in a temporary folder that is removed again."""
     import tempfile
 
-    resolved = pipeline.must_be_ready(args)
+    resolved = pipeline.must_be_ready(request)
     with tempfile.TemporaryDirectory(prefix="jobspec-dry-run-") as folder:
-        rendered = pipeline.render_run(resolved, args, Path(folder) / "run")
+        rendered = pipeline.render_resolved(resolved, request, Path(folder) / "run")
         script = rendered.run.job.read_text(encoding="utf-8").replace(str(rendered.run.root), "RUN_DIR")
         points = len(rendered.run.points())
-    if args.json:
+    if as_json:
         output.print_json({"ok": True, "job_sbatch": script, "points": points})
         return 0
     output.print_findings(rendered.findings)

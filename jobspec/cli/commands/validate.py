@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.finding import Finding, JobspecError
+from jobspec.finding import Finding
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = {path: _findings(args, path) for path in args.spec}
+    found = {path: pipeline.check(parser.request(args, path)) for path in args.spec}
     failed = [path for path, findings in found.items() if any(item.is_error for item in findings)]
     if args.json:
         specs = [
@@ -39,18 +39,6 @@ def run(args: argparse.Namespace) -> int:
     if failed:
         print(_summary(found, _profiles(args)))
     return 2 if failed else 0
-
-
-def _findings(args: argparse.Namespace, path: str) -> tuple[Finding, ...]:
-    """Everything known against one spec, each point of its sweep included."""
-    try:
-        resolved = pipeline.resolve(args, path)
-        unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
-        if resolved.spec.sweep is None or unknown:
-            return tuple(resolved.findings)
-        return tuple(dict.fromkeys((*resolved.findings, *pipeline.check_sweep(resolved, args))))
-    except JobspecError as problem:
-        return tuple(problem.findings)
 
 
 def _profiles(args: argparse.Namespace) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A run that goes on, as the command line shows it: progress, metrics, staging.
+"""A run that goes on: followed to its end, and shown on a terminal meanwhile.
 
-Nothing here decides what a run proved.
+What reads and prints the state of such a run belongs here; what starts, ends or judges one does not.
 """

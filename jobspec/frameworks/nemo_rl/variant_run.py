@@ -143,7 +143,7 @@ def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
     lines = _read(evidence, logs)
     if chosen:
         return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in chosen)
-    candidates = [item for item in VARIANTS if item.level == _level(evidence)]
+    candidates = [item for item in VARIANTS if item.level == (evidence.plan.expect.number or 0)]
     variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
     return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
 
@@ -159,13 +159,6 @@ def shows(variant: Variant, lines: Lines) -> bool:
     wanted = [name for name in variant.proofs if not PROOFS[name].forbidden]
     wanted += ["adapter"] if variant.lora else []
     return bool(wanted or pattern is not None) and all(lines.get(name) for name in wanted)
-
-
-def _level(evidence: Evidence) -> int:
-    from jobspec.frameworks.nemo_rl.levels import LEVELS
-
-    name = evidence.plan.expect.level
-    return next((level.number for level in LEVELS if name in (level.name, str(level.number))), 0)
 
 
 def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:

@@ -250,7 +250,8 @@ def test_only_the_run_itself_says_that_a_pipeline_broke(tmp_path: Path) -> None:
 
 
 def test_learning_of_pipelines_is_no_convergence(tmp_path: Path) -> None:
-    framework = frameworks.get("rlix")
-    told = limitations(evidence(tmp_path, [], asked=plan("learning")), framework.levels[2])
+    asked = plan("learning")
+    asked = replace(asked, expect=frameworks.get("rlix").levels[2].stated_in(asked.expect))
+    told = limitations(evidence(tmp_path, [], asked=asked))
     assert "a learning signal over few steps is no convergence" in told
     assert not [text for text in told if "no learning signal was asked for" in text]

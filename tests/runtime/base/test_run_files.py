@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.evidence import run_files
 from jobspec.evidence.found_logs import find_logs
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
+from jobspec.runtime.base import run_files
 from jobspec.runtime.base.run_files import UnfitFileError, open_file, read_lines, read_text
 from jobspec.verdict import Result
 from tests.kits.verdict_kit import StandInFramework, passing_run

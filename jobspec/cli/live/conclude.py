@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import fail
 from jobspec.runs.paths import RunPaths
@@ -26,7 +26,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a form of a sweep's table", fix="use `json`")
-    evidence, verdict = judge_run(run.root)
+    evidence, verdict = pipeline.judge_run(run.root)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
@@ -34,14 +34,6 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     if fmt == "text" and (run.root / "report.html").is_file():
         print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
-
-
-def judge_run(root: Path) -> tuple[Evidence, Verdict]:
-    from jobspec.evidence.read import read_evidence
-    from jobspec.judging.judge import judge
-
-    evidence = read_evidence(root)
-    return evidence, judge(evidence)
 
 
 def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
@@ -92,7 +84,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
         )
     judged = {}
     for point in read_points(run).points:
-        evidence, verdict = judged[point.index] = judge_run(point.run.root)
+        evidence, verdict = judged[point.index] = pipeline.judge_run(point.run.root)
         if not point.reused:
             _write_reports(point.run, verdict, evidence)
     table = sweep_table(run, judged)
