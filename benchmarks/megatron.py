@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from jobspec.megatron.architecture import Architecture, find_architecture, known_architectures
-from jobspec.megatron.memory import GIB, estimate
+from jobspec.megatron.memory import estimate
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import OptimizerShape, Recompute, TrainShape
 from jobspec.megatron.shapes import suggest
+from jobspec.units import GIB
 
 BASE = TrainShape(
     8,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
-_BYTES = {"": 1024**2, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+GIB = 1024**3
+_BYTES = {"": 1024**2, "K": 1024, "M": 1024**2, "G": GIB, "T": 1024**4}
 
 
 def parse_time(text: str) -> int:
@@ -41,6 +43,11 @@ def parse_bytes(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def gib(size: float, digits: int = 0) -> str:
+    """Bytes as people say them of memory and disks: `140 GiB`, `139.8 GiB`."""
+    return f"{size / GIB:.{digits}f} GiB"
+
+
 def duration(seconds: float) -> str:
     """A time span as people say it: `0.4 s`, `2 min 05 s`, `3 h 20 min`, `4 d 2 h`.
 
@@ -67,5 +74,5 @@ def figure(value: float) -> str:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it; both absolute and normalised."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    """Whether `path` is `folder` or lies in it, by their words alone: no link and no `..` is followed."""
+    return PurePosixPath(path).is_relative_to(folder)

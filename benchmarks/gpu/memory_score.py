@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.megatron.architecture import Architecture
-from jobspec.megatron.memory import GIB, StageMemory, estimate
+from jobspec.megatron.memory import StageMemory, estimate
 from jobspec.megatron.shape import OptimizerShape, Recompute, TrainShape
+from jobspec.units import GIB
 
 POINTS = Path(__file__).with_name("memory_h200.json")
 BORDER = Path(__file__).with_name("border_h200.json")

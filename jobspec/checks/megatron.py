@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from jobspec.finding import Finding, error, warning
 from jobspec.megatron.architecture import Architecture
-from jobspec.megatron.memory import GIB, Estimate, estimate
+from jobspec.megatron.memory import Estimate, estimate
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
 from jobspec.megatron.shapes import Suggestion, suggest
+from jobspec.units import gib
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ def _gpu_memory(training: Training) -> Iterator[Finding]:
     over = memory.outcome == "does not fit"
     need, has = memory.worst.bytes, memory.usable
     largest = sorted(memory.worst.parts, key=lambda part: -part.bytes)[:3]
-    parts = ", ".join(f"{part.name} {_gib(part.bytes)}" for part in largest)
+    parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in largest)
     better = training.suggestions if over else ()
     fix = f"fits, the fastest first: {_listed(better)}" if better else _levers(training, memory)
     make = error if over else warning
     yield make(
         "memory.gpu",
-        f"about {_gib(need)} of a GPU's usable {_gib(has)} are needed on pipeline stage "
+        f"about {gib(need)} of a GPU's usable {gib(has)} are needed on pipeline stage "
         f"{memory.worst.stage.index}: {parts}",
         why="estimated from the sizes; `jobspec explain SPEC memory` shows every part"
         + ("" if over else ", and a batch with an unlucky routing or packing needs more"),
@@ -84,8 +85,8 @@ def _engine_memory(training: Training) -> Iterator[Finding]:
     if engine.allowed and engine.weights > engine.allowed:
         yield error(
             "memory.engine",
-            f"an engine's weights are {_gib(engine.weights)} on each GPU ({spread}), its share is "
-            f"{_gib(engine.allowed)}",
+            f"an engine's weights are {gib(engine.weights)} on each GPU ({spread}), its share is "
+            f"{gib(engine.allowed)}",
             why=f"{rollout.memory_fraction} of the GPU's memory is for weights and KV cache together",
             fix="give an engine more GPUs, or a larger share",
             path=training.shape.key("rollout.tp"),
@@ -93,8 +94,8 @@ def _engine_memory(training: Training) -> Iterator[Finding]:
     elif engine.weights + engine.beside > memory.usable:
         yield error(
             "memory.engine",
-            f"an engine's weights ({_gib(engine.weights)} on each GPU, {spread}) and the trainer's "
-            f"({_gib(engine.beside)}) exceed the usable {_gib(memory.usable)}",
+            f"an engine's weights ({gib(engine.weights)} on each GPU, {spread}) and the trainer's "
+            f"({gib(engine.beside)}) exceed the usable {gib(memory.usable)}",
             why="both lie on the GPU while weights are sent from the one to the other",
             fix="give an engine more GPUs, or generate on nodes of their own",
             path=training.shape.key("rollout.tp"),
@@ -106,11 +107,11 @@ def _host_memory(training: Training) -> Iterator[Finding]:
     if memory is None or not memory.host_capacity or memory.host_outcome == "fits":
         return
     over = memory.host_outcome == "does not fit"
-    parts = ", ".join(f"{part.name} {_gib(part.bytes)}" for part in memory.host)
+    parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in memory.host)
     make = error if over else warning
     yield make(
         "memory.host",
-        f"about {_gib(memory.host_bytes)} of a node's {_gib(memory.host_capacity)} are needed: {parts}",
+        f"about {gib(memory.host_bytes)} of a node's {gib(memory.host_capacity)} are needed: {parts}",
         why="`node.memory` of the site profile; the page cache and the engines' own processes come on top",
         fix="offload less of the optimizer, or use more nodes",
         path=training.shape.key("nodes"),
@@ -138,8 +139,4 @@ def _place(shape: TrainShape) -> str:
 
 
 def _listed(better: tuple[Suggestion, ...]) -> str:
-    return "; ".join(f"{item.text}, {_gib(item.memory.worst.bytes)}" for item in better)
-
-
-def _gib(size: int) -> str:
-    return f"{size / GIB:.0f} GiB"
+    return "; ".join(f"{item.text}, {gib(item.memory.worst.bytes)}" for item in better)

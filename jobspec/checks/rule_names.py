@@ -23,7 +23,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cluster": _names(
             "env name network path place ports reference runtime sbatch secret unknown unused variable"
         ),
-        "command": _names("missing shell tasks unused-key"),
+        "command": _names("missing shell tasks unused-key variant"),
         "container": _names(
             "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
             "mounts-unused oci-config oci-mount registry-form workdir"
@@ -73,7 +73,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
             "legacy-key max-model-len model owned pipeline placement precision-aware python "
             "relative-path reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
-            "sync-router-bias value vpp"
+            "sync-router-bias value variant vpp"
         ),
         "spec": _names(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
@@ -87,7 +87,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "train": _names("workers-gpus workers-uneven"),
         "trl": _names(
             "algorithm batch data generations idle-gpus idle-nodes mode model owned-option parallel "
-            "peft resume reward steps unknown-option workers"
+            "peft resume reward steps unknown-option variant workers"
         ),
         "value": _names("unpassable"),
         "verl": _names(

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jobspec.triage.deciding_facts import CREDENTIALS, DISK_KINDS, GIB, PORT_KIND, path_of, port_fact, port_of
+from jobspec.triage.deciding_facts import CREDENTIALS, DISK_KINDS, PORT_KIND, path_of, port_fact, port_of
 from jobspec.triage.match import Match
+from jobspec.units import GIB, gib
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 SINFO_TIMEOUT_S = 5.0
@@ -35,7 +36,7 @@ def _disk(match: Match) -> tuple[str, ...]:
         return ()
     usage = shutil.disk_usage(place)
     nodes = os.statvfs(place)
-    told = f"here, now: {place} has {usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
+    told = f"here, now: {place} has {usage.free / GIB:.1f} of {gib(usage.total, 1)} free"
     return (told, "and no free inode") if nodes.f_files and not nodes.f_favail else (told,)
 
 

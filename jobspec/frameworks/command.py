@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
+from jobspec.frameworks.shared.unused_keys import unused_keys
 from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ RUN = Level(
     ("what the command does is not looked into: nothing is proved about training but what it logged",),
 )
 # Keys of `train` that only a framework with a trainer can honour.
-UNUSED_TRAIN_KEYS = ("algorithm", "steps", "workers", "reward", "seed", "overrides")
+UNUSED = tuple(f"train.{key}" for key in ("algorithm", "steps", "workers", "reward", "seed", "overrides"))
 
 
 def upstream(context: Context) -> UpstreamPlan | None:
@@ -67,19 +69,13 @@ class CommandFramework:
                 fix="name the checkout in `repos`, or use `launch: {mode: ray}`",
                 path="launch.mode",
             )
+        yield from unknown_variants(context, "command.variant")
         yield from self._unused(context)
 
     def _unused(self, context: Context) -> Iterator[Finding]:
-        train = context.spec.train
-        for key in UNUSED_TRAIN_KEYS:
-            if getattr(train, key):
-                yield warning(
-                    "command.unused-key",
-                    f"`train.{key}` does nothing for framework `command`",
-                    why="jobspec does not know the command's own options",
-                    fix="pass it in `train.command`, or remove it",
-                    path=f"train.{key}",
-                )
+        why = "jobspec does not know the command's own options"
+        fix = "pass it in `train.command`, or remove it"
+        yield from unused_keys(context, "command.unused-key", UNUSED, why, fix)
         if context.spec.launch.mode == "ray" and context.spec.launch.tasks_per_node > 1:
             yield warning(
                 "command.tasks",
@@ -102,7 +98,7 @@ class CommandFramework:
         expect = ExpectPlan(
             level=context.level.name,
             metrics_require=spec.metrics.require,
-            learning=learning(context),
+            learning=learning(spec.metrics, context.level.name),
             files=spec.artifacts.require,
         )
         return FrameworkPlan(

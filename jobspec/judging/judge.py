@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobspec import frameworks
 from jobspec.evidence.deliverables import (
     all_pass,
     artifacts_deliverable,
@@ -41,20 +42,8 @@ from jobspec.verdict import (
     is_void,
 )
 
-if TYPE_CHECKING:  # adapters import this module's types
+if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
-
-__all__ = [
-    "AttemptVerdict",
-    "Cause",
-    "Deliverable",
-    "EvidenceItem",
-    "Figure",
-    "Result",
-    "Status",
-    "Verdict",
-    "judge",
-]
 
 EXCEPTION = "effect.exception"  # a traceback of no known cause: of effects the one worth a look
 MAX_SURVIVED = 3  # lines told of that look like failures and were none; a fourth says nothing new
@@ -304,9 +293,6 @@ def _attempt_reason(attempt: Attempt) -> str:
 
 
 def _find_framework(name: str) -> tuple[Framework | None, tuple[Finding, ...]]:
-    # Adapters import this module's types, so the registry is imported when it is needed.
-    from jobspec import frameworks
-
     try:
         return frameworks.get(name), ()
     except JobspecError as unknown:

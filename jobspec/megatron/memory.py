@@ -15,8 +15,8 @@ from jobspec.megatron.architecture import Architecture
 from jobspec.megatron.routing import routing_imbalance
 from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 from jobspec.megatron.weights import Stage, adapter_weights, gpu_weights, model_weights, padded_vocab, stages
+from jobspec.units import GIB
 
-GIB = 1024**3
 # What a process can use of the memory that a card is sold with: 139.8 of an H200's 141, 79.1 of an H100's 80.
 USABLE = 0.99
 TIGHT = 0.85  # share of the usable memory above which a run is likely to fail on an unlucky batch

@@ -93,7 +93,7 @@ def assess(
     return _measure(thin(series, MAX_POINTS), direction, min_change, len(series))
 
 
-def thin(series: Sequence[tuple[int, float]], limit: int) -> Sequence[tuple[int, float]]:
+def thin(series: Sequence[tuple[float, float]], limit: int) -> Sequence[tuple[float, float]]:
     """At most `limit` points: means of blocks of equal size, at each block's last step; the rest is dropped
     from the front, where it costs least."""
     size = -(-len(series) // limit)
@@ -105,7 +105,7 @@ def thin(series: Sequence[tuple[int, float]], limit: int) -> Sequence[tuple[int,
 
 
 def _measure(
-    series: Sequence[tuple[int, float]], direction: Direction, min_change: float, count: int
+    series: Sequence[tuple[float, float]], direction: Direction, min_change: float, count: int
 ) -> Signal:
     values = [value for _, value in series]
     sign = 1.0 if direction == "up" else -1.0
@@ -169,7 +169,7 @@ def trend_p_value(values: Sequence[float], inflation: float = 1.0) -> float:
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def theil_sen(series: Sequence[tuple[int, float]]) -> float:
+def theil_sen(series: Sequence[tuple[float, float]]) -> float:
     """Median slope per step over all pairs of points."""
     slopes = sorted(
         (later - earlier) / (step_b - step_a)

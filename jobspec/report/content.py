@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
+from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict
@@ -184,7 +185,7 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
         ]
         if points:
             lost = len(rows) - len(points)
-            yield Curve(name, metric, tuple(_thin(points)), lost, rows[0].source)
+            yield Curve(name, metric, tuple(thin(points, MAX_POINTS)), lost, rows[0].source)
 
 
 def _required_metric(text: str) -> str:
@@ -192,14 +193,6 @@ def _required_metric(text: str) -> str:
         return parse_requirement(text).metric
     except JobspecError:
         return ""
-
-
-def _thin(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """At most `MAX_POINTS` points, each the mean of as many neighbours."""
-    width = math.ceil(len(points) / MAX_POINTS)
-    for at in range(0, len(points), width):
-        part = points[at : at + width]
-        yield part[-1][0], math.fsum(value for _, value in part) / len(part)
 
 
 def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobspec.triage.match import Match
+from jobspec.units import gib
 
-GIB = 1024**3
 DISK_KINDS = frozenset({"disk"})
 PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memory"
 _PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
@@ -50,7 +50,7 @@ def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:
     if match.kind == PORT_KIND and isinstance(facts.get("ephemeral"), list):
         return port_fact(port_of(match.text), tuple(facts["ephemeral"]), f"on {match.node}")
     if match.kind in DISK_KINDS and isinstance(facts.get("local_free"), int):
-        return (f"before the run {match.node} had {facts['local_free'] / GIB:.1f} GiB free node-locally",)
+        return (f"before the run {match.node} had {gib(facts['local_free'], 1)} free node-locally",)
     if match.kind == LIMITS and isinstance(facts.get("open_files"), int):
         return (f"{match.node} allows a process {facts['open_files']} open files",)
     return ()

@@ -48,6 +48,7 @@ node: {{cpus: {cpus}, memory: {memory}, gpus: 8, gpu_memory: {gpu_memory}}}
 MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
+    "toy": {},
     "nemo_rl": {},
     "rlix": {
         "model": {"id": "Qwen/Qwen2.5-0.5B"},

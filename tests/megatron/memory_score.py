@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobspec.megatron.memory import GIB, Estimate, estimate
+from jobspec.megatron.memory import Estimate, estimate
+from jobspec.units import GIB
 from tests.kits.measured import ROWS, Row
 from tests.kits.shapes_kit import known
 

@@ -10,10 +10,11 @@ import pytest
 
 from jobspec.checks.megatron import Training, check_training
 from jobspec.megatron.architecture import parse_config
-from jobspec.megatron.memory import GIB, Estimate, estimate
+from jobspec.megatron.memory import Estimate, estimate
 from jobspec.megatron.routing import routing_imbalance
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 from jobspec.megatron.shapes import suggest
+from jobspec.units import GIB
 from tests.kits.measured import ROWS, Row
 from tests.kits.shapes_kit import TINY_MOE, known, tiny
 from tests.megatron.memory_score import H200, allocated, is_right, judged, table

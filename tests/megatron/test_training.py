@@ -13,13 +13,13 @@ from jobspec import frameworks
 from jobspec.checks.megatron import Training, check_training
 from jobspec.cli import main
 from jobspec.megatron.architecture import find_architecture
-from jobspec.megatron.memory import GIB
 from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.reference.megatron import PAGE, with_tables
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.spec.yaml.dump import dump_spec
+from jobspec.units import GIB
 from tests.kits.shapes_kit import TINY, ShapedFramework
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.cli import output
 from jobspec.finding import JobspecError, fail
+from jobspec.units import GIB, gib
 
 if TYPE_CHECKING:
     from jobspec.checks.megatron import Training
@@ -60,25 +61,21 @@ def _print(training: Training, memory: Estimate) -> None:
         )
         print()
     worst = memory.worst
-    rows = [(part.name, _gib(part.bytes), part.how) for part in worst.parts]
-    of = f" of {memory.usable / 1024**3:.1f} GiB: {memory.outcome}" if memory.capacity else ""
+    rows = [(part.name, _cell(part.bytes), part.how) for part in worst.parts]
+    of = f" of {gib(memory.usable, 1)}: {memory.outcome}" if memory.capacity else ""
     place = f"the worst of {shape.pp} pipeline stages, stage {worst.stage.index}" if shape.pp > 1 else "each"
-    output.print_table((f"GPU ({place})", "GIB", "HOW"), [*rows, ("total", _gib(worst.bytes), of.strip())])
+    output.print_table((f"GPU ({place})", "GIB", "HOW"), [*rows, ("total", _cell(worst.bytes), of.strip())])
     if shape.pp > 1:
         print()
         output.print_table(
             ("STAGE", "LAYERS", "GIB"),
-            [(str(s.stage.index), str(len(s.stage.layers)), _gib(s.bytes)) for s in memory.stages],
+            [(str(s.stage.index), str(len(s.stage.layers)), _cell(s.bytes)) for s in memory.stages],
         )
     if memory.host:
         print()
-        rows = [(part.name, _gib(part.bytes), part.how) for part in memory.host]
-        of = (
-            f"of {memory.host_capacity / 1024**3:.0f} GiB: {memory.host_outcome}"
-            if memory.host_capacity
-            else ""
-        )
-        output.print_table(("HOST", "GIB", "HOW"), [*rows, ("total", _gib(memory.host_bytes), of)])
+        rows = [(part.name, _cell(part.bytes), part.how) for part in memory.host]
+        of = f"of {gib(memory.host_capacity)}: {memory.host_outcome}" if memory.host_capacity else ""
+        output.print_table(("HOST", "GIB", "HOW"), [*rows, ("total", _cell(memory.host_bytes), of)])
     for text in (*memory.assumed, *_unknown(memory)):
         print(f"\nnote: {text}", end="")
     print()
@@ -97,8 +94,8 @@ def _sizes(training: Training) -> str:
     return f"{s.nodes} x {s.gpus_per_node} GPUs; {shown}"
 
 
-def _gib(size: int) -> str:
-    return f"{size / 1024**3:.1f}"
+def _cell(size: int) -> str:
+    return f"{size / GIB:.1f}"
 
 
 def _data(training: Training, memory: Estimate) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _expect(context: Context, chosen: tuple[Variant, ...]) -> ExpectPlan:
         variants=tuple(item.name for item in chosen),
         steps=spec.train.steps or chosen[0].steps,
         metrics_require=spec.metrics.require,
-        learning=learning(context, METRIC_KEYS["reward"]),
+        learning=learning(spec.metrics, context.level.name, METRIC_KEYS["reward"]),
         files=spec.artifacts.require,
         checkpoint=any(item.saves for item in chosen),
         resume=any(item.resumes for item in chosen),

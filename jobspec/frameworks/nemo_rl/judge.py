@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.log_lines import read_lines
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
@@ -18,8 +19,9 @@ from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
 from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
 from jobspec.frameworks.shared.answer import Answer, combine
-from jobspec.frameworks.shared.metric_deliverables import bridge_checks, learning_deliverable
+from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.triage.signatures import NOTE
+from jobspec.units import is_below
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def judge_import(evidence: Evidence) -> Deliverable:
         return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
     recorded = list(_recorded(evidence))
     printed = list(_printed(evidence))
-    away = next(((file, item) for file, item in (*recorded, *printed) if not _below(file, root)), None)
+    away = next(((file, item) for file, item in (*recorded, *printed) if not is_below(file, root)), None)
     if away is not None:
         reason = f"`{MODULE}` comes from {away[0]}, not from {root}: the run is void"
         return Deliverable(IMPORT, Status.BLOCKED, (away[1],), reason, settled=True)
@@ -87,10 +89,6 @@ def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
     pairs = [(Path(evidence.root, log.path), log.path) for log in logs]
     for line in read_lines(pairs, [PROOFS["bridge-file"]]).get("bridge-file", ()):
         yield line.groups[0], line.item
-
-
-def _below(file: str, root: str) -> bool:
-    return Path(file).is_relative_to(root)
 
 
 # -- the run -----------------------------------------------------------------------------------------

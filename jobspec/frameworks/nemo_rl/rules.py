@@ -13,29 +13,38 @@ from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.checkout_rules import probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
-from jobspec.frameworks.nemo_rl.levels import variants_of
+from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.nemo_recipe import SIZES, value_text
-from jobspec.metrics.learning_signal import MIN_POINTS
-from jobspec.words import did_you_mean, one_of
+from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.step_rules import too_few_steps
+from jobspec.frameworks.shared.unused_keys import unused_keys
 
 WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)
 KEY = re.compile(r"\+{0,2}[A-Za-z_]\w*(\.\w+)+", re.ASCII)
-OWNED = (
-    "checkpointing.checkpoint_dir",
-    "logger.log_dir",
-    "grpo.max_num_steps",
-    "cluster.gpus_per_node",
-    "cluster.num_nodes",
-)
+# Keys that jobspec or the script sets, whose evidence depends on them, and the spec's key for each.
+OWNED = {
+    "checkpointing.checkpoint_dir": "",
+    "logger.log_dir": "",
+    "grpo.max_num_steps": "train.steps",
+    "cluster.gpus_per_node": "resources.gpus_per_node",
+    "cluster.num_nodes": "resources.nodes",
+}
 STALE = {
     "policy.megatron_cfg.converter_type": "nothing reads it: the provider comes from the model's own config",
     "policy.generation.delta_compression": "it was replaced by `policy.generation.refit_cfg.sparse`",
 }
-UNUSED = {
-    "train": ("workers", "reward", "seed", "command", "algorithm"),
-    "checkpoint": ("every", "keep"),
-}
+UNUSED = (
+    "train.workers",
+    "train.reward",
+    "train.seed",
+    "train.command",
+    "train.algorithm",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "train.rollout.engines",
+)
 # Scripts that look like evidence for the Bridge, and why they are not offered.
 REFUSED = {
     "nixl": "`grpo_nixl_non_colocated.sh` trains on DTensor: it proves no export by the Bridge",
@@ -51,13 +60,14 @@ def variants(context: Context) -> tuple[Variant, ...]:
 
 
 def check(context: Context) -> Iterator[Finding]:
-    yield from _check_variants(context)
+    yield from unknown_variants(context, "nemo_rl.variant", LEVELS, REFUSED)
     yield from _check_mode(context)
     yield from _check_size(context)
     yield from _check_overrides(context)
     yield from _check_train(context)
     yield from _check_parallel(context)
-    yield from _check_unused(context)
+    why = "the maintained script or recipe decides it"
+    yield from unused_keys(context, "nemo_rl.unused-key", UNUSED, why)
     yield from _check_environment(context)
     root = checkout.find_checkout(context.repo_paths)
     if not root:
@@ -82,14 +92,6 @@ def _check_cache(context: Context) -> Iterator[Finding]:
             what = f"`{name}` is not in the Hugging Face cache `{home}`, and the run is offline"
             fix = "put it and the data set there, or set `hf_cache.offline: false`"
             yield warning("nemo_rl.cache", what, fix=fix, path="hf_cache")
-
-
-def _check_variants(context: Context) -> Iterator[Finding]:
-    for name in context.spec.coverage.variants:
-        if name not in context.level.variants:
-            what = f"level `{context.level.name}` has no variant `{name}`"
-            fix = did_you_mean(name, context.level.variants) or f"use {one_of(context.level.variants)}"
-            yield error("nemo_rl.variant", what, REFUSED.get(name, ""), fix, path="coverage.variants")
 
 
 def _check_mode(context: Context) -> Iterator[Finding]:
@@ -134,9 +136,7 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
             what = f"`{bare}` has no effect in NeMo-RL"
             yield error("nemo_rl.stale-key", what, stale, "remove it", path=path)
         elif bare in OWNED:
-            what = f"`{bare}` is set by jobspec or the script, whose evidence depends on it"
-            fix = "remove it; steps are `train.steps`, sizes `resources`"
-            yield error("nemo_rl.owned", what, fix=fix, path=path)
+            yield owned_key("nemo_rl.owned", bare, OWNED[bare], path)
         elif not KEY.fullmatch(key):
             what = f"`{key}` is no dotted key of a recipe, with `+` or `++` before it where it is new"
             yield error("nemo_rl.override", what, fix="correct the key", path=path)
@@ -157,9 +157,8 @@ def _check_train(context: Context) -> Iterator[Finding]:
         if spec.model is not None and not item.model_keys:
             what = f"variant `{item.name}` only works with its own model `{item.model}`"
             yield error("nemo_rl.model", what, fix="remove `model`", path="model")
-    if steps and context.level.name == "learning" and steps < MIN_POINTS:
-        what = f"{steps} train steps cannot tell a trend from noise"
-        yield error("nemo_rl.steps", what, fix=f"use {MIN_POINTS} or more", path="train.steps")
+    if steps:
+        yield from too_few_steps(context.level.name, "nemo_rl.steps", steps)
     if spec.checkpoint.resume == "must":
         what = "every level starts anew; `checkpoint.resume` says `must`"
         yield error("nemo_rl.resume", what, fix="use variant `resume` of level 1", path="checkpoint.resume")
@@ -181,18 +180,6 @@ def _check_parallel(context: Context) -> Iterator[Finding]:
     if parallel.vpp not in (None, 1):
         what = "`train.parallel.vpp` has no key in NeMo-RL's recipes"
         yield error("nemo_rl.parallel", what, fix="remove it", path="train.parallel.vpp")
-
-
-def _check_unused(context: Context) -> Iterator[Finding]:
-    found = [f"{part}.{key}" for part, keys in UNUSED.items() for key in keys if _given(context, part, key)]
-    found += ["train.rollout.engines"] if context.spec.train.rollout.engines is not None else []
-    for path in found:
-        what = f"`{path}` does nothing: the maintained script or recipe decides it"
-        yield warning("nemo_rl.unused-key", what, fix="remove it", path=path)
-
-
-def _given(context: Context, part: str, key: str) -> bool:
-    return getattr(getattr(context.spec, part), key) not in (None, ())
 
 
 def _check_environment(context: Context) -> Iterator[Finding]:

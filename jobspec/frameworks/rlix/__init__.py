@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
-from jobspec.plan import AbortPlan, ExpectPlan, LearningPlan, MadePlan, PartPlan
+from jobspec.frameworks.shared.schedule import learning
+from jobspec.plan import AbortPlan, ExpectPlan, MadePlan, PartPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.frameworks.rlix.settings import PipelineSettings
-    from jobspec.spec.job import Metrics
     from jobspec.verdict import Deliverable
 
 NOT_PROVED = (
@@ -119,7 +119,7 @@ def _conditions(found: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
 
 
 def _expect(context: Context, found: tuple[PipelineSettings, ...]) -> ExpectPlan:
-    from jobspec.frameworks.rlix.judge import METRIC_KEYS
+    from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD
 
     spec = context.spec
     return ExpectPlan(
@@ -140,20 +140,11 @@ def _expect(context: Context, found: tuple[PipelineSettings, ...]) -> ExpectPlan
                 pipeline.name,
                 pipeline.steps,
                 pipeline.spec.metrics.require,
-                _learning(pipeline.spec.metrics, context.level.name),
+                learning(pipeline.spec.metrics, context.level.name, REWARD),
             )
             for pipeline in found
         ),
     )
-
-
-def _learning(metrics: Metrics, level: str) -> LearningPlan | None:
-    from jobspec.frameworks.rlix.judge import REWARD
-
-    asked = metrics.learning
-    if asked is not None:
-        return LearningPlan(asked.metric, asked.direction, asked.min_change)
-    return LearningPlan(REWARD) if level == "learning" else None
 
 
 def _limitations(found: tuple[PipelineSettings, ...]) -> Iterator[str]:

@@ -108,13 +108,9 @@ def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[C
     """The cache link on every node, then RLix's driver on the head with one wrapper for each pipeline."""
     text = _run_text(context, pipelines)
     return (
-        CommandPlan(LINK, (_python(context), "-m", LINKER), on="all"),
+        CommandPlan(LINK, (context.container.python, "-m", LINKER), on="all"),
         CommandPlan(RUN, (text,), shell=True, cwd=roots(context)[1]),  # noqa: S604 - plain data, starts nothing
     )
-
-
-def _python(context: Context) -> str:
-    return context.container.python
 
 
 def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
@@ -122,7 +118,7 @@ def _run_text(context: Context, pipelines: Sequence[PipelineSettings]) -> str:
     names = ",".join(pipeline.name for pipeline in pipelines)
     delay = pipelines[0].wrapper[ADMIT]  # the driver's, one for all
     words = [
-        f"{shlex.quote(_python(context))} -m {RUNNER}",
+        f"{shlex.quote(context.container.python)} -m {RUNNER}",
         f"--pipelines {shlex.quote(names)}",
         f'--note "$JOBSPEC_ATTEMPT_DIR/{NOTE}" --',
         *(shlex.quote(word) for word in (*launcher, f"{roots(context)[0]}/{DRIVER}")),

@@ -11,10 +11,10 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.rlix.settings import BUCKET_ENV, BUCKET_KEY, MODEL, PipelineSettings, bucket_bytes
 from jobspec.frameworks.shared.nemo_recipe import get, number
 from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
-from jobspec.megatron.memory import GIB, estimate
+from jobspec.megatron.memory import estimate
 from jobspec.megatron.shape import TrainShape
 from jobspec.megatron.weights import model_weights
-from jobspec.units import parse_bytes
+from jobspec.units import GIB, gib, parse_bytes
 
 MEBI = 1024**2
 LEAST = 256 * MEBI  # what RLix's own documents use
@@ -136,7 +136,7 @@ def check_trainer(pipeline: PipelineSettings, shape: TrainShape) -> Iterator[Fin
     need, has = found.worst.bytes / GIB, found.usable / GIB
     name = pipeline.name
     largest = sorted(found.worst.parts, key=lambda part: -part.bytes)[:3]
-    parts = ", ".join(f"{part.name} {part.bytes / GIB:.0f} GiB" for part in largest)
+    parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in largest)
     make = error if over else warning
     yield make(
         "memory.gpu",

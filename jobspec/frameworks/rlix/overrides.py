@@ -26,6 +26,8 @@ from jobspec.frameworks.rlix.settings import (
 from jobspec.frameworks.shared import nemo_recipe
 from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.nemo_recipe import ENGINE, SIZES, get
+from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.whole_numbers import is_count
 from jobspec.words import did_you_mean
 
 KEY = re.compile(r"\+{0,2}[A-Za-z_][\w-]*(\.[\w-]+)*\Z", re.ASCII)
@@ -49,8 +51,7 @@ def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
             fix = "write it like `grpo.seed`, or `+policy.new_key` for one that is not there"
             yield error("rlix.key", what, why, fix, path=path)
         if bare in OWNED:
-            what, why = f"`{key}` is set from `{OWNED[bare]}`", "a second value would contradict it"
-            yield error("rlix.owned", what, why, f"remove it, and set `{OWNED[bare]}`", path=path)
+            yield owned_key("rlix.owned", key, OWNED[bare], path)
         for text in texts(value):
             if "${" in RUN_VARIABLE.sub("", text):
                 what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
@@ -126,7 +127,7 @@ def check_numbers(pipeline: PipelineSettings) -> Iterator[Finding]:
     given = given_overrides(pipeline)
     for key in (*SIZES.values(), *ENGINE.values(), *BATCHES, BUCKET_KEY):
         value = get(pipeline.config, key)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        if value is None or is_count(value):
             continue
         path = next((given[name][1] for name in (key, f"+{key}", f"++{key}") if name in given), "")
         what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value, default=str)}"
@@ -154,7 +155,7 @@ def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
         what = f"`{VERIFY}` is {json.dumps(value[VERIFY])}"
         yield error("rlix.verify", what, fix="use true or false", path=path[VERIFY])
     groups, delay = value[COLOCATED], value[ADMIT]
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
+    if not is_count(groups):
         what = f"`{COLOCATED}` is {json.dumps(groups)}"
         yield error("rlix.number", what, fix="use a whole number from 1 on", path=path[COLOCATED])
     if isinstance(delay, bool) or not isinstance(delay, int | float) or delay < 0:

@@ -16,13 +16,13 @@ from jobspec.frameworks.rlix import checkout, memory, topology
 from jobspec.frameworks.rlix.overrides import check_keys, check_numbers, check_wrapper, given_overrides, texts
 from jobspec.frameworks.rlix.settings import MODEL, PipelineSettings, pipeline_settings
 from jobspec.frameworks.shared import nemo_recipe
+from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.nemo_recipe import SIZES, Config, get
 from jobspec.frameworks.shared.nemo_trainer_shape import trainer_shape
 from jobspec.megatron.rules import check_shape
 from jobspec.megatron.shape import TrainShape
 from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.metrics.requirements import parse_condition, parse_requirement
-from jobspec.words import did_you_mean
 
 # NeMo-RL's switches that asynchronous GRPO through RLix depends on, and what else would happen.
 ASYNC: Mapping[str, tuple[object, str]] = {
@@ -121,7 +121,7 @@ def read_recipes(context: Context) -> tuple[dict[str, Config], list[Finding]]:
 
 
 def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator[Finding]:
-    name, variants = context.level.name, context.spec.coverage.variants
+    name = context.level.name
     if name == "multi" and len(found) < 2:
         what = "level `multi` is about pipelines that share GPUs, and the spec names one"
         yield error("rlix.level", what, fix="name two or more, or use level `smoke`", path="coverage.level")
@@ -131,11 +131,7 @@ def check_level(context: Context, found: Sequence[PipelineSettings]) -> Iterator
             why = "on GPUs of its own nothing is taken by turns"
             fix = "give it `infer_gpus` that another one has too, or use level `smoke`"
             yield error("rlix.level", what, why, fix, path=f"{pipeline.path}.infer_gpus")
-    for variant in variants:
-        if variant not in context.level.variants:
-            fix = did_you_mean(variant, context.level.variants) or "use `trace`, or none"
-            what = f"level `{name}` has no variant `{variant}`"
-            yield error("rlix.variant", what, fix=fix, path="coverage.variants")
+    yield from unknown_variants(context, "rlix.variant")
     for pipeline in found:
         least = MIN_POINTS if name == "learning" else 2
         if pipeline.steps < least:

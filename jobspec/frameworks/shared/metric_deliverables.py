@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from jobspec.evidence.repo_tests import BRIDGE_CHECKS, bridge_checks
 from jobspec.metrics.learning_signal import Direction, assess
 from jobspec.metrics.training_health import Trouble, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -14,20 +13,6 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.metrics import Row
-
-__all__ = [
-    "BRIDGE_CHECKS",
-    "CHECKPOINT",
-    "LEARNING",
-    "RESUME",
-    "TRAINING",
-    "bridge_checks",
-    "first_not_finite",
-    "learning_deliverable",
-    "metric_troubles",
-    "row_item",
-    "training_deliverable",
-]
 
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
 

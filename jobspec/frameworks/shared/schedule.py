@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from jobspec.frameworks.base import Context
+from jobspec.frameworks.base import Context, Level
 from jobspec.plan import ExpectPlan, LearningPlan
+
+if TYPE_CHECKING:
+    from jobspec.spec.job import Metrics
 
 
 @dataclass(frozen=True)
@@ -14,8 +18,13 @@ class Schedule:
     """Steps in all, how often to save (0: never), and the step of the resume (0: none)."""
 
     steps: int
-    save_every: int
-    half: int
+    save_every: int = 0
+    half: int = 0
+
+    @property
+    def commands(self) -> tuple[tuple[str, int], ...]:
+        """Name and last step of each command: one that trains, or two, the second of which resumes."""
+        return (("train", self.half), ("resume", self.steps)) if self.half else (("train", self.steps),)
 
 
 def schedule(context: Context, default_steps: Mapping[str, int]) -> Schedule:
@@ -26,12 +35,12 @@ def schedule(context: Context, default_steps: Mapping[str, int]) -> Schedule:
     return Schedule(steps, every, half)
 
 
-def learning(context: Context, metric: str = "") -> LearningPlan | None:
+def learning(metrics: Metrics, level: str, metric: str = "") -> LearningPlan | None:
     """The signal that the spec asks for; without one, at level `learning`, that `metric` goes up."""
-    asked = context.spec.metrics.learning
-    if asked is not None:
-        return LearningPlan(asked.metric, asked.direction, asked.min_change)
-    return LearningPlan(metric) if metric and context.level.name == "learning" else None
+    signal = metrics.learning
+    if signal is not None:
+        return LearningPlan(signal.metric, signal.direction, signal.min_change)
+    return LearningPlan(metric) if metric and level == "learning" else None
 
 
 def expectation(context: Context, work: Schedule, metric_keys: Mapping[str, str]) -> ExpectPlan:
@@ -41,9 +50,24 @@ def expectation(context: Context, work: Schedule, metric_keys: Mapping[str, str]
         level=context.level.name,
         steps=work.steps,
         metrics_require=spec.metrics.require,
-        learning=learning(context, metric_keys["reward"]),
+        learning=learning(spec.metrics, context.level.name, metric_keys["reward"]),
         files=spec.artifacts.require,
         checkpoint=work.save_every > 0,
         resume=work.half > 0,
+        metric_keys=metric_keys,
+    )
+
+
+def level_expectation(
+    level: Level, variants: tuple[str, ...], steps: int, metric_keys: Mapping[str, str]
+) -> ExpectPlan:
+    """What follows from the level alone, of a run that has no spec (`Framework.expect`)."""
+    return ExpectPlan(
+        level=level.name,
+        variants=variants,
+        steps=steps,
+        learning=LearningPlan(metric_keys["reward"]) if level.name == "learning" else None,
+        checkpoint=level.name == "checkpoint",
+        resume=level.name == "checkpoint",
         metric_keys=metric_keys,
     )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.shared.schedule import expectation
+from jobspec.frameworks.shared.schedule import expectation, level_expectation
 from jobspec.frameworks.skyrl import dummy_trainers, locked_versions, settings
 from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.metrics.table import Table
-from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, LearningPlan, data_variable
+from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, data_variable
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -80,9 +80,8 @@ class SkyRlFramework:
         if checkout is None:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
         work = settings.schedule(context)
-        parts = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
         return FrameworkPlan(
-            commands=tuple(_command(context, str(checkout), label, until) for label, until in parts),
+            commands=tuple(_command(context, str(checkout), label, until) for label, until in work.commands),
             ray_mode="external",
             env=settings.environment(context),
             expect=_expect(context),
@@ -92,15 +91,7 @@ class SkyRlFramework:
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        return ExpectPlan(
-            level=level.name,
-            variants=variants,
-            steps=steps,
-            learning=LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None,
-            checkpoint=level.name == "checkpoint",
-            resume=level.name == "checkpoint",
-            metric_keys=METRIC_KEYS,
-        )
+        return level_expectation(level, variants, steps, METRIC_KEYS)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         if evidence.plan.expect.options.get("dummy"):

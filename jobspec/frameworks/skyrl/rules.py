@@ -12,6 +12,9 @@ from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.shared.known_variants import unknown_variants
+from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
@@ -27,7 +30,6 @@ from jobspec.frameworks.skyrl.settings import (
 from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.frameworks.skyrl.weight_sync import check_sync, check_versions
 from jobspec.megatron.weights import model_weights
-from jobspec.metrics.learning_signal import MIN_POINTS
 from jobspec.units import parse_bytes
 from jobspec.words import did_you_mean
 
@@ -116,9 +118,7 @@ def check_owned(context: Context) -> Iterator[Finding]:
         if not colocated and key.startswith("trainer.placement.policy_num_"):
             continue  # a separate trainer does not have all nodes
         if key in OWNED:
-            what = f"`{key}` is set by jobspec, from `{OWNED[key]}`"
-            fix = f"remove it, and set `{OWNED[key]}`"
-            yield error("skyrl.owned", what, fix=fix, path=f"train.overrides.{key}")
+            yield owned_key("skyrl.owned", key, OWNED[key])
 
 
 # -- inputs ------------------------------------------------------------------------------------------
@@ -128,6 +128,7 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     spec = context.spec
     if spec.model is None:
         yield error("skyrl.model", "there is no model", fix="set `model.id` or `model.path`", path="model")
+    yield from unknown_variants(context, "skyrl.variant")
     yield from _check_template(context)
     if len(spec.data) not in (1, 2):
         what = f"SkyRL needs training data, {len(spec.data)} data sets are given"
@@ -343,18 +344,9 @@ def check_environment(context: Context) -> Iterator[Finding]:
 
 
 def check_steps(context: Context) -> Iterator[Finding]:
-    steps, name = settings.schedule(context).steps, context.level.name
-    if name == "learning" and steps < MIN_POINTS:
-        what = f"{steps} train steps cannot tell a trend from noise"
-        yield error("skyrl.steps", what, fix=f"use {MIN_POINTS} or more", path="train.steps")
-    if name == "checkpoint" and steps < 2:
-        what = "level `checkpoint` needs a step before the resume and one after it"
-        yield error("skyrl.steps", what, fix="use `train.steps` of 2 or more", path="train.steps")
-    if (
-        context.spec.resources.nodes > 1
-        and settings.schedule(context).save_every
-        and not context.spec.checkpoint.dir
-    ):
+    work = settings.schedule(context)
+    yield from too_few_steps(context.level.name, "skyrl.steps", work.steps)
+    if context.spec.resources.nodes > 1 and work.save_every and not context.spec.checkpoint.dir:
         what = "checkpoints go into the run directory"
         why = "that is shared, but seldom where terabytes belong"
         fix = "set `checkpoint.dir`"

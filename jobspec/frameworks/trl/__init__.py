@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
-from jobspec.frameworks.shared.schedule import Schedule, expectation, schedule
+from jobspec.frameworks.shared.schedule import Schedule, expectation, level_expectation, schedule
 from jobspec.frameworks.trl import rules
-from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, data_variable
+from jobspec.plan import CommandPlan, ExpectPlan, data_variable
 from jobspec.runtime.drivers.trl.state import TrainConfig
 
 if TYPE_CHECKING:
@@ -77,9 +77,8 @@ class TrlFramework:
 
     def plan(self, context: Context) -> FrameworkPlan:
         work = schedule(context, DEFAULT_STEPS)
-        halves = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
         return FrameworkPlan(
-            commands=tuple(_command(context, work, label, until) for label, until in halves),
+            commands=tuple(_command(context, work, label, until) for label, until in work.commands),
             checks=check_commands(context, context.container.python),
             ray_mode="external",
             env={"RAY_TRAIN_V2_ENABLED": "1"},
@@ -88,14 +87,8 @@ class TrlFramework:
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        return ExpectPlan(
-            level=level.name,
-            variants=variants,
-            steps=steps,
-            learning=LearningPlan("reward") if level.name == "learning" else None,
-            checkpoint=level.name == "checkpoint",
-            metric_keys=METRIC_KEYS,
-        )
+        # A run's files do not say at which step a resume was planned, so none is asked for.
+        return replace(level_expectation(level, variants, steps, METRIC_KEYS), resume=False)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         from jobspec.frameworks.trl.judge import judge  # not needed, and not loaded, before there is a run

@@ -13,7 +13,10 @@ from typing import Any
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.metrics.learning_signal import MIN_POINTS
+from jobspec.frameworks.shared.known_variants import unknown_variants
+from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.step_rules import too_few_steps
+from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
 from jobspec.runtime.drivers.trl.rewards import BUILT_IN
 from jobspec.words import did_you_mean, nearest, one_of
@@ -97,11 +100,7 @@ def check_batch(options: Mapping[str, Any], world: int) -> Iterator[Finding]:
     batch, generations, accumulation = (options.get(key, default) for key, default in BATCH_DEFAULTS.items())
     sizes = {**dict(zip(BATCH_DEFAULTS, (batch, generations, accumulation), strict=True))}
     sizes |= {k: options[k] for k in ("generation_batch_size", "steps_per_generation") if options.get(k)}
-    bad = [
-        key
-        for key, value in sizes.items()
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1
-    ]
+    bad = [key for key, value in sizes.items() if not is_count(value)]
     if bad:
         what = f"`{bad[0]}` is {sizes[bad[0]]!r}, a whole number from 1 on is needed"
         yield error("trl.batch", what, path=f"{path}.{bad[0]}")
@@ -130,35 +129,28 @@ def _check_generation_batch(sizes: Mapping[str, int], world: int) -> Iterator[Fi
             "trl.batch",
             f"`generation_batch_size` is {total}, no multiple of the global batch of {batch} x {world}",
             why=f"each of {world} workers takes {batch} completions a step",
-            fix=f"use {_either(nearest_multiples(total, batch * world))}",
+            fix=f"use {nearest_numbers(multiples_around(total, batch * world), total)}",
             path=f"{path}.generation_batch_size",
         )
         return
     steps = given or sizes["gradient_accumulation_steps"]
     total = total or batch * world * steps
     if total % generations:
-        fits = [g for g in range(2, total + 1) if total % g == 0]
-        near = sorted(fits, key=lambda g: (abs(g - generations), g))[:2]
         batches = [b for b in range(1, batch + generations + 1) if (b * world * steps) % generations == 0]
-        close = sorted(batches, key=lambda b: (abs(b - batch), b))[:2]
         yield error(
             "trl.generations",
             f"a generation batch of {total} does not hold whole groups of {generations} completions",
             why=f"it is {batch} a worker x {world} workers x {steps} steps",
-            fix=f"set `num_generations` to {_either(near)},"
-            f" or `per_device_train_batch_size` to {_either(close)}",
+            fix=f"set `num_generations` to {nearest_numbers(divisors(total)[1:], generations)},"
+            f" or `per_device_train_batch_size` to {nearest_numbers(batches, batch)}",
             path=f"{path}.num_generations",
         )
 
 
-def nearest_multiples(value: int, of: int) -> list[int]:
+def multiples_around(value: int, of: int) -> list[int]:
     """The multiples of `of` right below and above `value`, without zero."""
     below = value // of * of
     return [number for number in (below, below + of) if number]
-
-
-def _either(numbers: list[int]) -> str:
-    return " or ".join(str(number) for number in sorted(numbers))
 
 
 # -- options -----------------------------------------------------------------------------------------
@@ -166,10 +158,7 @@ def _either(numbers: list[int]) -> str:
 
 def check_options(context: Context, overrides: Overrides) -> Iterator[Finding]:
     for name in sorted(set(overrides.options) & set(OWNED_OPTIONS)):
-        instead = INSTEAD.get(name)
-        fix = f"use `{instead}`" if instead else "remove it"
-        what = f"`{name}` is set by jobspec and cannot be overridden"
-        yield error("trl.owned-option", what, fix=fix, path=f"train.overrides.{name}")
+        yield owned_key("trl.owned-option", name, INSTEAD.get(name, ""))
     known = grpo_fields() if overrides.options else frozenset()
     for name in sorted(set(overrides.options) - known - set(OWNED_OPTIONS)) if known else ():
         yield _unknown(context, name, known)
@@ -304,6 +293,7 @@ def check_inputs(context: Context) -> Iterator[Finding]:
             fix="use `grpo`; for its variants set `train.overrides.loss_type`",
             path="train.algorithm",
         )
+    yield from unknown_variants(context, "trl.variant")
     yield from _check_parallel(context)
 
 
@@ -320,12 +310,7 @@ def _check_parallel(context: Context) -> Iterator[Finding]:
 
 
 def check_steps(context: Context, steps: int) -> Iterator[Finding]:
-    if context.level.name == "learning" and steps < MIN_POINTS:
-        what = f"level `learning` with {steps} train steps cannot tell a trend from noise"
-        yield error("trl.steps", what, fix=f"use {MIN_POINTS} or more, better 30", path="train.steps")
-    if context.level.name == "checkpoint" and steps < 2:
-        what = "level `checkpoint` needs a step before the resume and one after it"
-        yield error("trl.steps", what, fix="use `train.steps` of 2 or more", path="train.steps")
+    yield from too_few_steps(context.level.name, "trl.steps", steps, better=30)
     if context.level.name == "checkpoint" and context.spec.checkpoint.resume == "never":
         what, fix = "level `checkpoint` resumes, `checkpoint.resume` says `never`", "remove it"
         yield error("trl.resume", what, fix=fix, path="checkpoint.resume")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.shared.schedule import expectation
+from jobspec.frameworks.shared.schedule import expectation, level_expectation
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, DUMMY_LIMIT, LEVELS, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.train_shape import train_shape
-from jobspec.plan import ExpectPlan, LearningPlan
+from jobspec.plan import ExpectPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -77,15 +77,8 @@ class VerlFramework:
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        learning = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
-        return ExpectPlan(
-            level=level.name,
-            variants=variants,
-            steps=steps,
-            learning=learning,
-            checkpoint=level.name == "checkpoint",
-            resume=level.name == "checkpoint",
-            metric_keys=METRIC_KEYS,
+        return replace(
+            level_expectation(level, variants, steps, METRIC_KEYS),
             limitations=tuple(_variant_limits(level.number, variants)),
         )
 

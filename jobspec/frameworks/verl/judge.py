@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.shared.answer import Answer, failed, passed
-from jobspec.frameworks.shared.metric_deliverables import bridge_checks, first_not_finite, row_item
+from jobspec.frameworks.shared.metric_deliverables import first_not_finite, row_item
 from jobspec.frameworks.verl.levels import MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
 from jobspec.frameworks.verl.run_facts import GRAD, KL, REWARD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
+from jobspec.units import is_below
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _recorded_import(seen: Seen, root: str) -> Deliverable:
     )
     probed = [(where, file, item) for where, file, item in _probed(seen)]
     items = (*items, *(item for _, _, item in probed))
-    wrong = [file for file in (*files.values(), *(f for _, f, _ in probed)) if not _below(file, root)]
+    wrong = [file for file in (*files.values(), *(f for _, f, _ in probed)) if not is_below(file, root)]
     if wrong:
         reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
         return Deliverable(IMPORT, Status.BLOCKED, items, reason, settled=True)
@@ -105,7 +107,7 @@ def _foreign_import(seen: Seen, root: str) -> Deliverable:
     found = scan_facts([(evidence.root / log.path, log.path) for log in logs], [BRIDGE]).imports.get(
         BRIDGE, []
     )
-    wrong = next(((file, item) for file, item in found if not _below(file, root)), None)
+    wrong = next(((file, item) for file, item in found if not is_below(file, root)), None)
     if wrong is not None:
         reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
         return Deliverable(IMPORT, Status.BLOCKED, (wrong[1],), reason)
@@ -115,10 +117,6 @@ def _foreign_import(seen: Seen, root: str) -> Deliverable:
     workers = [item for _, item in found if "worker" in item.text.lower()]
     where = "also in a Ray worker" if workers else "no line tells of a Ray worker"
     return Deliverable(IMPORT, Status.PASS, tuple(item for _, item in found[:3]), f"from {root}; {where}")
-
-
-def _below(file: str, root: str) -> bool:
-    return Path(file).is_relative_to(root)
 
 
 # -- run ---------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared.known_variants import unknown_variants
+from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import (
     GUIDE_TESTS,
@@ -20,7 +22,7 @@ from jobspec.frameworks.verl.checkout import (
     read_wrapper,
 )
 from jobspec.frameworks.verl.commands import bridge_repo
-from jobspec.frameworks.verl.levels import VARIANTS
+from jobspec.frameworks.verl.levels import LEVELS
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.setting_rules import (
     check_keys,
@@ -29,8 +31,7 @@ from jobspec.frameworks.verl.setting_rules import (
     check_sizes,
     check_variables,
 )
-from jobspec.metrics.learning_signal import MIN_POINTS
-from jobspec.words import did_you_mean, one_of
+from jobspec.words import one_of
 
 BRIDGE = "megatron.bridge"
 CPUS_PER_GPU = 3  # verl's placement groups ask for them, and wait for ever. Source: max_colocate_count
@@ -177,14 +178,7 @@ def check_resources(context: Context) -> Iterator[Finding]:
 def check_variants(context: Context) -> Iterator[Finding]:
     """Variants that the level has, and that do not contradict each other or the spec."""
     spec, asked = context.spec, context.spec.coverage.variants
-    known = context.level.variants
-    for index, name in enumerate(asked):
-        if name not in known:
-            elsewhere = [item.levels for item in VARIANTS if item.name == name]
-            why = f"it belongs to level {one_of([str(n) for n in elsewhere[0]])}" if elsewhere else ""
-            what = f"level `{context.level.name}` has no variant `{name}`"
-            fix = did_you_mean(name, known) or f"use {one_of(known)}"
-            yield error("verl.variant", what, why, fix, path=f"coverage.variants[{index}]")
+    yield from unknown_variants(context, "verl.variant", LEVELS)
     told: dict[str, str] = {}
     for variant in settings.chosen_variants(context):
         if variant.name not in asked:
@@ -205,7 +199,7 @@ def check_variants(context: Context) -> Iterator[Finding]:
 
 
 def check_level(context: Context) -> Iterator[Finding]:
-    spec, name, steps = context.spec, context.level.name, settings.schedule(context).steps
+    spec, name, work = context.spec, context.level.name, settings.schedule(context)
     actor = settings.role_sizes(context, "actor")
     sizes = {key: size if isinstance(size, int) else 1 for key, size in actor.items()}
     if name == "parallel" and max(sizes.values()) == 1:
@@ -222,18 +216,12 @@ def check_level(context: Context) -> Iterator[Finding]:
         what = "level `architecture` needs the feature that it is about"
         fix = "ask for a variant, or set it in `train.overrides`: it must appear in verl's configuration"
         yield error("verl.level", what, fix=fix, path="train.overrides")
-    if name == "learning" and steps < MIN_POINTS:
-        what = f"level `learning` with {steps} train steps cannot tell a trend from noise"
-        yield error("verl.steps", what, fix=f"use {MIN_POINTS} or more, better 50", path="train.steps")
-    if name == "checkpoint" and steps < 2:
-        what = "level `checkpoint` needs a step before the resume and one after it"
-        yield error("verl.steps", what, fix="use `train.steps` of 2 or more", path="train.steps")
+    yield from too_few_steps(name, "verl.steps", work.steps, better=50)
     if spec.checkpoint.resume == "must" or (name == "checkpoint" and spec.checkpoint.resume == "never"):
         what = f"`checkpoint.resume` is `{spec.checkpoint.resume}` at level `{name}`"
         why = "verl starts anew without a checkpoint, and only level `checkpoint` proves that it did not"
         fix = "remove it; level `checkpoint` saves and resumes by itself"
         yield error("verl.resume", what, why, fix, path="checkpoint.resume")
-    work = settings.schedule(context)
     if name == "checkpoint" and work.half and work.half % work.save_every:
         what = f"nothing would be saved on a regular step before the resume after step {work.half}"
         yield warning("verl.steps", what, "verl saves the last step in any case", path="checkpoint.every")

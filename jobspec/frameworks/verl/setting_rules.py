@@ -9,6 +9,8 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
@@ -89,11 +91,7 @@ def check_overrides(context: Context) -> Iterator[Finding]:
     for key, value in context.spec.train.overrides.items():
         path, bare = f"train.overrides.{key}", key.lstrip("+~")
         if bare in OWNED or OWNED_TOO.search(bare):
-            instead = OWNED.get(bare, "")
-            fix = f"use `{instead}`" if instead else "remove it"
-            yield error(
-                "verl.owned", f"`{key}` is set by jobspec and cannot be overridden", fix=fix, path=path
-            )
+            yield owned_key("verl.owned", key, OWNED.get(bare, ""))
         elif isinstance(value, dict):
             fix = "write its keys with dots, one by one"
             yield error("verl.override", f"`{key}` is a map", fix=fix, path=path)
@@ -222,7 +220,7 @@ def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
             yield from _check_batch(context, wrapper, role, world // group)
     tp = settings.rollout_tp(context)
     if world % tp:
-        fix = f"use {_either(divisors(world, tp))}"
+        fix = f"use {nearest_numbers(divisors(world), tp)}"
         what = f"{world} GPUs cannot be divided into rollout engines of {tp}"
         yield error("verl.rollout", what, fix=fix, path="train.rollout.tp")
 
@@ -273,7 +271,7 @@ def _check_role_values(context: Context) -> Iterator[Finding]:
         found = ROLE_SIZE.match(key)
         if found is None or (found[2] == "VPP" and value is None):
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not is_count(value):
             what = f"`{key}` is `{value_text(value)}`, a whole number from 1 on is needed"
             yield error("verl.value", what, path=f"train.overrides.{key}")
 
@@ -285,7 +283,7 @@ def _check_grid(context: Context, role: str, world: int) -> Iterator[Finding]:
     for product, text in ((dense, "tp x pp x cp"), (experts, "etp x ep x pp")):
         if world % product:
             what = f"{world} GPUs cannot be divided by {text} = {product} of the {role}"
-            fix = f"use sizes with product {_either(divisors(world, product))}"
+            fix = f"use sizes with product {nearest_numbers(divisors(world), product)}"
             yield error("verl.role-world", what, fix=fix, path=path)
     if (size["vpp"] or 1) > 1 and size["pp"] == 1:
         what = f"vpp {size['vpp']} with one pipeline stage of the {role}"
@@ -303,14 +301,13 @@ def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -
     responses, step = batch.mini * settings.RESPONSES, 4 * settings.RESPONSES
     if not wrapper.batch_grows_with_gpus and responses % replicas:
         fits = [m for m in range(1, batch.micro + replicas + 1) if (m * step) % replicas == 0]
-        nearest = sorted(fits, key=lambda m: (abs(m - batch.micro), m))[:2]
-        others = _either(divisors(responses, replicas))
+        others = nearest_numbers(divisors(responses), replicas)
         yield error(
             "verl.batch",
             f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas"
             + (f" of the {role}" if role != "actor" else ""),
             f"`MICRO_BSZ` {batch.micro} x 4 prompts x {settings.RESPONSES} responses",
-            f"set `MICRO_BSZ` to {_either(nearest)}, or have {others} replicas",
+            f"set `MICRO_BSZ` to {nearest_numbers(fits, batch.micro)}, or have {others} replicas",
             path=path,
         )
     group = replicas * batch.micro
@@ -319,13 +316,3 @@ def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -
         what = f"{batch.train * settings.RESPONSES} responses of a step cannot be shared by groups of {group}"
         why = f"{replicas} data-parallel replicas x `MICRO_BSZ` {batch.micro}, without dynamic batches"
         yield error("verl.batch", what, why, "leave `USE_DYNAMIC_BSZ` on", path=path)
-
-
-def divisors(of: int, near: int) -> list[int]:
-    """The two divisors of `of` that are nearest to `near`."""
-    found = [n for n in range(1, of + 1) if of % n == 0]
-    return sorted(found, key=lambda n: (abs(n - near), n))[:2]
-
-
-def _either(numbers: list[int]) -> str:
-    return " or ".join(str(number) for number in sorted(set(numbers)))

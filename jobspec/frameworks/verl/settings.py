@@ -11,6 +11,7 @@ from typing import Any
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
+from jobspec.frameworks.shared.whole_numbers import is_count
 from jobspec.frameworks.verl.checkout import Wrapper
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
@@ -99,7 +100,7 @@ def rollout_tp(context: Context) -> int:
 def batch(context: Context, wrapper: Wrapper) -> Batch | None:
     """None when `MICRO_BSZ` is no number; the rules name it."""
     micro = context.spec.train.overrides.get("MICRO_BSZ", 2)
-    if isinstance(micro, bool) or not isinstance(micro, int) or micro < 1:
+    if not is_count(micro):
         return None
     mini = micro * context.gpus_per_node * 8 if wrapper.batch_grows_with_gpus else micro * 4
     return Batch(micro, mini, mini * 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared.whole_numbers import is_count
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import Wrapper
 from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
@@ -60,7 +61,7 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
 
 
 def _is_size(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
+    return value is None or is_count(value)
 
 
 def _number(text: str | None, default: int) -> int:
