@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
-from jobspec.plan import from_json
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, write_json
 from jobspec.runs.store import remember_folder
@@ -71,6 +70,8 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
 def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
     """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
     if run.points():  # the tasks are those that the sweep's own batch script asks for
+        from jobspec.plan import from_json
+
         array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
         plan = replace(plan, slurm=replace(plan.slurm, array=array))
     secrets = read_secrets(plan.secrets, os.environ)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from jobspec.plan import Plan
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan
 
 
 class JobState(Enum):
@@ -88,6 +89,7 @@ class JobState(Enum):
         return self in _ACTIVE
 
 
+WORDS = {state.value: state for state in JobState}
 _FINAL = frozenset(
     {
         JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY,
@@ -140,10 +142,9 @@ class JobStatus:
     def from_json(data: Mapping[str, Any]) -> JobStatus:
         """Inverse of `to_json`; an unknown state is UNKNOWN, and what is damaged is left out."""
         word = str(data.get("state", ""))
-        known = {state.value: state for state in JobState}
         tasks = data.get("tasks")
         return JobStatus(
-            state=known.get(word, JobState.UNKNOWN),
+            state=WORDS.get(word, JobState.UNKNOWN),
             reason=str(data.get("reason") or ""),
             exit_code=code if isinstance(code := data.get("exit_code"), int) else None,
             nodes=str(data.get("nodes") or ""),
@@ -176,6 +177,8 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
     The job's name ends in the run's id, or for a folder of any other name in a random one, so that no
     other job has it: that is how a lost answer is found.
     """
+    import secrets  # 5 ms, and only who submits needs it
+
     tail = run.run_id if run.standard else secrets.token_hex(6)
     there = str(run.root) if access.login == "here" else f"{plan.runs}/{plan.name}/{run.run_id}"
     return Launch(

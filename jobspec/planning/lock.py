@@ -31,22 +31,25 @@ def lock_text(resolved: Resolved, patches: str = "") -> str:
 
     Raises: ValueError without a plan; JobspecError for a value that YAML cannot hold.
     """
-    return HEAD + "".join(
-        _section(key, json.dumps(value)) for key, value in lock_data(resolved, patches).items()
-    )
+    return HEAD + "".join(_section(key, json.dumps(value)) for key, value in _data(resolved, patches).items())
 
 
 @functools.lru_cache(maxsize=4096)
 def _section(key: str, value: str) -> str:
     """One top-level key as YAML. Remembered, since the points of a sweep differ in one or two of them."""
-    return dump_spec({key: json.loads(value)})
+    data = json.loads(value)
+    return dump_spec({key: data if key == "user" else escape_data(data)})
 
 
-def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
-    """The lock as plain data, keys in the spec's order."""
-    plan = resolved.plan
-    if plan is None:
+def _plan(resolved: Resolved) -> Plan:
+    if resolved.plan is None:
         raise ValueError("a spec with errors cannot be locked")
+    return resolved.plan
+
+
+def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
+    """The lock as plain data, keys in the spec's order, texts not yet escaped."""
+    plan = _plan(resolved)
     data: dict[str, Any] = {k: v for k, v in resolved.loaded.data.items() if k != "lock"}
     data["cluster"] = plan.cluster
     data["coverage"] = {**data.get("coverage", {}), "level": plan.expect.level}
@@ -61,9 +64,8 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
             _repo(item, repo.plan) for item, repo in zip(data["repos"], resolved.repos, strict=True)
         ]
     _pin_stage(data, plan)
-    kept = {key: value for key, value in data.items() if value not in ({}, [])}
-    data = {key: value if key == "user" else escape_data(value) for key, value in kept.items()}
-    data["lock"] = escape_data(_facts(resolved, plan, patches))
+    data = {key: value for key, value in data.items() if value not in ({}, [])}
+    data["lock"] = lock_facts(resolved, patches)
     return data
 
 
@@ -118,7 +120,9 @@ def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan 
     return {**item, by_path: where}
 
 
-def _facts(resolved: Resolved, plan: Plan, patches: str) -> dict[str, Any]:
+def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
+    """What stands below `lock`. Raises: as `lock_text`."""
+    plan = _plan(resolved)
     facts: dict[str, Any] = {
         "jobspec": jobspec.__version__,
         "cluster_sha256": profile_digest(resolved.cluster.profile),

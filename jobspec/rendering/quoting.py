@@ -29,7 +29,11 @@ def quote(value: object) -> Quoted:
         if isinstance(value, StrictUndefined):
             str(value)  # raises jinja2's own error, which names the variable
         raise TypeError(f"a template printed {type(value).__name__}, which is no shell word")
-    text = str(value)
+    return _word(str(value))
+
+
+@functools.lru_cache(maxsize=4096)
+def _word(text: str) -> Quoted:
     if "\0" in text:
         raise ValueError("a NUL character cannot be passed to a command")
     return Quoted(shlex.quote(text))
@@ -40,6 +44,7 @@ def words(values: Iterable[object]) -> Quoted:
     return Quoted(" ".join(quote(value) for value in values))
 
 
+@functools.lru_cache(maxsize=1024)
 def directive(value: object) -> Quoted:
     r"""One word of an `#SBATCH` line.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -103,11 +104,10 @@ class RunPaths:
         return self.root / "job-exit"
 
     def attempt(self, number: int) -> Path:
-        return self.root / "attempts" / str(number)
+        return self.root / f"attempts/{number}"
 
     def attempts(self) -> list[int]:
-        folder = self.root / "attempts"
-        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+        return _numbers(f"{self.root}/attempts")
 
     @property
     def points_index(self) -> Path:
@@ -121,10 +121,7 @@ class RunPaths:
 
     def points(self) -> list[RunPaths]:
         """The points of a sweep in order, each a run directory of its own; empty for a single run."""
-        if not self.points_dir.is_dir():
-            return []
-        numbers = sorted(int(p.name) for p in self.points_dir.iterdir() if p.name.isdigit())
-        return [RunPaths(self.points_dir / str(number)) for number in numbers]
+        return [RunPaths(self.points_dir / str(number)) for number in _numbers(f"{self.root}/points")]
 
     def job_logs(self) -> list[Path]:
         """What the batch script printed, oldest first: one file per job, appended over its requeues."""
@@ -133,6 +130,14 @@ class RunPaths:
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                 written[path] = path.stat().st_mtime
         return sorted(written, key=lambda path: (written[path], path.name))
+
+
+def _numbers(folder: str) -> list[int]:
+    """The numbers that name what is in a folder, in order. Text, no Path: `status` asks for thousands."""
+    try:
+        return sorted(int(name) for name in os.listdir(folder) if name.isdigit())  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def array_ranges(numbers: Iterable[int]) -> str:

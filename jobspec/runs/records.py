@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import fail
-from jobspec.plan import build
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import UnfitFileError, read_text
 
@@ -48,6 +47,10 @@ class Launch:
         return bool(self.job_id)
 
 
+_KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}
+_LAUNCH = {item.name: _KINDS[str(item.type)] for item in fields(Launch)}
+
+
 def read_launch(run: RunPaths) -> Launch | None:
     """The launch record, or None when the run was only rendered.
 
@@ -63,11 +66,13 @@ def read_launch(run: RunPaths) -> Launch | None:
             fix="use the jobspec version that submitted the run",
             file=str(run.state),
         )
-    known = {item.name for item in fields(Launch)}
+    given = {key: data[key] for key in _LAUNCH if key in data}
+    for key, value in given.items():
+        if not isinstance(value, _LAUNCH[key]) or isinstance(value, bool):
+            raise _damaged(run.state, f"`{key}` cannot be {value!r}")
     try:
-        given = {key: value for key, value in data.items() if key in known}
-        return build(Launch, {**given, "root": str(run.root)})
-    except ValueError as problem:
+        return Launch(**{**given, "root": str(run.root)})
+    except TypeError as problem:
         raise _damaged(run.state, str(problem)) from problem
 
 

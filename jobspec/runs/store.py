@@ -7,7 +7,6 @@ launcher, the evidence to the report; nothing here knows a scheduler.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,6 +65,8 @@ class RunStore:
         raise fail("run.unknown", f"no run `{ref}`", why=self._nearest(ref, runs), fix=_FIND_FIX)
 
     def _nearest(self, ref: str, runs: Iterable[RunPaths]) -> str:
+        import difflib
+
         ids = [run.run_id for run in runs]
         close = difflib.get_close_matches(ref, ids, n=3, cutoff=0.6)
         if close:

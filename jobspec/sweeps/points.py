@@ -276,14 +276,13 @@ def point_key(found: Resolved) -> str:
 
     The plan alone does not say what was uncommitted or which image a tag meant; the lock does.
     """
-    from jobspec.planning.lock import lock_data
+    from jobspec.planning.lock import lock_facts
     from jobspec.rendering.files import plan_json
 
     plan = found.plan
     if plan is None:
         raise ValueError("a point with errors has no key")
-    facts = lock_data(found).get("lock", {})
-    pinned = json.dumps(facts, sort_keys=True, default=str).encode()
+    pinned = json.dumps(lock_facts(found), sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
 
 

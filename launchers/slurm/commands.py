@@ -6,11 +6,12 @@ JSON of squeue changed its shape between 20.11 and 23.11, and 1000 jobs cost 3.4
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobspec.launchers.base import JobState, JobStatus
+from jobspec.launchers.base import WORDS, JobState, JobStatus
 
 # The reason comes last: it is the one free text, so a separator inside it is harmless.
 SQUEUE_FORMAT = "%i|%T|%D|%N|%S|%j|%r"
@@ -18,11 +19,12 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Start,JobName"
 # Above this many ids one argument may pass the kernel's 128 KiB for a single one (MAX_ARG_STRLEN).
 MAX_IDS = 8000
 
-_WORDS = {state.value: state for state in JobState}
-# Short forms and old names that -o %T or sacct print in some versions.
-_WORDS.update(
-    {"NODE_FAILED": JobState.NODE_FAIL, "OOM": JobState.OUT_OF_MEMORY, "REQUEUE": JobState.REQUEUED}
-)
+# With short forms and old names that -o %T or sacct print in some versions.
+_WORDS = WORDS | {
+    "NODE_FAILED": JobState.NODE_FAIL,
+    "OOM": JobState.OUT_OF_MEMORY,
+    "REQUEUE": JobState.REQUEUED,
+}
 _NO_VALUE = frozenset({"", "N/A", "n/a", "None", "(null)", "Unknown", "None assigned"})
 
 
@@ -88,6 +90,7 @@ def parse_submitted(text: str) -> str:
     return ""
 
 
+@functools.lru_cache(maxsize=256)
 def parse_state(text: str) -> JobState:
     """The state in a word such as `CANCELLED by 1000` or `CANCELLED+`; UNKNOWN for a new one.
 
@@ -186,7 +189,10 @@ def latest(rows: Sequence[JobRow]) -> dict[tuple[str, int | None], JobStatus]:
     grouped: dict[tuple[str, int | None], list[JobStatus]] = {}
     for row in rows:
         grouped.setdefault((row.job_id, row.task), []).append(row.status)
-    return {key: replace(found[-1], restarts=len(found) - 1) for key, found in grouped.items()}
+    return {
+        key: replace(found[-1], restarts=len(found) - 1) if len(found) > 1 else found[0]
+        for key, found in grouped.items()
+    }
 
 
 def merge(queued: JobStatus | None, accounted: JobStatus | None) -> JobStatus:

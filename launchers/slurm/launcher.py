@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobspec.finding import fail
 from jobspec.launchers.access.command import Client, Completed
@@ -18,9 +19,11 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
-from jobspec.plan import Plan
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
 from jobspec.runs.records import Launch, read_launch, read_results, write_launch
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
@@ -245,7 +248,8 @@ def _from_results(launch: Launch, status: JobStatus) -> JobStatus:
 def _restarted(launch: Launch, status: JobStatus) -> JobStatus:
     """Restarts as accounting counts them, or as many attempts as have left a folder."""
     attempts = RunPaths(Path(launch.root or launch.run_dir)).attempts()
-    return replace(status, restarts=max(status.restarts, max(attempts, default=1) - 1))
+    counted = max(attempts, default=1) - 1
+    return replace(status, restarts=counted) if counted > status.restarts else status
 
 
 def _unanswered(done: Completed, consequence: str) -> Exception:

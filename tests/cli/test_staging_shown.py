@@ -79,6 +79,16 @@ def test_status_says_nothing_of_staging_after_it(run: RunPaths) -> None:
     assert status._row(view)[-1] == "" and not list(status._nodes(view))
 
 
+def test_run_that_trains_has_staged(run: RunPaths) -> None:
+    """Its events, which are many by then, are not read, so one that says otherwise is not seen."""
+    write(run, STAGING)
+    metrics = run.attempt(1) / "metrics"
+    metrics.mkdir()
+    (metrics / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    (view,) = observe.observe([run])
+    assert (view.progress.step, view.stage) == (1, None)
+
+
 def test_only_the_newest_attempt_counts(run: RunPaths) -> None:
     write(run, STAGING)  # killed in the middle of it
     write(run, STAGING[:1], attempt=2)

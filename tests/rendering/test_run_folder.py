@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,6 +21,7 @@ from jobspec.plan import from_json, to_json
 from jobspec.rendering.files import new_run_id, plan_json, render
 from jobspec.rendering.run_folder import build_runtime, write_run
 from jobspec.rendering.script_check import check_scripts
+from jobspec.runs.records import write_text
 from tests.kits.render_kit import RUN_ID, SLURM, resolve_text
 
 PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))
@@ -88,6 +91,37 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(JobspecError, match="cannot write"):
         write_run({"a": b"1", "a/b": b"2"}, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+SWEEP = dict.fromkeys(("spec.yaml", "points/0/spec.yaml", "points/1/spec.yaml"), b"a")
+
+
+def test_points_share_the_sweeps_spec_and_nothing_else(tmp_path: Path) -> None:
+    run = write_run(
+        {**SWEEP, "points/2/spec.yaml": b"b", "driver.sh": b"a", "points/0/driver.sh": b"a"}, tmp_path / "run"
+    )
+    links = {str(path.relative_to(run)): path.stat().st_nlink for path in run.rglob("*.*")}
+    own = {"points/2/spec.yaml": 1, "driver.sh": 1, "points/0/driver.sh": 1, "runtime.pyz": 1}
+    assert links == {**dict.fromkeys(SWEEP, 3), **own}
+
+
+def test_a_points_spec_is_its_own_in_a_copy_and_once_replaced(tmp_path: Path) -> None:
+    run = write_run(SWEEP, tmp_path / "run")
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert (copy / "points/1/spec.yaml").stat().st_nlink == 1
+    write_text(run / "points/0/spec.yaml", "new")
+    assert [(run / name).read_text() for name in SWEEP] == ["a", "new", "a"]
+
+
+def test_points_have_a_spec_where_the_disk_has_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "as vfat and some FUSE file systems answer")
+
+    monkeypatch.setattr(os, "link", refuse)
+    run = write_run(SWEEP, tmp_path / "run")
+    assert [((run / name).read_text(), (run / name).stat().st_nlink) for name in SWEEP] == [("a", 1)] * 3
 
 
 def test_run_ids_sort_by_time_and_name_their_run() -> None:

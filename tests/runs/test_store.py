@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -148,6 +149,18 @@ def test_damaged_record_is_a_finding(tmp_path: Path, text: str) -> None:
     run.state.write_text(text)
     with pytest.raises(JobspecError, match=r"launch.json"):
         read_launch(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("job_id", 7), ("job_id", None), ("intent_time", "now"), ("submit_time", True)]
+)
+def test_record_with_a_value_of_another_kind_is_damaged(tmp_path: Path, key: str, value: object) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    write_launch(run, Launch("a", "b", "c", "slurm", "d", 1.0))
+    run.state.write_text(json.dumps({**json.loads(run.state.read_text()), key: value}))
+    with pytest.raises(JobspecError) as caught:
+        read_launch(run)
+    assert caught.value.findings[0].why == f"`{key}` cannot be {value!r}"
 
 
 def test_results_are_those_of_the_newest_attempt_that_has_any(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def _settled(view: View, status: JobStatus | None) -> View:
         launchers.sync(view.launch)
         launchers.record_final(view.run, status)
         return replace(view, status=status, progress=progress(view.run))
-    return replace(view, status=status, stage=staging(view.run))
+    # Who trains has staged: the events, which are many by then, are not read.
+    stage = staging(view.run) if view.progress.step is None else None
+    return replace(view, status=status, stage=stage)
 
 
 def staging(run: RunPaths) -> StageProgress | None:

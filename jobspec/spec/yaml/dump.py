@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -19,6 +21,8 @@ _RESERVED = scalars.NULLS | scalars.BOOLEANS.keys() | scalars.BOOLEAN_WORDS.keys
 # Lines that a literal block keeps byte for byte: printable ASCII, no tab, no space at either end of the text.
 _BLOCK = re.compile(r"[!-~](?:[ -~]*[!-~])?(?:\n(?:[ -~]*[!-~])?)*\n?\Z", re.ASCII)
 
+_LINE = re.compile(r"^(?=.)", re.MULTILINE)  # where a line begins that is not empty
+
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
@@ -28,8 +32,12 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
+def _is_plain(text: str) -> bool:
+    return bool(_PLAIN.match(text)) and text not in _RESERVED
+
+
 def _text(dumper: _Dumper, text: str) -> Node:
-    plain = _PLAIN.match(text) and text not in _RESERVED
+    plain = _is_plain(text)
     block = "\n" in text.rstrip("\n") and _BLOCK.match(text)
     return ScalarNode("tag:yaml.org,2002:str", text, style=None if plain else "|" if block else '"')
 
@@ -51,8 +59,28 @@ def dump_spec(data: Mapping[str, Any]) -> str:
     Raises: JobspecError when a value has no YAML form that reads back: NaN, infinity, NUL, a lone surrogate.
     """
     _refuse(data, "")
+    return _mapping(data) if data else "{}\n"
+
+
+def _mapping(data: Mapping[str, Any]) -> str:
+    return "".join(_entry(key, json.dumps(value)) for key, value in data.items())
+
+
+@functools.lru_cache(maxsize=4096)
+def _entry(key: str, value: str) -> str:
+    """One key of a mapping. Remembered on every level: the points of a sweep differ in one or two values."""
+    data = json.loads(value)
+    if isinstance(data, dict) and data and _is_plain(key):
+        return f"{key}:\n" + _LINE.sub("  ", _mapping(data))
+    if type(data) is int and _is_plain(key):
+        return f"{key}: {data}\n"
     return yaml.dump(
-        data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**20, default_flow_style=False
+        {key: data},
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=2**20,
+        default_flow_style=False,
     )
 
 

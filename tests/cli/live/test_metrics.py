@@ -57,6 +57,19 @@ def test_run_without_files_shows_what_is_planned(tmp_path: Path) -> None:
     assert ProgressReader(run(tmp_path)).read().text() == "0 of 60"
 
 
+def test_plan_as_render_writes_it_is_asked_for_its_own_key_alone(tmp_path: Path) -> None:
+    inner = {"expect": {"steps": 1}, "text": '\n  "expect": {"steps": 2}'}
+    paths = run(tmp_path)
+    paths.plan.write_text(json.dumps({"env": inner, "expect": {"steps": 60}, "x": inner}, indent=2))
+    assert ProgressReader(paths).read().steps == 60
+
+
+def test_step_without_a_metric_is_none(tmp_path: Path) -> None:
+    paths = run(tmp_path)
+    append(metrics(paths), record(1, loss=0.5) + record(2) + '{"step": 3, "note": "text"}\n')
+    assert ProgressReader(paths).read().step == 1
+
+
 def test_metrics_file_that_grows(tmp_path: Path) -> None:
     paths = run(tmp_path)
     reader, path = ProgressReader(paths), metrics(paths)

@@ -14,6 +14,7 @@ from jobspec.spec.job import JobSpec, Train
 from jobspec.spec.load import parse_spec
 from jobspec.spec.rules import override_secrets
 from jobspec.spec.validate import convert
+from jobspec.spec.yaml import dump
 from jobspec.spec.yaml.document import parse_document
 from jobspec.spec.yaml.dump import dump_spec
 from tests.kits.strategies import TRAPS, specs, texts, values
@@ -80,6 +81,15 @@ def test_lines_stay_readable() -> None:
     assert dump_spec({"train": {"command": ["set -e\npython train.py\n"]}}) == (
         "train:\n  command:\n    - |\n      set -e\n      python train.py\n"
     )
+
+
+@given(values)
+def test_keys_dumped_one_by_one_are_the_text_of_the_whole(value: Any) -> None:
+    data = {"user": {"a": {"b": value, "odd key": value, "c": [value]}, "empty": {}, "lines": "x\n\n  y\n"}}
+    whole = yaml.dump(
+        data, Dumper=dump._Dumper, sort_keys=False, allow_unicode=True, width=2**20, default_flow_style=False
+    )
+    assert dump.dump_spec(data) == whole
 
 
 @pytest.mark.parametrize(
