@@ -2,12 +2,14 @@
 
     python benchmarks/triage.py [--gigabytes N] [--folder DIR] [--before COMMIT] [--skip NAME]... [--json]
 
-Five made logs of N GB in turn: an ordinary one (metric dicts of a trainer, engine statistics, progress bars
-and log lines, colours and Ray's prefixes), one line repeated, one whose every line has a new shape, one with
-a new id in every line, and one of nothing but effects. Each holds one cause near its end. `before` is the
-matcher of another commit, on the same files. `re` runs all patterns joined by `|` on every line,
-over a fortieth of the log, and is scaled up; `grep` runs the same alternatives, as far as it knows their
-notation. Wall time and the highest resident memory, each in a process of its own.
+Six made logs of N GB in turn: an ordinary one (metric dicts of a trainer, engine statistics, progress bars
+and log lines, colours and Ray's prefixes), one line repeated, one whose every line has a new shape, one of
+words that never come again, one with a new id in every line, and one of nothing but effects. Each holds one
+cause near its end. `before` is the matcher of another commit, on the same files. `nemo_rl` reads the lines
+that prove something to that adapter. `re` runs all patterns joined by `|` on every line, over a fortieth of
+the log, and is scaled up; `grep` runs the same alternatives, as far as it knows their notation (new words
+take it hours). Wall time, CPU seconds, which alone compare on a shared machine, and the highest resident
+memory, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ CAUSE = "OSError: [Errno 122] Disk quota exceeded"
 MEMORY = Path("/dev/shm")
 HERE = Path(__file__).resolve().parent
 NAIVE_SHARE = 40  # the plain loop reads this part of the log
+LETTERS = "   etaoinshrdlcumwfgypbvkjxqzetaoinshrdlueta"  # some more often, as in texts
 WORDS = ("rank", "loss", "token", "batch", "cache", "shard", "actor", "layer", "queue", "prompt", "reward")
 
 
@@ -57,6 +60,10 @@ def ever_new(rng: random.Random, number: int) -> str:
     return " ".join(rng.choices(WORDS, k=12))
 
 
+def new_words(rng: random.Random, number: int) -> str:
+    return "".join(rng.choices(LETTERS, k=90))
+
+
 def request_ids(rng: random.Random, number: int) -> str:
     identity = f"{rng.getrandbits(128):032x}"
     return f"INFO 08-22 10:00:00 [async_llm.py:261] Added request chatcmpl-{identity}, prompt of 512 tokens"
@@ -72,6 +79,7 @@ LOGS: dict[str, Callable[[random.Random, int], str]] = {
     "ordinary": ordinary,
     "one line": repeated,
     "new shapes": ever_new,
+    "new words": new_words,
     "request ids": request_ids,
     "effects": effects,
 }
@@ -116,6 +124,12 @@ def run_metrics(path: Path) -> str:
     return f"{rows} values"
 
 
+def run_nemo_rl(path: Path) -> str:
+    from jobspec.frameworks.nemo_rl.log_lines import read_lines
+
+    return f"{sum(map(len, read_lines([(path, path.name)]).values()))} lines"
+
+
 def run_naive(path: Path) -> str:
     pattern = re.compile("|".join(f"(?:{item.replace('(?i)', '')})" for item in _patterns()))
     end = path.stat().st_size // NAIVE_SHARE
@@ -149,6 +163,7 @@ TOOLS: dict[str, Callable[[Path], str]] = {
     "before": run_before,
     "triage": run_triage,
     "metrics": run_metrics,
+    "nemo_rl": run_nemo_rl,
     "grep -E": run_grep,
     "python re": run_naive,
 }
@@ -164,11 +179,19 @@ def measure(tool: str, path: Path, before: Path) -> dict[str, object]:
 
 
 def measure_here(tool: str, path: Path) -> dict[str, object]:
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.process_time()
     found = TOOLS[tool](path)
-    seconds = (time.perf_counter() - start) * (NAIVE_SHARE if tool == "python re" else 1)
+    used = time.process_time() + (_child_seconds() if tool == "grep -E" else 0.0)
+    scale = NAIVE_SHARE if tool == "python re" else 1
+    seconds, cpu = (time.perf_counter() - start) * scale, (used - begun) * scale
     memory = _grep_kib() if tool == "grep -E" else _own_kib()
-    return {"tool": tool, "seconds": round(seconds, 2), "memory_mib": round(memory / 1024), "found": found}
+    figures = {"seconds": round(seconds, 2), "cpu_s": round(cpu, 2), "memory_mib": round(memory / 1024)}
+    return {"tool": tool, **figures, "found": found}
+
+
+def _child_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _grep_kib() -> int:
@@ -207,7 +230,10 @@ def main() -> None:
     skip = wanted.skip if wanted.before else [*wanted.skip, "before"]
     rows = []
     if not wanted.json:
-        print(f"{'log':<12}{'tool':<12}{'s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)", flush=True)
+        print(
+            f"{'log':<12}{'tool':<12}{'s':>9}{'CPU s':>9}{'MiB':>7}  found   ({wanted.gigabytes:g} GB)",
+            flush=True,
+        )
     with tempfile.TemporaryDirectory(dir=wanted.folder) as folder, tempfile.TemporaryDirectory() as old:
         if wanted.before:
             checkout(wanted.before, Path(old))
@@ -220,7 +246,9 @@ def main() -> None:
                 rows.append({"log": name, **measure(tool, path, Path(old))})
                 if not wanted.json:
                     print(
-                        "{log:<12}{tool:<12}{seconds:>9}{memory_mib:>7}  {found}".format(**rows[-1]),
+                        "{log:<12}{tool:<12}{seconds:>9}{cpu_s:>9}{memory_mib:>7}  {found}".format(
+                            **rows[-1]
+                        ),
                         flush=True,
                     )
     if wanted.json:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-BLOCK_BYTES = 1024**2
-DIGITS = b"0123456789"
+from jobspec.log_search import whole_lines
+
 LINES_BEFORE, LINES_AFTER = 2000, 50  # of the neighbouring blocks, that a match may look at
-SAMPLE_BYTES = 32 * 1024
-PART_BYTES = 20_000  # of one state of a progress bar, or of a line without any: more is not looked at
-MOST_UNENDED = 4  # blocks that a line without an end may take
 
 
 class View(NamedTuple):
@@ -51,7 +46,7 @@ class Block:
 def blocks(stream: BinaryIO, head: bytes = b"") -> Iterator[Block]:
     """The stream's blocks; `head` was read from it already."""
     before, ahead = _Texts(), _Texts()
-    for text in _whole_lines(stream, head):
+    for text in whole_lines(stream, head):
         ahead.append(text, text.count(b"\n"))
         while ahead.lines - ahead.ends[0] >= LINES_AFTER:
             yield _next(before, ahead)
@@ -84,59 +79,3 @@ def _next(before: _Texts, ahead: _Texts) -> Block:
     while before.lines - before.ends[0] >= LINES_BEFORE:
         before.pop()
     return block
-
-
-def _whole_lines(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Texts that end at a line's end, but the last one, which may not."""
-    rest = b""
-    data = head or take(stream, BLOCK_BYTES)
-    while data:
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            yield rest + data[:cut]
-            rest = data[cut:]
-        else:
-            rest = _shortened(rest + data)
-        data = take(stream, BLOCK_BYTES)
-    if rest:
-        yield rest
-
-
-def _shortened(line: bytes) -> bytes:
-    """A line without an end as far as it is looked at: the beginnings of what progress bars overwrote.
-
-    Of those that differ in digits alone the first and the last are kept.
-    """
-    if len(line) < BLOCK_BYTES:
-        return line
-    parts = [part[:PART_BYTES] for part in line.split(b"\r")]
-    shapes = [plain(part) for part in parts]
-    first = {shape: place for place, shape in reversed(list(enumerate(shapes)))}
-    last = {shape: place for place, shape in enumerate(shapes)}
-    kept = sorted({*first.values(), *last.values()})
-    return b"\r".join(parts[place] for place in kept)[-MOST_UNENDED * BLOCK_BYTES :]
-
-
-def take(stream: BinaryIO, size: int) -> bytes:
-    """The next bytes, none where a torn archive or a failing disk gives no more: what came before counts."""
-    # `read` of a packed file would lose what it had unpacked before the damage.
-    read = getattr(stream, "read1", stream.read)
-    pieces, missing = list[bytes](), size
-    with suppress(OSError, EOFError, zlib.error):
-        while missing > 0 and (piece := read(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-    return b"".join(pieces)
-
-
-def distinct(text: bytes) -> bytes:
-    """The distinct lines of `text`, or all of it where a sample of them hardly repeats."""
-    sample = text[:SAMPLE_BYTES].split(b"\n")
-    if 2 * len(set(sample)) > len(sample) > 1:
-        return text
-    return b"\n".join(set(text.split(b"\n")))
-
-
-def plain(text: bytes) -> bytes:
-    """`text` without its digits: lines of the same shape become equal."""
-    return text.translate(None, DIGITS)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from jobspec.log_search import line_at
 from jobspec.log_text import bare
-from jobspec.triage.blocks import PART_BYTES
 
+PART_BYTES = 20_000  # of one state of a progress bar, or of a line without any: more is not looked at
 MAX_TRIES = 100  # lines of a block that hold a literal and turn out to be something else
 
 
@@ -89,7 +90,7 @@ def _first(block: bytes, kind: Kind) -> int:
     for _ in range(MAX_TRIES):
         if at < 0:
             break
-        start, end = _line(block, at)
+        start, end = line_at(block, at)
         if _shows(block[start:end], kind):
             return start
         at = block.find(kind.literal, end)
@@ -101,16 +102,11 @@ def _last(block: bytes, kind: Kind) -> int:
     for _ in range(MAX_TRIES):
         if at < 0:
             break
-        start, end = _line(block, at)
+        start, end = line_at(block, at)
         if _shows(block[start:end], kind):
             return start
         at = block.rfind(kind.literal, 0, start)
     return -1
-
-
-def _line(block: bytes, at: int) -> tuple[int, int]:
-    end = block.find(b"\n", at)
-    return block.rfind(b"\n", 0, at) + 1, end if end >= 0 else len(block)
 
 
 def _shows(line: bytes, kind: Kind) -> bool:

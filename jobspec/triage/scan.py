@@ -1,8 +1,7 @@
 """The matcher: one pass over any number of logs of any size.
 
-A gigabyte of log is mostly the same few lines with other numbers in them. So each block of lines is reduced
-to its distinct shapes, the lines without their digits, and these are searched for the signatures' hints
-(`jobspec.triage.hint_index`). A pattern is tried only on lines whose shape holds one of its hints.
+Each block of lines is searched for the signatures' hints (`jobspec.log_search`). A pattern is tried only on
+lines whose shape, the line without its digits, holds one of its hints.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
 from jobspec.triage import landmarks
-from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks, distinct, plain, take
+from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.match import Match
@@ -144,13 +144,13 @@ class _Log:
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)
-        kinds = distinct(shapes)
         # What no shape holds no line holds: most blocks end here.
-        hints = self.index.hints_in(kinds)
-        if hints:
+        lines = self.index.hints.lines(distinct(shapes))
+        if lines:
+            hints = frozenset[str]().union(*lines.values())
             view = block.view()
             step = self._landmarks(view, hints)
-            self._lines(view, shapes, self.index.hot(kinds, hints), step)
+            self._lines(view, shapes, self.index.hot(lines), step)
             self._trends(view, hints)
         self.number += block.ends
 
@@ -198,17 +198,16 @@ class _Log:
                 return
         self.last[signature.id] = self._match(signature, text, view, offset)
 
-    def _trends(self, view: View, hints: Set[bytes]) -> None:
+    def _trends(self, view: View, hints: Set[str]) -> None:
         """The last values of the metrics that signatures judge."""
         for signature in self.index.trends:
             values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
-            literals = [hint.encode() for hint in signature.hints]
-            present = [literal for literal in literals if plain(literal) in hints]
+            present = [hint.encode() for hint in signature.hints if hint in hints]
             for offset in _last_lines(view, present, TREND):
                 hit = _match_line(view.lines, offset, (signature,))
                 values.append(self._match(signature, hit[1], view, offset) if hit is not None else None)
 
-    def _landmarks(self, view: View, hints: Set[bytes]) -> int:
+    def _landmarks(self, view: View, hints: Set[str]) -> int:
         """Note how far the run has come by the end of this block; the offset of the last step's line."""
         course = self.course
         if not course.managed:
@@ -278,8 +277,8 @@ def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, lis
     return places
 
 
-def _present(kinds: Iterable[Kind], hints: Set[bytes]) -> tuple[Kind, ...]:
-    return tuple(kind for kind in kinds if plain(kind.literal) in hints)
+def _present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:
+    return tuple(kind for kind in kinds if kind.literal.decode() in hints)
 
 
 def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:

@@ -267,7 +267,7 @@ def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
 
 
 def test_facts_are_found_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobspec.evidence.log_facts.BLOCK_BYTES", 64)
+    monkeypatch.setattr("jobspec.log_search.BLOCK_BYTES", 64)
     lines = [f"noise {i}" for i in range(500)]
     lines[321] = END.format(7).strip()
     (tmp_path / "a.log").write_text("\n".join(lines))

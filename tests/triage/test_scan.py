@@ -13,16 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.triage import (
-    LogSource,
-    blocks,
-    first_cause,
-    hint_index,
-    scan,
-    scan_files,
-    scan_lines,
-    scan_stream,
-)
+from jobspec import log_search
+from jobspec.triage import LogSource, first_cause, scan, scan_files, scan_lines, scan_stream
 from jobspec.triage.times import find_time
 
 DISK = "OSError: [Errno 28] No space left on device"
@@ -158,9 +150,9 @@ def test_digits_decide_where_the_shape_is_the_same() -> None:
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     text = "".join(f"step {n} loss {n / 7:.4f}\n" for n in range(40)) + f"{DISK}\nlast"
     whole = [(match.signature, match.line) for match in scan_lines(text.splitlines())]
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    monkeypatch.setattr(log_search, "BLOCK_BYTES", block)
     monkeypatch.setattr(scan, "HEAD_BYTES", block)
-    monkeypatch.setattr(hint_index, "MAX_WORDS", 5)
+    monkeypatch.setattr(log_search, "FEW_BYTES", 0)
     assert (
         [(match.signature, match.line) for match in scan_stream(BytesIO(text.encode()))]
         == whole

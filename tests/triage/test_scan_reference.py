@@ -9,8 +9,9 @@ from io import BytesIO
 
 import pytest
 
+from jobspec import log_search
+from jobspec.log_search import plain
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
-from jobspec.triage import hint_index as index_module
 from jobspec.triage.blocks import View
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
@@ -82,9 +83,9 @@ def course(log: scan._Log, lines: list[bytes]) -> Course:
 
 
 def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Match]:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
+    monkeypatch.setattr(log_search, "BLOCK_BYTES", block)
     monkeypatch.setattr(scan, "HEAD_BYTES", block)
-    monkeypatch.setattr(index_module, "FEW_BYTES", block)
+    monkeypatch.setattr(log_search, "FEW_BYTES", block)
     log = scan._Log(NAME, "", HintIndex(), latest=WRITTEN)
     log.read(BytesIO(data))
     return settle(log.matches(), {NAME: log.course})
@@ -204,18 +205,9 @@ def test_beginning_of_an_endless_line_is_looked_at(head: bytes, monkeypatch: pyt
 
 def test_endless_progress_bars_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     bars = b"\r".join(b"%d/99999 [%d it/s]" % (n, n % 7) for n in range(50_000))
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(log_search, "BLOCK_BYTES", 10_000)
     texts = [block.text for block in blocks.blocks(BytesIO(bars))]
     assert [len(text) < 3 * 10_000 for text in texts] == [True]
-
-
-@pytest.mark.parametrize("few", [0, 10**9], ids=["by one expression", "one by one"])
-def test_every_hint_is_found_alone_and_among_words(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "FEW_BYTES", few)
-    index = HintIndex()
-    for hint in index.hints:
-        assert hint in index.hints_in(hint)
-        assert hint in index.hints_in(b"ab cd\n(x" + hint + b"y) ef")
 
 
 def test_hints_lack_no_line_that_a_pattern_would_match() -> None:
@@ -224,5 +216,5 @@ def test_hints_lack_no_line_that_a_pattern_would_match() -> None:
     for signature in load_signatures():
         for line in SAMPLES:
             if signature.pattern.search(scan.bare(line.decode()).strip()):
-                held = index.hints_in(blocks.plain(line))
-                assert any(blocks.plain(hint.encode()) in held for hint in signature.hints), signature.id
+                held = {hint for hints in index.hints.lines(plain(line)).values() for hint in hints}
+                assert held & set(signature.hints), signature.id

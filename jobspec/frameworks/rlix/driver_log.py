@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.rlix.commands import RUN
+from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import strip_ansi
 from jobspec.verdict import EvidenceItem
 
@@ -65,7 +66,7 @@ RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b
 
 @dataclass(frozen=True)
 class Line:
-    """One line with its place in the whole log, counted over all files."""
+    """One line with its place among those that were read, counted over all files."""
 
     at: int
     item: EvidenceItem
@@ -154,6 +155,7 @@ def see(evidence: Evidence) -> Seen:
 @dataclass
 class _Reader:
     seen: Seen = field(default_factory=Seen)
+    hints: Hints = field(default_factory=lambda: Hints(HINTS))
     at: int = 0
     actors: dict[str, str] = field(default_factory=dict)  # process of a pipeline's actor -> id
     open_traceback: str = ""  # id of the pipeline whose traceback the driver is printing
@@ -161,22 +163,15 @@ class _Reader:
 
     def read(self, path: Path, name: str, late: bool = False) -> None:
         """`late`: only steps of known pipelines, from the log of the worker that printed them."""
-        try:
-            stream = path.open(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        with stream:
-            for number, raw in enumerate(stream, 1):
-                self.at += 1
-                if not any(hint in raw for hint in HINTS):
-                    continue
-                text = strip_ansi(raw.rstrip("\r\n").rpartition("\r")[2])
-                line = Line(self.at, EvidenceItem(name, number, text.strip()[:300]))
-                if not late:
-                    self._take(text, line)
-                elif (named := OF_ACTOR.match(text)) and self.seen.knows(named["id"]):
-                    one = self.seen.of(named["id"])
-                    _take_step(text, line, one.own_before, one.own_after)
+        for found in find_lines(path, self.hints):
+            self.at += 1
+            text = strip_ansi(found.text)
+            line = Line(self.at, EvidenceItem(name, found.number, text.strip()[:300]))
+            if not late:
+                self._take(text, line)
+            elif (named := OF_ACTOR.match(text)) and self.seen.knows(named["id"]):
+                one = self.seen.of(named["id"])
+                _take_step(text, line, one.own_before, one.own_after)
 
     def _take(self, text: str, line: Line) -> None:
         actor = ACTOR.match(text)

@@ -11,11 +11,12 @@ import ast
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.frameworks.base import Context
+from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import strip_ansi
 from jobspec.metrics import Row, Table
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -86,15 +87,14 @@ def is_dummy(context: Context) -> bool:
     return STEPS in (extra_keys(context) or ())
 
 
-def read_lines(lines: Iterable[str], source: str = "") -> Iterator[Row]:
+def read_log(log: Path, source: str) -> Iterator[Row]:
     """Metrics that the harnesses print. Their first step counts as 1, and warms up."""
-    for number, raw in enumerate(lines, 1):
-        if "SWEEP_RESULT" in raw:
-            found = SWEEP_RESULT.search(strip_ansi(raw))
-            yield from _sweep_rows(found[1], source, number) if found else ()
-        elif "FULLCTX_STEP" in raw:
-            match = FULL_CONTEXT.search(strip_ansi(raw))
-            yield from _full_context_rows(match, source, number) if match else ()
+    for line in find_lines(log, Hints(("SWEEP_RESULT", "FULLCTX_STEP"))):
+        text = strip_ansi(line.text)
+        if found := SWEEP_RESULT.search(text):
+            yield from _sweep_rows(found[1], source, line.number)
+        elif found := FULL_CONTEXT.search(text):
+            yield from _full_context_rows(found, source, line.number)
 
 
 def _sweep_rows(text: str, source: str, line: int) -> Iterator[Row]:
@@ -137,15 +137,8 @@ def _numbers(text: str) -> Iterator[tuple[str, float]]:
 
 def read_logs(evidence: Evidence) -> Table:
     """What the harnesses printed in the last attempt."""
-    rows: list[Row] = []
-    attempt = evidence.last
-    for log in attempt.logs if attempt else ():
-        try:
-            with (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n") as file:
-                rows.extend(read_lines(file, log.path))
-        except OSError:
-            continue
-    return Table(tuple(rows))
+    logs = evidence.last.logs if evidence.last else ()
+    return Table(tuple(row for log in logs for row in read_log(evidence.root / log.path, log.path)))
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:

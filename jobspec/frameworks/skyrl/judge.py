@@ -19,6 +19,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
     training_deliverable,
 )
 from jobspec.frameworks.skyrl import locked_versions
+from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import strip_ansi
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -130,14 +131,12 @@ def read_lines(evidence: Evidence) -> Found:
     """The lines of `LINES` in the logs of the last attempt, with the step that each names, in their order."""
     found: Found = {}
     for log in _logs_in_order(evidence):
-        for number, raw in _lines(evidence, log):
-            if "checkpoint" not in raw and "global_step" not in raw:
-                continue
-            line = strip_ansi(raw)
+        for spot in find_lines(evidence.root / log.path, Hints(("checkpoint", "global_step"))):
+            line = strip_ansi(spot.text)
             for name, pattern in LINES.items():
                 match = pattern.search(line)
                 if match and len(found.setdefault(name, [])) < MAX_LINES:
-                    item = EvidenceItem(log.path, number, line.strip()[:300])
+                    item = EvidenceItem(log.path, spot.number, line.strip()[:300])
                     found[name].append((int(match.group(1)), item))
     return found
 
@@ -146,20 +145,11 @@ def packages(evidence: Evidence) -> list[tuple[re.Match[str], EvidenceItem]]:
     """What the run said about its packages, before anything else."""
     said = []
     for log in _logs_in_order(evidence)[:1]:
-        for number, raw in itertools.islice(_lines(evidence, log), FIRST_LINES):
-            if match := locked_versions.SAID.match(raw):
-                said.append((match, EvidenceItem(log.path, number, raw.strip())))
+        lines = find_lines(evidence.root / log.path, Hints((locked_versions.HINT,)))
+        for spot in itertools.takewhile(lambda spot: spot.number <= FIRST_LINES, lines):
+            if match := locked_versions.SAID.match(spot.text):
+                said.append((match, EvidenceItem(log.path, spot.number, spot.text.strip())))
     return said
-
-
-def _lines(evidence: Evidence, log: LogFile) -> Iterator[tuple[int, str]]:
-    """Numbered lines of a log; none of one that cannot be read."""
-    try:
-        # Only a line feed ends a line, as in an editor; a progress bar's carriage returns do not.
-        with (evidence.root / log.path).open(encoding="utf-8", errors="replace", newline="\n") as text:
-            yield from enumerate(text, 1)
-    except OSError:
-        return
 
 
 def _logs_in_order(evidence: Evidence) -> list[LogFile]:

@@ -21,7 +21,8 @@ PACKAGES = (
     "megatron-core", "megatron-bridge", "transformer-engine",
 )  # fmt: skip
 ENTRY = re.compile(r'^name = "([\w.-]+)"\nversion = "([^"]+)"$', re.MULTILINE)
-SAID = re.compile(r"^jobspec: package (\S+) is (\S+), locked (\S+)\s*$")
+HINT = "jobspec: package"
+SAID = re.compile(rf"^{HINT} (\S+) is (\S+), locked (\S+)\s*$")
 PYTHON = re.compile(r"python(\d(\.\d+)?)?$")
 MEGATRON_ONLY = frozenset(name for name in PACKAGES if name.startswith(("megatron", "transformer-engine")))
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from jobspec.evidence.log_facts import find_lines
 from jobspec.frameworks.verl.printed_config import MAX_BLOCK_LINES, Block, Setting, Settings
-from jobspec.log_text import RAY_PREFIX, strip_ansi, without_ray
+from jobspec.log_search import Hints, find_lines
+from jobspec.log_text import RAY_PREFIX, clean, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
 TRAINED = re.compile(r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)")
@@ -40,30 +40,30 @@ MAX_SHOWN = 300
 CONFIG_START = "{'actor_rollout_ref'"  # keys are printed in order of the alphabet
 # Every line that a pattern of this module or of `config` can match holds one of these.
 WORDS = (
-    CONFIG_START.encode(),
-    b"+ ",
-    b"vanilla_mbridge",
-    b"use_megatron_fsdp",
-    b"parallel_size",
-    b"'strategy'",
-    b"experts",
-    b"ppo_megatron_trainer",
-    b"--config-name",
-    b"training/global_step",
-    b"Adapter parameters",
-    b"Trainable percentage",
-    b"global step to",
-    SCRATCH.encode(),
-    NO_ADAPTER.encode(),
-    NO_LOADER_STATE.encode(),
-    b"Loaded ",
-    b"Saving checkpoint to",
-    b"local_global_step_folder",
-    b"module: ",
-    b"TF config:",
-    b"jobspec: ",
-    DUMMY.encode(),
-    b"already exists. Will do nothing",
+    CONFIG_START,
+    "+ ",
+    "vanilla_mbridge",
+    "use_megatron_fsdp",
+    "parallel_size",
+    "'strategy'",
+    "experts",
+    "ppo_megatron_trainer",
+    "--config-name",
+    "training/global_step",
+    "Adapter parameters",
+    "Trainable percentage",
+    "global step to",
+    SCRATCH,
+    NO_ADAPTER,
+    NO_LOADER_STATE,
+    "Loaded ",
+    "Saving checkpoint to",
+    "local_global_step_folder",
+    "module: ",
+    "TF config:",
+    "jobspec: ",
+    DUMMY,
+    "already exists. Will do nothing",
 )
 
 
@@ -136,13 +136,12 @@ def _read(path: Path, name: str) -> LogFacts:
     """Only lines that hold one of `WORDS` are looked at: a log may have a gigabyte of others."""
     facts, blocks = LogFacts(), []
     try:
-        with path.open("rb") as stream:
-            for number, line in find_lines(stream, WORDS):
-                for text in line.split("\r"):
-                    facts.add(without_ray(text), EvidenceItem(name, number, text.strip()[:MAX_SHOWN]))
-                if CONFIG_START in line:
-                    blocks.append(number)
-        for number in blocks:
+        for found in find_lines(path, Hints(WORDS)):
+            text = clean(found.text)
+            facts.add(text, EvidenceItem(name, found.number, text.strip()[:MAX_SHOWN]))
+            if CONFIG_START in found.hints:
+                blocks.append(found.number)
+        for number in dict.fromkeys(blocks):
             for key, setting in _read_block(path, name, number):
                 facts.settings.config.setdefault(key, []).append(setting)
     except OSError:

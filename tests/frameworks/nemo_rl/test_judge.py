@@ -13,6 +13,7 @@ import pytest
 from jobspec import frameworks
 from jobspec.cli import main
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
+from jobspec.frameworks.nemo_rl.log_lines import numbers, read_lines
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.judging import foreign_run
 from jobspec.verdict import Status, Verdict
@@ -445,3 +446,12 @@ def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     shutil.copyfile(FIXTURES / "nemo_rl_log_example.txt", tmp_path / "elsewhere.log")
     assert judged(tmp_path / "run").result == "Nothing ran"
+
+
+def test_line_that_a_progress_bar_overwrote_was_printed(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_bytes(
+        b"start\n\r 10%|#\r========= Step 3/9 =========\r 90%|###\r\n========= Step 4/9 ========="
+    )
+    steps = numbers(read_lines([(log, "run.log")]), "header")
+    assert {step: item.line for step, item in steps.items()} == {3: 2, 4: 3}

@@ -41,6 +41,14 @@ def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
     assert [(item.status, item.required) for item in trained] == [(Status.SKIPPED, False)] * 2
 
 
+def test_progress_bars_move_no_line(tmp_path: Path) -> None:
+    """Each line is the last state of a bar; only line feeds count."""
+    plain = judged(tmp_path, healthy())
+    barred = judged(tmp_path, [f" 10%|# \r 90%|### \r{line}" for line in healthy()])
+    assert not failed(barred)
+    assert barred == plain
+
+
 def test_text_that_looks_like_an_id_makes_no_pipeline(tmp_path: Path) -> None:
     noise = actor("one", "ValueError: no adapter lora_0a1b in ft_ffff00001111")
     assert not failed(judged(tmp_path, [noise, *healthy()]))

@@ -115,8 +115,9 @@ FULLCTX_STEP step=2 timings={'step': 204.0} peak_mem=<mem-collect-failed: x>
 """
 
 
-def test_lines_of_the_harnesses_are_metrics() -> None:
-    table = Table(tuple(dummy_trainers.read_lines(LOG.splitlines(), "train.log")))
+def test_lines_of_the_harnesses_are_metrics(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(LOG)
+    table = Table(tuple(dummy_trainers.read_log(tmp_path / "train.log", "train.log")))
     assert table.values("tokens_per_s") == [6000.0, 7719.0]
     assert [row.step for row in table.series("peak_reserved_gb")] == [1, 2]
     assert table.values("timing/step") == [205.0, 204.0]
@@ -133,8 +134,9 @@ def test_lines_of_the_harnesses_are_metrics() -> None:
         "FULLCTX_STEP step=1 timings=" + "{" * 500 + "} peak_mem=",
     ],
 )
-def test_lines_that_are_torn_or_foreign_give_nothing(line: str) -> None:
-    assert not list(dummy_trainers.read_lines([line]))
+def test_lines_that_are_torn_or_foreign_give_nothing(tmp_path: Path, line: str) -> None:
+    (tmp_path / "train.log").write_text(line)
+    assert not list(dummy_trainers.read_log(tmp_path / "train.log", "train.log"))
 
 
 @pytest.mark.parametrize(
