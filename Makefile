@@ -13,6 +13,12 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # More arguments for pytest, e.g. `make pytest ARGS='-m "not slurm" -x'`.
 ARGS ?=
+# Processes for the tests, whatever the machine: two do those that need a cluster, which mostly wait, and two the
+# rest meanwhile (tests/conftest.py). With more the clusters would take as long, and this may be a login node.
+WORKERS ?= 4
+
+# The tests start thousands of Pythons: each would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +26,7 @@ SOURCES := jobspec launchers runtime tests benchmarks examples
 SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
 CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
-.PHONY: help quickstart test check lint format types contracts shellcheck pytest packages \
+.PHONY: help quickstart test check lint format types contracts shellcheck pytest coverage nightly packages \
         cluster cluster-stop bench docs clean
 
 help: ## this list
@@ -66,8 +72,14 @@ contracts: $(VENV)/.dev ## import-linter: which part may import which
 shellcheck: ## shell scripts of this repository (rendered ones are checked by the tests)
 	if command -v shellcheck >/dev/null; then shellcheck $(SHELL_SCRIPTS); else echo "shellcheck: not installed, skipped"; fi
 
-pytest: $(VENV)/.dev ## the tests, with a coverage figure
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --durations=10 $(ARGS)
+pytest: $(VENV)/.dev ## the tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
+
+coverage: override ARGS += --cov --cov-report=term:skip-covered
+coverage: pytest ## the tests with a coverage figure; takes twice as long
+
+nightly: override ARGS += --nightly
+nightly: coverage ## that with more tries and examples: for a timer, not for each commit
 
 packages: ## Debian packages for the tests (as root; elsewhere it names what will be skipped)
 	.ci/debian-packages

@@ -66,13 +66,17 @@ class LogSource(NamedTuple):
     ahead_s: float = 0.0
 
 
-def scan_files(sources: Iterable[LogSource | tuple[Path, str, str] | Path]) -> list[Match]:
+def scan_files(
+    sources: Iterable[LogSource | tuple[Path, str, str] | Path], index: HintIndex | None = None
+) -> list[Match]:
     """First match of every signature in every log, in the order of `rank`.
 
     A source is a path or a `LogSource`; gzip is read as well. One that cannot be opened is left out: what it
-    would have shown is not known.
+    would have shown is not known. An `index` serves any number of calls: the words of their logs are
+    looked at once.
     """
-    index, found, courses = HintIndex(), list[Match](), dict[str, Course]()
+    index = index or HintIndex()
+    found, courses = list[Match](), dict[str, Course]()
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)

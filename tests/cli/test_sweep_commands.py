@@ -130,6 +130,10 @@ def test_damaged_index_is_a_finding(grid: Project) -> None:
     assert ran(grid) == ["good", "good"]  # what cannot be read is not finished
 
 
+@pytest.mark.ray
+@pytest.mark.train
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_small_sweep_of_trl_names_its_best_point(project: Project) -> None:
     """The example with two of its points and one that cannot run."""
     subprocess.run(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jobspec.triage import LogSource, Match, scan_files
+from jobspec.triage.hint_index import HintIndex
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "fixtures"
@@ -49,6 +50,8 @@ class Log(NamedTuple):
 
 
 Surrounding = Callable[[tuple[str, ...]], list[Log]]
+
+INDEX = HintIndex()  # making one takes longer than to scan one of these logs
 
 HEALTHY = (FIXTURES / "verl_log_example.txt").read_text("utf-8").splitlines()
 # What is printed before training begins, with times: nothing in it is a failure.
@@ -163,4 +166,4 @@ def scan(logs: list[Log], folder: Path) -> list[Match]:
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
         os.utime(path, (1787400000, 1787400000))  # 2026-08-22: the year of times that carry none
         sources.append(LogSource(path, f"{log.node}/{log.name}", log.node))
-    return scan_files(sources)
+    return scan_files(sources, INDEX)

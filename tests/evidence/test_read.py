@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.evidence.evidence import Checkpoint, SchedulerState
@@ -162,7 +162,6 @@ def test_metrics_of_a_resumed_run_continue(tmp_path: Path) -> None:
 TORN = ("attempts/1/events.jsonl", "attempts/1/results.json", "plan.json", "artifacts/manifest.json")
 
 
-@settings(max_examples=50)
 @given(name=st.sampled_from(TORN), share=st.floats(0, 0.999))
 def test_torn_file_never_raises_and_never_passes(
     tmp_path_factory: pytest.TempPathFactory, name: str, share: float
@@ -176,7 +175,6 @@ def test_torn_file_never_raises_and_never_passes(
     assert verdict.result is not Result.PASS
 
 
-@settings(max_examples=50)
 @given(cut=st.integers(0, 10_000))
 def test_metrics_torn_at_any_byte_prove_only_what_is_left(
     tmp_path_factory: pytest.TempPathFactory, cut: int

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -31,18 +34,34 @@ TESTS = {
 }
 
 
+@cache
+def real_output(name: str, *options: str) -> tuple[str, int]:
+    """What a real pytest prints for one of `TESTS`, and its exit code."""
+    with TemporaryDirectory() as folder:
+        checkout = Path(folder, "Megatron-Bridge")
+        checkout.mkdir()
+        (checkout / "pytest.ini").write_text("[pytest]\n")
+        (checkout / name).write_text(TESTS.get(name, ""))
+        argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, name]
+        env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(
+            argv,
+            cwd=checkout,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    return done.stdout, done.returncode
+
+
 def real_log(tmp_path: Path, name: str, *options: str) -> tuple[Path, int]:
     """The log of a real pytest, and its exit code."""
-    (tmp_path / "Megatron-Bridge").mkdir(exist_ok=True)
-    (tmp_path / "Megatron-Bridge" / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "Megatron-Bridge" / name).write_text(TESTS.get(name, ""))
+    text, code = real_output(name, *options)
     log = tmp_path / "checks-bridge.log"
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, name]
-    with log.open("w") as stream:
-        done = subprocess.run(
-            argv, cwd=tmp_path / "Megatron-Bridge", stdout=stream, stderr=subprocess.STDOUT, check=False
-        )
-    return log, done.returncode
+    log.write_text(text)
+    return log, code
 
 
 def attempt_with(log: Path, code: int | None, tests: TestLog | None) -> tuple[Attempt, CommandResult]:

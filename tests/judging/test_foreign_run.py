@@ -145,7 +145,7 @@ def test_place_that_is_not_there_and_a_run_directory_are_told(tmp_path: Path) ->
         judge(tmp_path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.sampled_from(["a.log", "b", "m.json", "m.jsonl", "c.txt.gz", "e.tfevents.1"]),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.megatron.architecture import Architecture
@@ -193,7 +193,6 @@ models = st.none() | st.sampled_from(
 )
 
 
-@settings(max_examples=150)
 @given(shapes, models)
 def test_a_proposed_value_satisfies_its_rule(shape: TrainShape, arch: Architecture | None) -> None:
     for rule in RULES:
@@ -210,7 +209,6 @@ def same_kind(check: Callable[..., Any], shape: TrainShape, arch: Architecture |
     return any([w for w in later.what.split() if w.isalpha()] == words for later in check(shape, arch))
 
 
-@settings(max_examples=100)
 @given(shapes, models)
 def test_findings_are_whole_sentences_about_numbers(shape: TrainShape, arch: Architecture | None) -> None:
     for finding in check_shape(shape, arch):

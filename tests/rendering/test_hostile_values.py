@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, from_json
@@ -79,7 +79,6 @@ def the_step(calls: Sequence[Call]) -> Call:
     return next(call for call in calls if b"node" in call.argv)
 
 
-@settings(max_examples=30)
 @given(container=CONTAINER, folder_name=FILE_NAME)
 def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -127,7 +126,6 @@ def test_slurm_scripts_pass_every_value_on(container: ContainerPlan, folder_name
     assert b"s3cret" not in b"".join([*step.argv, *files.values()])
 
 
-@settings(max_examples=20)
 @given(folder_name=FILE_NAME, python=FILE_NAME, env=ENV)
 def test_a_local_run_passes_every_value_on(folder_name: str, python: str, env: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -153,7 +151,6 @@ def test_a_local_run_passes_every_value_on(folder_name: str, python: str, env: d
     assert len(call.env[b"JOBSPEC_TOKEN"]) == 64
 
 
-@settings(max_examples=30)
 @given(commands=st.lists(COMMAND, max_size=3), env=ENV)
 def test_driver_sh_runs_the_commands_of_the_plan(commands: list[CommandPlan], env: dict[str, str]) -> None:
     plan = Plan("x", "command", "here", "local", "ray", env=env, commands=tuple(commands))
@@ -173,7 +170,6 @@ def test_driver_sh_runs_the_commands_of_the_plan(commands: list[CommandPlan], en
         assert {k: call.env[k.encode()] for k in expected} == {k: v.encode() for k, v in expected.items()}
 
 
-@settings(max_examples=30)
 @given(args=st.lists(VALUE, min_size=1, max_size=3), env=ENV, prefix=st.sampled_from(["", "${", "$${"]))
 def test_values_travel_from_the_spec_to_plan_and_script(
     args: list[str], env: dict[str, str], prefix: str

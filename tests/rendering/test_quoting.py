@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
@@ -20,7 +20,6 @@ ONE_LINE = st.text(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(TEXT, max_size=4))
 def test_words_reach_bash_unchanged(values: list[str]) -> None:
     script = f"printf '%s\\0' {words(values)}" if values else "true"
@@ -72,7 +71,6 @@ PartitionName=main Nodes=n1 Default=YES
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs `sbatch` (Debian: slurm-client)")
-@settings(max_examples=60)
 @given(comment_=ONE_LINE.filter(lambda text: text.strip() == text))
 def test_sbatch_reads_a_directive_back(comment_: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The real sbatch prints the options it found before it looks for a controller; there is none here."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from jobspec.plan import CommandPlan, ContainerPlan, Mount, Plan, SlurmPlan, UpstreamPlan, from_json
 from jobspec.planning.on_disk import missing_script
@@ -58,7 +58,6 @@ def stage_of(folder: Path) -> tuple[Stage, Path]:
     return stage, root
 
 
-@settings(max_examples=20)
 @given(folder_name=FILE_NAME, python=FILE_NAME, env=ENV, argument=VALUE)
 def test_every_value_reaches_the_agents_as_it_is(
     folder_name: str, python: str, env: dict[str, str], argument: str

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.evidence.evidence import Evidence
@@ -185,7 +185,6 @@ HOSTILE = st.text(st.characters(exclude_categories=("Cs",)), max_size=30) | st.s
 )
 
 
-@settings(max_examples=30)
 @given(text=HOSTILE, more=HOSTILE)
 def test_hostile_text_breaks_no_form(text: str, more: str) -> None:
     cause = Cause(

@@ -31,6 +31,7 @@ from tests.slurm.cluster_files import ALICE, Options, address, hardware_address,
 from tests.slurm.machine import (
     CHECKOUT,
     Process,
+    alone,
     cgroup_folders,
     children,
     closed_ancestors,
@@ -77,16 +78,22 @@ class Cluster:
         owner = dataclasses.asdict(self._owner) if self._owner else None
         data = {"name": self.name, "checkout": str(CHECKOUT), "owner": owner, "processes": processes}
         data["options"] = dataclasses.asdict(self.options)
-        (self.lab / "state.json").write_text(json.dumps(data, indent=1))
+        whole = self.lab / "state.new"  # `sweep` of another process may read at any time
+        whole.write_text(json.dumps(data, indent=1))
+        whole.replace(self.lab / "state.json")
 
     @staticmethod
     def sweep() -> None:
-        """Remove what killed test sessions of this checkout left behind."""
-        for state in Path("/tmp").glob(f"{LAB_PREFIX}*/state.json"):
-            data = json.loads(state.read_text())
-            owner = data.get("owner")
-            if data.get("checkout") == str(CHECKOUT) and owner and not Process(**owner).alive():
-                Cluster(data["name"]).stop()
+        """Remove what killed test sessions of this checkout left behind. Two processes may do so at once."""
+        with alone("sweep"):
+            for state in Path("/tmp").glob(f"{LAB_PREFIX}*/state.json"):
+                try:
+                    data = json.loads(state.read_text())
+                except FileNotFoundError:  # its owner has just ended it
+                    continue
+                owner = data.get("owner")
+                if data.get("checkout") == str(CHECKOUT) and owner and not Process(**owner).alive():
+                    Cluster(data["name"]).stop()
 
     def alive(self, node: str = "ctl") -> bool:
         return node in self._processes and self._processes[node].alive()

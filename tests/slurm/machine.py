@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache"
@@ -125,12 +127,26 @@ def remove_cgroup(folder: Path) -> None:
             time.sleep(0.05)
 
 
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Until this is left no other process of the checkout gets in: tests run in several."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def prepare_database(folder: Path) -> None:
     """An empty MariaDB data folder: made once and kept in the cache, since making it takes seconds."""
     template = CACHE / "mariadb"
-    if not (template / "mysql").is_dir():
-        scratch = CACHE / f"mariadb.{os.getpid()}"
-        scratch.mkdir(parents=True)
+    with alone("mariadb"):
+        if not template.is_dir():
+            _make_database(template)
+    subprocess.run(["cp", "-a", str(template), str(folder)], check=True)
+
+
+def _make_database(template: Path) -> None:
+    with TemporaryDirectory(dir=CACHE) as scratch:
         subprocess.run(
             [
                 "mariadb-install-db",
@@ -139,11 +155,9 @@ def prepare_database(folder: Path) -> None:
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
                 "--innodb-log-file-size=8M",
-                f"--datadir={scratch}",
+                f"--datadir={scratch}/data",
             ],
             check=True,
             capture_output=True,
         )
-        with contextlib.suppress(OSError):  # another start was faster
-            scratch.rename(template)
-    subprocess.run(["cp", "-a", str(template), str(folder)], check=True)
+        Path(scratch, "data").rename(template)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.slurm.machine import alone
+
 SUITE = "bookworm"
 MIRROR = os.environ.get("JOBSPEC_DEBIAN_MIRROR", "")  # debootstrap's own default when empty
 # A compiler and Python's headers: Megatron-Core's dataset helpers are built inside the container.
@@ -31,24 +33,16 @@ def make_rootfs(cache: Path) -> Path:
     Raises: CalledProcessError with debootstrap's output.
     """
     done = cache / f"rootfs-{SUITE}"
-    if done.is_dir():
-        return done
-    scratch = cache / f"{done.name}.{os.getpid()}"
-    cache.mkdir(parents=True, exist_ok=True)
+    with alone(done.name):
+        if not done.is_dir():
+            _bootstrap(cache / f"{done.name}.{os.getpid()}", done)
+    return done
+
+
+def _bootstrap(scratch: Path, done: Path) -> None:
+    argv = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(scratch)]
     try:
-        subprocess.run(
-            [
-                "debootstrap",
-                "--variant=minbase",
-                f"--include={','.join(PACKAGES)}",
-                SUITE,
-                str(scratch),
-                *([MIRROR] if MIRROR else []),
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        subprocess.run([*argv, *([MIRROR] if MIRROR else [])], check=True, capture_output=True, text=True)
         # Device nodes keep unprivileged users from unpacking the tree; package archives are dead weight.
         for folder in ("dev", "var/cache/apt", "var/lib/apt/lists"):
             shutil.rmtree(scratch / folder)
@@ -57,7 +51,6 @@ def make_rootfs(cache: Path) -> Path:
     finally:
         if scratch.exists():
             shutil.rmtree(scratch)
-    return done
 
 
 def make_mount_points(rootfs: Path, folders: Sequence[Path]) -> None:

@@ -63,7 +63,7 @@ def test_power_failure_of_a_worker_names_the_node(lab: Lab, mode: str) -> None:
     assert list((Path(run["run_dir"]) / "attempts/1/logs/n1").iterdir()), "logs of the living node"
 
 
-@pytest.mark.parametrize("phase", ["ray", "driver"])
+@pytest.mark.parametrize("phase", [pytest.param("ray", marks=pytest.mark.nightly), "driver"])
 @pytest.mark.ray
 @pytest.mark.slow
 def test_killed_agent_ends_the_run_at_once(lab: Lab, phase: str) -> None:
@@ -107,7 +107,7 @@ def test_out_of_memory(lab: Lab) -> None:
 
 def test_time_limit(lab: Lab) -> None:
     """The warning comes before the limit, so the run ends by itself and its logs are collected."""
-    spec = lab.command_spec("late", SLEEP, resources={"time": "00:01:00"}, launch={"requeue": {"grace": 30}})
+    spec = lab.command_spec("late", SLEEP, resources={"time": "00:01:00"}, launch={"requeue": {"grace": 45}})
     done = lab.jobspec("run", spec, timeout=200)
     assert done.returncode in (1, 3), done.stdout + done.stderr
     run = lab.status("last")

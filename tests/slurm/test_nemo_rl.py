@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kits.chain_kit import nemo_rl_inputs
-from tests.slurm.lab import Lab
+from tests.slurm.lab import FEW_CPUS, Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -18,7 +18,7 @@ def test_sizes_over_two_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
     spec = {
         **nemo_rl_inputs(tmp_shared, str(lab.python)),
         "coverage": {"level": "parallel", "variants": ["sizes"]},
-        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00"},
+        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00", **FEW_CPUS},
         "train": {"parallel": {"tp": 2, "pp": 2}},
         "container": {**lab.container("none"), "env": {"PATH": path}},
     }

@@ -35,6 +35,7 @@ def test_two_nodes_charliecloud_alice(lab: Lab, need_runtime) -> None:  # type: 
     container = lab.container("charliecloud")
     sets = [
         "resources.nodes=2",
+        "resources.cpus_per_node=2",
         "resources.time=00:10:00",
         f"container={json.dumps(container)}",
     ]

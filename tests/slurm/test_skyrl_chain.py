@@ -1,4 +1,4 @@
-"""Framework `skyrl` on four nodes of a real cluster: a stand-in checkout, real Slurm, Ray, git and bash."""
+"""Framework `skyrl` on nodes of a real cluster: a stand-in checkout, real Slurm, Ray, git and bash."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from tests.kits.fake_skyrl import make_fake_skyrl
-from tests.slurm.lab import Lab
+from tests.slurm.lab import FEW_CPUS, Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> dict[str, Any]:
+def spec_of(
+    lab: Lab, folder: Path, level: str, steps: int, fault: str = "", nodes: int = 4
+) -> dict[str, Any]:
     make_fake_skyrl(folder / "SkyRL")
     for name in ("model", "data"):
         (folder / name).mkdir()
@@ -25,7 +27,7 @@ def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> 
     return {
         "framework": "skyrl",
         "coverage": {"level": level},
-        "resources": {"nodes": 4, "gpus_per_node": 2, "time": "00:10:00"},
+        "resources": {"nodes": nodes, "gpus_per_node": 2, "time": "00:10:00", **FEW_CPUS},
         "repos": [{"name": "skyrl", "path": str(folder / "SkyRL"), "pythonpath": ["."],
                    "prove": {"import": "skyrl"}}],
         "model": {"path": str(folder / "model"), "require": ["chat_template.jinja"]},
@@ -34,7 +36,7 @@ def spec_of(lab: Lab, folder: Path, level: str, steps: int, fault: str = "") -> 
             "command": [str(lab.python), "-m", "skyrl.train.entrypoints.main_base"],
             "steps": steps,
             "parallel": {"tp": 2, "pp": 2},
-            "rollout": {"engines": 4, "tp": 2},
+            "rollout": {"engines": nodes, "tp": 2},
             "overrides": {"trainer.train_batch_size": 64, "trainer.policy_mini_batch_size": 32,
                           "trainer.algorithm.use_kl_loss": False},
         },
@@ -55,7 +57,8 @@ def test_checkpoint_and_resume_over_four_nodes_pass(lab: Lab, tmp_shared: Path) 
 @pytest.mark.usefixtures("counted_gpus")
 def test_broken_weights_end_the_run_early(lab: Lab, tmp_shared: Path) -> None:
     """The stand-in goes on for minutes; the canary ends it after the first step that shows it."""
-    made = lab.submit(lab.write_spec("skyrl-bad", spec_of(lab, tmp_shared, "smoke", 600, "garbage")))
+    spec = spec_of(lab, tmp_shared, "smoke", 600, "garbage", nodes=2)
+    made = lab.submit(lab.write_spec("skyrl-bad", spec))
     state, _ = lab.await_end(made["job_id"], timeout=300)
     assert state == "FAILED"
     code, report = lab.report(made["run_id"])

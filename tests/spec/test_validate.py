@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.spec.job import JobSpec
@@ -55,7 +55,6 @@ def broken_specs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(broken_specs())
-@settings(max_examples=300)
 def test_broken_specs(data: dict[str, Any]) -> None:
     agree(data, "job")
 

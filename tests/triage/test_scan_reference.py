@@ -92,11 +92,10 @@ def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Ma
 
 
 def compare(data: bytes, monkeypatch: pytest.MonkeyPatch, *sizes: int) -> list[Match]:
+    expected = [replace(match, order=0) for match in plainly(data)]
     for size in sizes:
         got = quickly(data, monkeypatch, size)
-        assert [replace(match, order=0) for match in got] == [
-            replace(match, order=0) for match in plainly(data)
-        ], size
+        assert [replace(match, order=0) for match in got] == expected, size
     return got
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,8 +48,8 @@ pytestmark = [
 
 
 def free_port() -> int:
-    """A port below the ephemeral range, as Ray's own random choice is above it."""
-    for port in range(21200, 21400):
+    """A port below the ephemeral range, where Ray's own choices are, that no other test takes."""
+    for port in range(22200, 22400):
         with socket.socket() as probe:
             try:
                 probe.bind(("0.0.0.0", port))
@@ -85,7 +86,7 @@ def ray_address() -> Iterator[str]:
         "--num-cpus=2",
         "--include-dashboard=false",
     ]
-    argv += ["--min-worker-port=21400", "--max-worker-port=21599"]
+    argv += ["--min-worker-port=22400", "--max-worker-port=22599"]
     log = (folder / "head.log").open("wb")
     head = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
     address = f"{outward_ip()}:{port}"
@@ -131,6 +132,7 @@ def end_ray(head: subprocess.Popen[bytes], folder: Path) -> None:
             if process.name.isdigit() and str(folder).encode() in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
     head.wait(60)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass

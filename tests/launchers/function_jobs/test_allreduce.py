@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from jobspec.launchers.function_jobs import allreduce, site_check
 from jobspec.launchers.function_jobs.submit import last_words
 from jobspec.spec.site import ClusterProfile
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
 
 
 def free_port() -> int:

@@ -63,7 +63,8 @@ def test_messages_pass_in_both_directions() -> None:
     assert (head.receive(), worker.receive()) == ({"a": "ü\n"}, {"b": [1]})
 
 
-def test_wrong_token_is_refused_by_both_sides() -> None:
+def test_wrong_token_is_refused_by_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "HANDSHAKE_S", 2.0)
     with server("cd" * 32) as (port, got), pytest.raises(ChannelError):
         connect("127.0.0.1", port, TOKEN, Hello(1, "n1"))
     assert isinstance(got[0], ChannelError)
@@ -183,7 +184,8 @@ def test_name_of_the_head_is_taken_wherever_it_answers(monkeypatch: pytest.Monke
     nodes.close(0)
 
 
-def test_who_is_told_to_end_still_tells_the_head_but_looks_no_longer() -> None:
+def test_who_is_told_to_end_still_tells_the_head_but_looks_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "HURRY_S", 2.0)
     with contextlib.ExitStack() as stack, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         ports = [unused.getsockname()[1]]

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from jobspec.metrics import read_events
 from jobspec.runtime.base.event_files import EventDecoder
 
-board = pytest.importorskip("torch.utils.tensorboard", reason="needs torch and tensorboard")
-
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    board = pytest.importorskip("torch.utils.tensorboard", reason="needs torch and tensorboard")
     folder = tmp_path_factory.mktemp("events")
     writer = board.SummaryWriter(str(folder))
     for step in range(20):

@@ -126,21 +126,24 @@ def test_taken_port_is_not_free() -> None:
 
 
 def test_ports_of_runs_that_start_at_once_are_distinct() -> None:
-    """Nothing listens yet. What a run took is free again when it ends, however it ends."""
-    text = "from jobspec.runtime.base.network import *; print(take_ports(20100, 20129, 10, 5)); input()"
+    """Nothing listens yet. What a run took is free again when it ends, however it ends.
+
+    The ports are outside the ranges that runs of other tests take from.
+    """
+    text = "from jobspec.runtime.base.network import *; print(take_ports(18100, 18129, 10, 5)); input()"
     argv = [sys.executable, "-uc", text]
     runs = [
         subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     try:
         took = [json.loads(run.stdout.readline()) for run in runs if run.stdout is not None]
-        assert sorted(port for ports in took for port in ports) == list(range(20100, 20130))
-        assert network.take_ports(20100, 20129, 10) == []
+        assert sorted(port for ports in took for port in ports) == list(range(18100, 18130))
+        assert network.take_ports(18100, 18129, 10) == []
     finally:
         for run in runs:
             run.kill()
             run.communicate()
-    assert len(network.take_ports(20100, 20129, 30)) == 30
+    assert len(network.take_ports(18100, 18129, 30)) == 30
 
 
 def test_source_bytes_count_links_once(tmp_path: Path) -> None:

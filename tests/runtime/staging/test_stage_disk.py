@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,10 @@ def told(result: items.StageResult) -> dict[str, Any]:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Path:
-    """A folder that another user can get to; pytest's own are private."""
+    """A folder that another user can get to; pytest's own are private, and so are those of its processes."""
+    top = Path(tempfile.gettempdir())
     for folder in (tmp_path, *tmp_path.parents):
-        if folder == tmp_path or folder.name.startswith("pytest-"):
+        if folder.is_relative_to(top) and folder != top:
             folder.chmod(0o755)
     return tmp_path
 

@@ -125,12 +125,13 @@ def test_waiting_names_the_holder(tmp_path: Path) -> None:
     assert run(repo, tmp_path / "node").cached
 
 
-def test_killed_at_random_bytes_fifty_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.nightly)])
+def test_killed_at_random_bytes_again_and_again(tmp_path: Path, times: int) -> None:
     """Nothing is accepted after any kill, and what was read before it is not read again."""
     files = {**sharded(4, 12 << 20), **{f"t{i}.txt": b"x" * i for i in range(50)}}
     repo, node, total = hf_repo(tmp_path, files), tmp_path / "node", sum(map(len, files.values()))
     chance = random.Random(20261128)
-    kills = [chance.randrange(1, total // 60) for _ in range(50)]
+    kills = [chance.randrange(1, total // 60) for _ in range(times)]
     for kill_at in kills:
         with stager(repo, node, kill_at) as process:
             process.communicate()

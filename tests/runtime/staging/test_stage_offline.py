@@ -12,8 +12,6 @@ import pytest
 
 from tests.runtime.staging.stage_kit import COMMIT, hf_repo, run
 
-transformers = pytest.importorskip("transformers")
-
 LOAD = """
 import json, socket, sys
 def refuse(*a, **k):
@@ -33,6 +31,7 @@ for name, revision in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def model_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """A tiny Qwen2 with its own tokenizer and chat template, saved in two shards."""
+    transformers = pytest.importorskip("transformers")
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel

@@ -210,9 +210,10 @@ def test_all_items_are_checked_before_a_byte_moves(tmp_path: Path) -> None:
     assert source.opened == [] and not (tmp_path / "node").exists()
 
 
-def test_twenty_thousand_small_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folders", [20, pytest.param(200, marks=pytest.mark.nightly)])
+def test_thousands_of_small_files(tmp_path: Path, folders: int) -> None:
     source = tmp_path / "many"
-    for part in range(200):
+    for part in range(folders):
         (source / f"{part:03d}").mkdir(parents=True)
         for number in range(100):
             (source / f"{part:03d}" / f"{number}.txt").write_text(f"{part}/{number}")
@@ -222,8 +223,8 @@ def test_twenty_thousand_small_files(tmp_path: Path) -> None:
         source, tmp_path / "node", layout="plain", kind="dataset", open_source=counted, deadline_s=250
     )
     assert first.findings == () and second.cached and counted.opened == []
-    assert sum(len(files) for _, _, files in os.walk(first.ready["model"])) == 20_000
-    assert Path(first.ready["model"], "123", "45.txt").read_text() == "123/45"
+    assert sum(len(files) for _, _, files in os.walk(first.ready["model"])) == 100 * folders
+    assert Path(first.ready["model"], "012", "45.txt").read_text() == "12/45"
 
 
 def test_long_file_is_hashed_beside_the_copy(tmp_path: Path) -> None:
