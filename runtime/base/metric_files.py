@@ -28,6 +28,7 @@ from jobspec.runtime.base.run_files import open_file
 LINES, DUMP, EVENTS = "JSON lines", "JSON dump", "event file"
 STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
 TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
+NO_METRICS = frozenset({*STEP_KEYS, *TIME_KEYS})
 GROUP_MARK = "@"
 MAX_TORN = 5  # of one file: the sixth torn line says nothing new
 MAX_READ_BYTES = 64 * 1024**2  # of one file and look
@@ -130,9 +131,8 @@ def _record(data: Mapping[str, Any], source: str, line: int) -> Iterator[Row]:
     time = next((float(data[key]) for key in TIME_KEYS if is_number(data.get(key))), None)
     inner = data.get("data")
     values = inner if isinstance(inner, dict) else data
-    skip = {*STEP_KEYS, *TIME_KEYS} if values is data else set()
     for metric, value in _flat(values, ""):
-        if metric not in skip:
+        if values is not data or metric not in NO_METRICS:
             yield Row(metric, None if step is None else int(step), value, time, source, line)
 
 
@@ -184,9 +184,11 @@ class Tail:
         self.changed = self.anew = False
         try:
             with open_file(self._path) as file:
-                self._place(file.seek(0, os.SEEK_END))
+                size = file.seek(0, os.SEEK_END)
+                self._place(size)
                 file.seek(self._offset)
-                data = file.read(self._only_end or MAX_READ_BYTES)
+                # Never more than is there: a buffer of the limit's size would cost more than the reading.
+                data = file.read(min(size - self._offset, self._only_end or MAX_READ_BYTES))
         except OSError:
             return []
         self._offset += len(data)

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Tuple
 
 MAX_FILE_BYTES = 256 * 1024**2  # of a file read whole; results of a thousand nodes have a few MiB
 MAX_LINE_BYTES = 16 * 1024**2  # of a line; the rest of a longer one is left out
@@ -23,20 +23,35 @@ class UnfitFileError(OSError):
 
 def open_file(path: Path) -> BinaryIO:
     """The regular file at `path`, to be read. Raises: OSError, also for a folder, a pipe or a device."""
+    descriptor, _ = _open(path)
+    return os.fdopen(descriptor, "rb")
+
+
+def _open(path: Path) -> Tuple[int, int]:
+    """An open descriptor of a regular file, and the file's size in bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
+    info = os.fstat(descriptor)
+    if stat.S_ISREG(info.st_mode):
+        return descriptor, info.st_size
     os.close(descriptor)
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise UnfitFileError(errno.EINVAL, "not a regular file", str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file. Raises: OSError, also when it has more than `MAX_FILE_BYTES`."""
-    with open_file(path) as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+    """All of a file. Raises: OSError, also when it has more than `MAX_FILE_BYTES`.
+
+    By system calls: `status` reads some files of each of a thousand runs, and a buffer of the limit's size
+    would cost more than the reading.
+    """
+    descriptor, size = _open(path)
+    try:
+        data = os.read(descriptor, min(size, MAX_FILE_BYTES) + 1)
+        while len(data) <= MAX_FILE_BYTES and (more := os.read(descriptor, 1 << 20)):
+            data += more
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_FILE_BYTES:
         raise UnfitFileError(errno.EFBIG, f"larger than {MAX_FILE_BYTES // 1024**2} MiB", str(path))
     return data
