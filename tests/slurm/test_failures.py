@@ -46,17 +46,17 @@ def test_power_failure_of_a_worker_names_the_node(lab: Lab, mode: str) -> None:
     time.sleep(1)
     lab.cluster.kill("n2")
     results = Path(run["run_dir"]) / "attempts/1/results.json"
-    await_true(results.exists, "the head to write its result", 60)
+    await_true(results.exists, "the head to write its result", 120)
     found = lab.results(run["run_dir"])
     assert found["outcome"] in ("failed", "blocked")
     # By the head's own look: Slurm's end of the job would be a cancelled run.
     assert (found["findings"][0]["rule"], found["findings"][0]["node"]) == ("node.lost", "n2")
     # srun would wait for the dead node until Slurm notices: the batch script does not.
     await_true(
-        lambda: "RUNNING" not in lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%T"), "the end", 60
+        lambda: "RUNNING" not in lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%T"), "the end", 120
     )
     lab.cluster.revive("n2")
-    assert lab.await_end(run["job_id"], timeout=60)[0] == "FAILED", "NODE_FAIL: Slurm was quicker"
+    assert lab.await_end(run["job_id"], timeout=120)[0] == "FAILED", "NODE_FAIL: Slurm was quicker"
     code, text = text_of(lab, run["run_id"])
     assert code in (1, 3)
     assert "n2" in "".join(text.splitlines()[:3]), text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kits.chain_kit import verl_inputs
-from tests.slurm.lab import FEW_CPUS, Lab
+from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -18,7 +18,7 @@ def test_sizes_over_two_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
     spec = {
         **verl_inputs(tmp_shared),
         "coverage": {"level": "parallel", "variants": ["dense"]},
-        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00", **FEW_CPUS},
+        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00", "cpus_per_node": 7},
         "container": {**lab.container("none"), "env": env},
     }
     made, report = lab.passed(lab.write_spec("verl-dense", spec))

@@ -123,8 +123,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tree_state(root: Path) -> list[tuple[str, int, int]]:
+    """All files, and folders without their times: an import makes `__pycache__` in them."""
     return sorted(
-        (str(p), p.lstat().st_size, p.lstat().st_mtime_ns)
+        (str(p), p.lstat().st_size, 0 if p.is_dir() else p.lstat().st_mtime_ns)
         for p in root.rglob("*")
         if "__pycache__" not in p.parts
     )
