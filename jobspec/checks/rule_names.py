@@ -1,7 +1,7 @@
-"""The rules of the findings about specs, site profiles and plans: the names that `--allow` takes.
+"""The rules about specs, site profiles and plans: the names that `--allow` takes.
 
 A rule is `FAMILY.NAME`, and its family alone means all of them. A test compares this list with the sources.
-The rules of an adapter from another package are not known here; their family is the framework's name.
+The rules of an adapter from another package are not listed; their family is the framework's name.
 """
 
 from __future__ import annotations
