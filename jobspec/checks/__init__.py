@@ -43,7 +43,7 @@ def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding
             "secrets.unset",
             f"the secret `{name}` is not set in this environment",
             why="the scheduler passes it on by name from the shell that submits",
-            fix=f"export `{name}` before submitting, or remove it from `secrets`",
+            fix=f"export {name}=… before submitting, or remove it from `secrets`",
             path=f"secrets[{index}]",
         )
         for index, name in enumerate(names)

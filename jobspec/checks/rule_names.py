@@ -104,9 +104,9 @@ def known_rules() -> frozenset[str]:
     return frozenset(f"{family}.{name}" for family, names in RULES.items() for name in names)
 
 
-def check_allowed(wanted: Iterable[str]) -> list[Finding]:
+def check_allowed(names: Iterable[str]) -> list[Finding]:
     """A finding for each name in `--allow` that is neither a rule nor a family of rules."""
-    return [_unknown(name) for name in dict.fromkeys(wanted) if not _is_known(name)]
+    return [_unknown(name) for name in dict.fromkeys(names) if not _is_known(name)]
 
 
 def _is_known(name: str) -> bool:

@@ -116,9 +116,9 @@ def resolve(
     except JobspecError as problem:
         return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
     base = loaded.path.parent.absolute()
-    given = "level" in loaded.data.get("coverage", {})
+    level_given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
-    resolution = Resolution(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
+    resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)

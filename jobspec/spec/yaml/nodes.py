@@ -165,19 +165,19 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 
 def _explain(problem: yaml.MarkedYAMLError, line: str, mark: Any) -> tuple[str, str, str]:
-    said = " ".join(str(part) for part in (problem.context, problem.problem) if part)
+    message = " ".join(str(part) for part in (problem.context, problem.problem) if part)
     what = f"not YAML: {str(problem.problem).removeprefix('but ')}"
     character = line[mark.column : mark.column + 1]
-    if "cannot start any token" in said and character:
+    if "cannot start any token" in message and character:
         shown = "a backtick" if character == "`" else f"`{character}`"
         return (
             f"not YAML: a value cannot start with {shown}",
             "YAML reserves the character",
             "quote the value",
         )
-    if "${" in line and ("'}'" in said or "']'" in said):
+    if "${" in line and ("'}'" in message or "']'" in message):
         return what, "`${` opens a mapping inside `{...}` or `[...]`", 'quote the text: `"${...}"`'
     for words, why, fix in _HINTS:
-        if words in said:
+        if words in message:
             return what, why, fix
     return what, str(problem.context or ""), "see https://yaml.org/spec/1.2.2/ or quote the value"
