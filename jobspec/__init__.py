@@ -1,6 +1,6 @@
 """jobspec: one YAML file in; a verified, reproducible RL post-training run on a Slurm cluster out.
 
-What a Python program may rely on is in `__all__` (docs/python.md), and nothing else is:
+A Python program may rely on the names in `__all__` (docs/python.md), and on nothing else:
 
     Request -> load | check -> make_plan -> render_run | submit -> status -> judge -> report_text
 

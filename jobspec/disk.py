@@ -1,4 +1,4 @@
-"""Looks at disks that never raise: a folder above may be forbidden, or its file system gone.
+"""Questions about paths that never raise, even below a forbidden folder or on a lost file system.
 
 `Path.is_dir` and its siblings raise where a folder above may not be entered (Python 3.11).
 """
@@ -22,7 +22,7 @@ def exists(path: str | Path) -> bool:
 
 
 def is_readable(folder: Path) -> bool:
-    """Whether it is a folder that this user may list."""
+    """Whether `folder` is a folder that this user may list."""
     try:
         os.scandir(folder).close()
     except OSError:
@@ -31,7 +31,7 @@ def is_readable(folder: Path) -> bool:
 
 
 def why_not_there(path: str | Path) -> str:
-    """Why a path that is looked for leads nowhere: an end of a sentence about it."""
+    """Why there is no folder at `path`, as the end of a sentence: `does not exist`."""
     try:
         os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, ValueError):

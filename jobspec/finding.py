@@ -1,4 +1,4 @@
-"""One type for everything jobspec has to say about an input, a plan, a node or a result.
+"""One type for every problem of an input, a plan, a node or a result.
 
 Loader, checks, runtime and report all make `Finding`s; only `jobspec.cli` prints them.
 Standard library only: this module travels inside `runtime.pyz` and runs on Python 3.9.
@@ -55,10 +55,10 @@ class Finding:
         parts = (f"{self.severity}[{self.rule}]", place, self.node, self.path)
         head = " ".join(part for part in parts if part)
         rows = [("what", self.what), ("why", self.why), ("fix", self.fix)]
-        told = [
+        lines = [
             f"  {name + ':':<5} " + "\n        ".join(value.splitlines()) for name, value in rows if value
         ]
-        return "\n".join([head, *told])
+        return "\n".join([head, *lines])
 
 
 def error(rule: str, what: str, why: str = "", fix: str = "", **where: Any) -> Finding:
@@ -74,13 +74,13 @@ def warning(rule: str, what: str, why: str = "", fix: str = "", **where: Any) ->
 def allow(findings: Iterable[Finding], rules: Iterable[str], usable: bool = True) -> Tuple[Finding, ...]:
     """Errors whose rule, or whose rule's first part, is in `rules` become warnings.
 
-    `usable` is false where the errors left nothing to go on with, a spec that cannot be read: an error must
-    then remain, or the user would be told that all is well.
+    `usable` is false when the errors leave nothing to go on with, such as a spec that cannot be read. One
+    error at least must then remain, or the user would believe that all is well.
     """
-    known, wanted = tuple(findings), tuple(rules)
+    known, allowed = tuple(findings), tuple(rules)
     softened = tuple(
         replace(f, severity=WARNING, why=f"{f.why} (allowed by --allow)".strip())
-        if f.is_error and is_allowed(f, wanted)
+        if f.is_error and is_allowed(f, allowed)
         else f
         for f in known
     )
@@ -95,7 +95,7 @@ def stop_on_errors(findings: Iterable[Finding]) -> None:
 
 
 def is_allowed(finding: Finding, rules: Iterable[str]) -> bool:
-    """Whether `rules` name the finding's rule, or the family that it belongs to."""
+    """Whether `rules` name the finding's rule or its family."""
     named = set(rules)
     return finding.rule in named or finding.rule.split(".")[0] in named
 

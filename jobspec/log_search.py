@@ -1,15 +1,15 @@
-"""Lines of logs of any size that hold one of some texts, their hints. Knows nothing of what lines mean.
+"""Finds the lines of logs of any size that hold a hint, one of some texts. Knows nothing of their meaning.
 
 All readers of logs treat the odd parts of logs alike:
 
-- A line feed alone ends a line, and lines are numbered by it. The last line may have no end.
-- Carriage returns part a line into the states of a progress bar, and each state is looked at on its own.
-- Of a line that goes on for more than `BLOCK_BYTES`, states that differ in digits alone are looked at the
-  first and the last time, and no more than 16 MiB are kept: the last, or the first where it has no states.
-- Of a state of more than `MAX_PART_BYTES` what is around its hints is shown.
+- A line feed alone ends a line, and line numbers count line feeds. The last line may have no end.
+- Carriage returns separate the states of a progress bar in a line. Each state is searched on its own.
+- In a line longer than `BLOCK_BYTES`, only the first and the last of states that differ in digits alone are
+  kept, and no more than 16 MiB: the end of the line, or its beginning where it has no states.
+- A state longer than `MAX_PART_BYTES` is cut to the text around its hints.
 
-A gigabyte of log is mostly the same few lines with other numbers in them. So each block of lines is reduced
-to its distinct shapes, the lines without their digits, and these are searched. Where lines hardly repeat, the
+A gigabyte of log is mostly the same few lines with other numbers. So each block of lines is reduced to its
+distinct shapes, the lines without their digits, and the shapes are searched. Where lines hardly repeat, the
 whole block is searched (see `Hints`).
 """
 
@@ -25,17 +25,19 @@ from typing import BinaryIO, NamedTuple
 
 BLOCK_BYTES = 1024**2
 MOST_UNENDED = 16  # blocks that a line without an end may take
-MAX_PART_BYTES = 256 * 1024  # of a longer part what is around its hints; a printed configuration has 30 KiB
+MAX_PART_BYTES = (
+    256 * 1024
+)  # a longer part is cut to the text around its hints; a printed configuration has 30 KiB
 SAMPLE_BYTES = 32 * 1024
-FEW_BYTES = 128 * 1024  # of text, for which making the expression would take longer than it saves
-MANY = 32  # one byte in so many begins a chosen pair: another choice may be better
+FEW_BYTES = 128 * 1024  # of text: an expression for less would take longer to make than it saves
+MANY = 32  # one byte in so many begins a rare pair: another choice may be better
 DIGITS = b"0123456789"
 # As the second byte of a pair these would be half of a UTF-16 character.
 SHAPE = bytes(0x7F if 0xD8 <= byte <= 0xDF else byte for byte in range(256))
 
 
 class FoundLine(NamedTuple):
-    """One state of a line, or of a very long one a piece, and which hints it holds."""
+    """One state of a line, or a piece of a very long state, and its hints."""
 
     number: int
     text: str
@@ -43,13 +45,13 @@ class FoundLine(NamedTuple):
 
 
 def find_lines(log: Path, hints: Hints) -> Iterator[FoundLine]:
-    """All parts of lines with a hint, in order. A log that cannot be opened has none."""
+    """All parts of lines with a hint, in order; none when the log cannot be opened."""
     with suppress(OSError), log.open("rb") as stream:
         yield from find_in(stream, hints)
 
 
 def find_in(stream: BinaryIO, hints: Hints) -> Iterator[FoundLine]:
-    """As `find_lines`, of an open log."""
+    """`find_lines` for an open log."""
     number = 1
     for text in whole_lines(stream):
         shapes = plain(text)
@@ -72,13 +74,13 @@ def _parts(line: bytes, number: int, hints: Iterable[str]) -> Iterator[FoundLine
 
 
 def _pieces(part: bytes, texts: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The whole part; of a long one what is around its hints, each byte once."""
+    """The whole part; for a long part the pieces around its hints, each byte once."""
     if len(part) <= MAX_PART_BYTES:
         yield part
         return
     end = 0
     while True:
-        # One that begins in the piece before and ends in this one is not missed.
+        # A hint that begins in the piece before and ends in this one is found, too.
         places = [part.find(text, max(0, end + 1 - len(text))) for text in texts]
         at = min((place for place in places if place >= 0), default=-1)
         if at < 0:
@@ -92,7 +94,7 @@ def _pieces(part: bytes, texts: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 def whole_lines(stream: BinaryIO, head: bytes = b"") -> Iterator[bytes]:
-    """Texts that end at a line's end, but the last one, which may not; `head` was read from it already."""
+    """Texts that end at a line's end; only the last may not. `head` was read from the stream before."""
     rest, limit = b"", BLOCK_BYTES
     data = head or take(stream, BLOCK_BYTES)
     while data:
@@ -122,8 +124,8 @@ def _shortened(line: bytes) -> bytes:
 
 
 def take(stream: BinaryIO, size: int) -> bytes:
-    """The next bytes, none where a torn archive or a failing disk gives no more: what came before counts."""
-    # `read` of a packed file would lose what it had unpacked before the damage.
+    """The next bytes; fewer, or none, where a torn archive or a failing disk gives no more."""
+    # `read` of a packed file would lose the bytes unpacked before the damage.
     read = getattr(stream, "read1", stream.read)
     pieces, missing = list[bytes](), size
     with suppress(OSError, EOFError, zlib.error):
@@ -139,7 +141,7 @@ def plain(text: bytes) -> bytes:
 
 
 def distinct(text: bytes) -> bytes:
-    """The distinct lines of `text`, or all of it where a sample of them hardly repeats."""
+    """The distinct lines of `text`; the whole text where the lines of a sample hardly repeat."""
     sample = text[:SAMPLE_BYTES].split(b"\n")
     if 2 * len(set(sample)) > len(sample) > 1:
         return text
@@ -158,41 +160,41 @@ def line_at(text: bytes, at: int) -> tuple[int, int]:
 class Hints:
     """Texts to look for, hundreds at once.
 
-    Python's `re` tries alternatives one by one at every byte where one of them may begin, which takes longer
-    than everything else. So a text is read as UTF-16: each pair of bytes is a character, and half as many are
-    passed over. A hint covers whole pairs wherever it is. One of them is looked for where the hint is at an
-    even place, and one where it is at an odd place. A class of characters finds them, and there the hint is
-    compared. The log itself says which pairs are rare: frequent ones are left out while every hint keeps one.
+    Python's `re` tries alternatives one by one at every byte where one may begin, which takes longer than
+    everything else. So the text is read as UTF-16: each pair of bytes is one character, and there are half as
+    many. A hint covers whole pairs, at an even place other pairs than at an odd one. A class of characters
+    finds one pair of each hint for either case, and the hint is compared there. The log itself shows which
+    pairs are rare: frequent pairs are left out while every hint keeps one.
     """
 
     def __init__(self, hints: Iterable[str]) -> None:
         self.hints: dict[bytes, list[str]] = {}
         for hint in dict.fromkeys(hints):
             self.hints.setdefault(plain(hint.encode()), []).append(hint)
-        # A shorter one need not cover a whole pair.
+        # A shorter hint may cover no whole pair.
         self.short = [hint for hint in self.hints if len(hint) < 3]
         self.searched = self.learn_at = 0  # bytes
         self.expression: re.Pattern[str] | None = None
         self.windows: dict[bytes, list[tuple[bytes, int]]] = {}  # a pair and the byte after it
 
     def lines(self, text: bytes) -> dict[bytes, set[str]]:
-        """Each line of `text`, which is `plain`, with its hints, where it has any.
+        """The lines of `text`, which is `plain`, that have hints, each with its hints.
 
-        Hints are compared without their digits: some may not be in the line of the log.
+        Hints are compared without their digits, so the log's own line may lack some of them.
         """
         self.searched += len(text)
         few = self.searched < FEW_BYTES
-        found: dict[bytes, set[str]] = {}
+        lines: dict[bytes, set[str]] = {}
         start, end, held = 0, -1, set[str]()
         for at, hint in _one_by_one(text, self.hints) if few else self._places(text):
             if not start <= at < end:
                 start, end = line_at(text, at)
-                held = found.setdefault(text[start:end], set())
+                held = lines.setdefault(text[start:end], set())
             held.update(self.hints[hint])
-        return found
+        return lines
 
     def _places(self, text: bytes) -> Iterator[tuple[int, bytes]]:
-        """Where hints are."""
+        """The places of hints."""
         yield from _one_by_one(text, self.short)
         text += b"\n" * (2 - len(text) % 2)
         expression = self.expression or self._learn(text)
@@ -207,15 +209,15 @@ class Hints:
             self._learn(text)
 
     def _learn(self, text: bytes) -> re.Pattern[str]:
-        """Choose the pairs by which hints are found in texts like this one."""
+        """Choose the pairs that find hints in texts like this one."""
         self.learn_at = 2 * self.searched
         common = Counter(text[: 2 * SAMPLE_BYTES].decode("utf-16-le"))
         self.windows = {}
-        # The chosen pairs, those after and before them in their hints, and those that have no such neighbour.
-        chosen, after, before, alone = set[str](), set[str](), set[str](), set[str]()
+        # Rare pairs, the pairs after and before them in their hints, and rare pairs without a neighbour.
+        rare, after, before, alone = set[str](), set[str](), set[str](), set[str]()
         for hint, at in _choose([hint for hint in self.hints if hint not in self.short], common):
             pair, window = _pair(hint, at), hint[at : at + 3]
-            chosen.add(pair)
+            rare.add(pair)
             if at + 4 <= len(hint):
                 after.add(_pair(hint, at + 2))
             elif at >= 2:
@@ -225,12 +227,12 @@ class Hints:
             for key in [window] if len(window) == 3 else [window + bytes([byte]) for byte in range(256)]:
                 self.windows.setdefault(key, []).append((hint, at))
         shown = f"(?={_class(after)})|(?<={_class(before)}.)|(?<={_class(alone)})"
-        self.expression = re.compile(f"{_class(chosen)}(?:{shown})", re.DOTALL)
+        self.expression = re.compile(f"{_class(rare)}(?:{shown})", re.DOTALL)
         return self.expression
 
 
 def _choose(hints: Iterable[bytes], common: Counter[str]) -> Iterator[tuple[bytes, int]]:
-    """Each hint twice, with the offset of a rare pair that it covers at even, and of one at odd places."""
+    """Each hint twice: with the offset of a rare pair at an even place, and at an odd place."""
     choices = [
         (hint, {_pair(hint, at): at for at in range(odd, len(hint) - 1, 2)})
         for hint in hints
@@ -257,7 +259,7 @@ def _class(pairs: set[str]) -> str:
 
 
 def _one_by_one(text: bytes, hints: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Where each hint is, once a line."""
+    """The places of each hint, one a line."""
     for hint in hints:
         at = text.find(hint)
         while at >= 0:

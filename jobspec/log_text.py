@@ -1,4 +1,4 @@
-"""Log text as programs meant it: no colours, no overwritten progress bars, no Ray prefixes."""
+"""Log text as programs meant it: no colours, no Ray prefixes, plain numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def to_number(text: str) -> float | None:
         return None
 
 
-# What launchers and loggers put before a line: `srun --label`, torchrun's rank, a time, a logger's level.
+# Heads of lines by launchers and loggers: `srun --label`, torchrun's rank, a time, a logger's level.
 LINE_HEAD = re.compile(
     r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? (?=\S)"
@@ -60,7 +60,7 @@ LINE_HEAD = re.compile(
 
 
 def bare(line: str) -> str:
-    """`line` as the program printed it: `clean`, and without what launchers and loggers put before it."""
+    """`line` as the program printed it: `clean`, and without the heads of launchers and loggers."""
     text = clean(line)
     for _ in range(6):  # each may hold another: a label, a rank, a time, a process of vLLM's below Ray's
         shorter = without_ray(LINE_HEAD.sub("", text, count=1))

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run: a spec file, and all that changes what it resolves to.
+    """A spec file, and everything that changes the plan it resolves to.
 
-    `spec` is a YAML file; `submit` also takes a folder that was rendered before. `cluster` is the name of a
-    site profile, `cluster_file` a file with one; else JOBSPEC_CLUSTER, the spec and then `local` decide.
-    `sets` are overrides as `train.steps=10`, in order. `allow` names rules whose errors become warnings.
-    New runs go below the folder `runs`, else below JOBSPEC_RUNS or the profile's. `rerun` also runs those
-    points of a sweep that an earlier run has finished.
+    `spec` is a YAML file; `submit` also takes a rendered folder. `cluster` names a site profile,
+    `cluster_file` its file; else JOBSPEC_CLUSTER, the spec and then `local` decide. `sets` are overrides such
+    as `train.steps=10`, in order. `allow` names rules whose errors become warnings. New runs go below the
+    folder `runs`, else below JOBSPEC_RUNS or the profile's folder. `rerun` repeats the points of a sweep that
+    an earlier run has finished.
     """
 
     spec: str | Path
@@ -53,7 +53,7 @@ class Request:
 class Rendered:
     """A run directory on disk, not yet started. `names` are its files, relative to `run.root`.
 
-    `finished` of a sweep's `points` have finished in an earlier run and are not run again.
+    `finished` of a sweep's `points` have finished in an earlier run and do not run again.
     """
 
     run: RunPaths
@@ -64,7 +64,7 @@ class Rendered:
 
     @property
     def idle(self) -> bool:
-        """A sweep of which every point has finished before."""
+        """Whether every point of a sweep has finished before."""
         return 0 < self.points == self.finished
 
 
@@ -77,7 +77,8 @@ def load(request: Request) -> JobSpec:
 
 
 def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
-    """The spec with its overrides, and the site profile it is meant for. Raises: as `load`."""
+    """The spec with its overrides, and its site profile. Raises: as `load`."""
+    from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
     from jobspec.spec.load import load_spec
 
@@ -85,15 +86,13 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     try:
         loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
     except JobspecError as problem:
-        from jobspec.checks import not_allowed
-
-        found = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
-        raise JobspecError(*found) from problem
+        findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
+        raise JobspecError(*findings) from problem
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:
-    """What is wrong with the profile that is named beside a spec which cannot be read itself."""
+    """Findings about the requested profile, when the spec itself cannot be read."""
     if not (request.cluster or request.cluster_file or os.environ.get("JOBSPEC_CLUSTER")):
         return ()
     try:
@@ -105,15 +104,21 @@ def _profile_findings(request: Request) -> tuple[Finding, ...]:
 def cluster(
     request: Request, of_spec: str | None = None, place: Mapping[str, Any] | None = None
 ) -> LoadedCluster:
-    """The site profile: the request's wins, then JOBSPEC_CLUSTER, then the spec's, then `local`.
+    """The site profile of the request, else of JOBSPEC_CLUSTER, else of the spec, else `local`.
 
-    `place` is where the spec names its own. Raises: as `profile`.
+    A folder of runs in the request replaces the profile's. `place` is where the spec names its profile.
+    Raises: as `profile`.
     """
+    from msgspec.structs import replace as replace_fields
+
     if request.cluster:
         place = {"file": f"--cluster {request.cluster}"}
     loaded = profile(request.cluster, request.cluster_file, of_spec, place)
     runs = request.runs or os.environ.get("JOBSPEC_RUNS")  # RUN arguments are looked up there, too
-    return _with_runs(loaded, runs) if runs else loaded
+    if not runs:
+        return loaded
+    paths = replace_fields(loaded.profile.paths, runs=str(Path(runs).expanduser().absolute()))
+    return replace(loaded, profile=replace_fields(loaded.profile, paths=paths))
 
 
 def profile(
@@ -122,9 +127,9 @@ def profile(
     of_spec: str | None = None,
     place: Mapping[str, Any] | None = None,
 ) -> LoadedCluster:
-    """The site profile called `name`, else that of JOBSPEC_CLUSTER, else `of_spec`, as its file has it.
+    """The site profile called `name`, else that of JOBSPEC_CLUSTER, else `of_spec`, unchanged from its file.
 
-    Raises: JobspecError with all that is wrong with it; where there is none, at what named it.
+    Raises: JobspecError with all findings about it; for a missing profile at the option that named it.
     """
     from jobspec.spec.find_site import load_cluster
 
@@ -133,20 +138,12 @@ def profile(
         return load_cluster(name or named or of_spec, Path(file) if file else None, os.environ)
     except JobspecError as problem:
         where = {"file": "$JOBSPEC_CLUSTER"} if named and not name else place or {}
-        found = (item if item.file or not where else replace(item, **where) for item in problem.findings)
-        raise JobspecError(*found) from problem
-
-
-def _with_runs(loaded: LoadedCluster, runs: str | Path) -> LoadedCluster:
-    """The profile with new runs in another folder."""
-    from msgspec.structs import replace as replace_fields
-
-    paths = replace_fields(loaded.profile.paths, runs=str(Path(runs).expanduser().absolute()))
-    return replace(loaded, profile=replace_fields(loaded.profile, paths=paths))
+        findings = (item if item.file or not where else replace(item, **where) for item in problem.findings)
+        raise JobspecError(*findings) from problem
 
 
 def check(request: Request) -> tuple[Finding, ...]:
-    """Everything that is known against a spec, each point of its sweep included; errors and warnings."""
+    """All errors and warnings about a spec, each point of its sweep included."""
     from jobspec.sweeps.points import check_sweep
 
     try:
@@ -161,7 +158,7 @@ def check(request: Request) -> tuple[Finding, ...]:
 
 
 def make_plan(request: Request) -> Plan:
-    """All that a run of the spec does, resolved: commands, paths, environment, and what it must prove.
+    """The plan of a spec: commands, paths, environment, and the claims to prove.
 
     Reads checkouts and the Hugging Face cache, writes nothing. Sizes are in bytes, times in seconds.
     Raises: JobspecError with all findings when one is an error.
@@ -170,9 +167,9 @@ def make_plan(request: Request) -> Plan:
 
 
 def resolve(request: Request, fetch: bool = False) -> Resolved:
-    """The plan that a spec resolves to; errors stay in its findings.
+    """The plan that a spec resolves to, with its errors among the findings.
 
-    `fetch` clones repositories that the spec names by URL alone, which only a run needs.
+    `fetch` clones repositories that the spec names by URL alone; only a run needs them.
     """
     from jobspec.checks import not_allowed
     from jobspec.planning.resolve import resolve as resolve_spec
@@ -190,9 +187,9 @@ def must_resolve(request: Request, fetch: bool = True) -> Resolved:
 
 
 def must_be_ready(request: Request) -> Resolved:
-    """As `must_resolve`, for a run about to start: what it needs must be there now.
+    """`must_resolve` for a run about to start: its inputs must be there now.
 
-    A cluster behind SSH has file systems of its own; its nodes look for themselves.
+    A cluster behind SSH has file systems of its own; its nodes check them.
     """
     from jobspec.checks import at_submit
 
@@ -203,7 +200,7 @@ def must_be_ready(request: Request) -> Resolved:
 
 
 def render_run(request: Request, folder: str | Path | None = None) -> Rendered:
-    """Write the run directory of a spec, all points of a sweep included; nothing is started.
+    """Write the run directory of a spec, all points of a sweep included, and start nothing.
 
     `folder` must not exist yet; without it the run gets a new id below the folder of runs.
     Raises: JobspecError when the spec has an error, or the directory exists or cannot be written.
@@ -212,7 +209,7 @@ def render_run(request: Request, folder: str | Path | None = None) -> Rendered:
 
 
 def render_resolved(resolved: Resolved, request: Request, folder: Path | None = None) -> Rendered:
-    """`render_run` for a spec that is resolved already. Raises: as it, and for a script that is not bash."""
+    """`render_run` for a resolved spec. Raises: as `render_run`, and for a script that is not bash."""
     from datetime import UTC, datetime
 
     from jobspec.rendering import files as render
@@ -222,7 +219,7 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
     plan = resolved.ready_plan
     run_id = render.new_run_id(datetime.now(UTC))
     here = folder.absolute() if folder else _local_folder(resolved, run_id)
-    # A remote cluster sees the run under the name that `launchers.base.new_launch` uploads it to.
+    # On a remote cluster the run has the name that `launchers.base.new_launch` uploads it to.
     run_dir = f"{plan.runs}/{plan.name}/{here.name}" if resolved.remote else str(here)
     findings, points, finished = resolved.findings, 0, 0
     if resolved.spec.sweep is not None:
@@ -240,7 +237,7 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
 def _render_sweep(
     resolved: Resolved, request: Request, run_id: str, run_dir: str, here: Path
 ) -> SweepOutcome:
-    """All points but those that an earlier run beside `here` has finished."""
+    """The files of all points, without those that an earlier run beside `here` has finished."""
     from jobspec.sweeps import points as sweep
     from jobspec.sweeps.finished import finished_points
 
@@ -256,7 +253,7 @@ def _render_sweep(
 
 
 def _local_folder(resolved: Resolved, run_id: str) -> Path:
-    """Where the run directory is written: its final place, or a copy here when the cluster is elsewhere."""
+    """The folder to write the run directory to: its final place, or a copy here for a remote cluster."""
     plan = resolved.ready_plan
     if resolved.remote:
         return state_folder(os.environ) / "remote" / plan.cluster / plan.name / run_id
@@ -266,10 +263,10 @@ def _local_folder(resolved: Resolved, run_id: str) -> Path:
 def submit(
     request: Request, before_start: Callable[[Rendered], None] | None = None
 ) -> tuple[RunPaths, Launch | None]:
-    """Start a spec, or a folder that was rendered before: where it runs, and how it was started.
+    """Start a spec or a rendered folder, and return its run and its launch record at once.
 
-    Returns at once. There is no launch when every point of a sweep has finished in an earlier run.
-    `before_start` is handed what was rendered. Submitting one folder again never starts a second job.
+    There is no launch when every point of a sweep has finished in an earlier run. `before_start` gets the
+    rendered run. Submitting one folder again never starts a second job.
     Raises: JobspecError for errors of the spec, a secret that is not set, or a scheduler that refuses.
     """
     from jobspec import launchers
@@ -302,18 +299,18 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
 
 
 def _refuse_changes(request: Request) -> None:
-    """Raises: JobspecError for an option that changes a spec: a rendered folder is run as it is."""
+    """Raises: JobspecError for an option that changes a spec: a rendered folder runs as it is."""
     from jobspec.spec.overrides import option_of
 
     options = [*map(option_of, request.sets)]
     options += ["--allow"] if request.allow else []
     options += ["--rerun"] if request.rerun else []
     if options:
-        given = ", ".join(f"`{option}`" for option in dict.fromkeys(options))
+        names = ", ".join(f"`{option}`" for option in dict.fromkeys(options))
         raise fail(
             "usage.arguments",
-            f"{given} cannot change a rendered folder",
-            why=f"the files in `{request.spec}` are run as they are",
+            f"{names} cannot change a rendered folder",
+            why=f"the files in `{request.spec}` run as they are",
             fix="submit the spec with that option, or leave it out",
         )
 
@@ -321,7 +318,7 @@ def _refuse_changes(request: Request) -> None:
 def _profile_of(plan: Plan, request: Request) -> LoadedCluster:
     """The profile that a folder was rendered for, whatever JOBSPEC_CLUSTER says.
 
-    Raises: JobspecError for another one: paths, options and scripts are made for one site.
+    Raises: JobspecError for another profile: paths, options and scripts are made for one site.
     """
     loaded = profile(request.cluster or plan.cluster, request.cluster_file)
     if loaded.profile.name != plan.cluster:
@@ -336,7 +333,7 @@ def _profile_of(plan: Plan, request: Request) -> LoadedCluster:
 def store(runs: str | None = None) -> RunStore:
     """The runs that RUN arguments refer to: in folder `runs`, JOBSPEC_RUNS, or every folder submitted to.
 
-    Raises: JobspecError for a folder `runs` that is none. That of JOBSPEC_RUNS comes with the first run.
+    Raises: JobspecError when `runs` is no folder. The folder of JOBSPEC_RUNS is made for the first run.
     """
     if runs and not is_folder(os.path.expanduser(runs)):  # noqa: PTH111 - may stay relative
         raise fail("usage.arguments", f"there is no folder `{runs}`", fix="check `--runs`")
@@ -353,16 +350,16 @@ def launched(run: RunPaths) -> Launch:
         raise fail(
             "run.not-started",
             f"run `{run.run_id}` was rendered and never started",
-            fix=f"jobspec submit {run.root}",
+            fix=f"run `jobspec submit {run.root}`",
         )
     return launch
 
 
 def status(run: RunPaths) -> JobStatus:
-    """Where a started run is: asks its scheduler once. `status(run).state.final` says that it has ended.
+    """The state of a started run, by one question to its scheduler. With `state.final` the run has ended.
 
-    The files of a run that has ended on a remote cluster are brought here.
-    Raises: JobspecError when it was never started, or the scheduler does not answer.
+    The files of a run that has ended on a remote cluster are copied here.
+    Raises: JobspecError when the run was never started, or the scheduler does not answer.
     """
     from jobspec import launchers
 

@@ -1,9 +1,9 @@
 """The Plan: the one contract between the login node and the allocation.
 
-Frozen plain data without clock, random number or host look-up: the same spec and site profile give
-the same bytes. Standard library only and Python 3.9: it travels inside `runtime.pyz`. No shell text
-is computed from anything but a Plan, and nothing is computed after a Plan has been printed.
-What depends on one run (its id, its directory, its attempt, its token) is not in here.
+Frozen plain data without clock, random number or host look-up: the same spec and site profile give the same
+bytes. Standard library only and Python 3.9: the module travels inside `runtime.pyz`. Shell text comes from a
+Plan alone, and nothing changes a Plan that has been printed. Facts of one run (its id, its directory, its
+attempt, its token) are not part of it.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class RayPlan:
 class UpstreamPlan:
     """The framework's own batch script, run in place of jobspec's step in mode `upstream`.
 
-    `script` lies below `root`, the checkout, and runs from there. `env` is what the script itself reads
-    beside what jobspec sets (`jobspec.rendering.upstream_script.OURS`), such as `DEDICATED_RAY_HEAD`.
+    `script` lies below `root`, the checkout, and runs from there. `env` has the script's own variables, such
+    as `DEDICATED_RAY_HEAD`, beside those that jobspec sets (`jobspec.rendering.upstream_script.OURS`).
     """
 
     root: str
@@ -166,9 +166,9 @@ class CollectPlan:
 
 @dataclass(frozen=True)
 class MadePlan:
-    """Folders that the run's programs make beside those of other runs: removed at its end, after collection.
+    """Folders that the run's programs make in `below`, a folder of all runs: removed after collection.
 
-    `note`, a file below the attempt's folder, has their names, one a line, each right below `below`.
+    `note`, a file below the attempt's folder, has their names, one a line, each directly in `below`.
     """
 
     below: str
@@ -223,7 +223,7 @@ class AbortPlan:
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What must hold for one of several trainings of a run; its metrics are named as it logs them itself."""
+    """What must hold for one of several trainings of a run. Metrics have the names of its own logs."""
 
     name: str
     steps: int = 0
@@ -337,7 +337,7 @@ def _hints(cls: type) -> Dict[str, Any]:
 
 
 def _convert(hint: Any, value: Any) -> Any:
-    """Raises: ValueError where the value is not of the hinted type: nobody behind asks again."""
+    """The value as the hinted type. Raises: ValueError for another type: nothing checks it later."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Union:
         if value is None and type(None) in args:

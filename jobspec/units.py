@@ -37,10 +37,10 @@ def slurm_time(seconds: int) -> str:
 
 def parse_bytes(text: str) -> int:
     """Bytes of `500M`, `2G`, `64` (mebibytes, as in Slurm). Raises: ValueError for anything else."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
-    if not found:
+    match = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    if not match:
         raise ValueError(f"`{text}` is no size: write a number and K, M, G or T")
-    return int(found[1]) * _BYTES[found[2]]
+    return int(match[1]) * _BYTES[match[2]]
 
 
 def gib(size: float, digits: int = 0) -> str:
@@ -74,5 +74,5 @@ def figure(value: float) -> str:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it, by their words alone: no link and no `..` is followed."""
+    """Whether `path` is `folder` or lies in it, by text alone: links and `..` are not followed."""
     return PurePosixPath(path).is_relative_to(folder)

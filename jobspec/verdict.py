@@ -1,4 +1,4 @@
-"""The types of a verdict: deliverables, their evidence, and what was concluded.
+"""The types of a verdict: deliverables, their evidence, and the conclusion.
 
 Plain frozen data and no rules: `jobspec.judging.judge` judges, `jobspec.report` renders.
 """
@@ -31,7 +31,7 @@ class Result(StrEnum):
     NOTHING_RAN = "Nothing ran"
 
 
-# What a deliverable says when a package came from another checkout: nothing the run did is evidence then.
+# The reason of a deliverable when a package came from another checkout: the run has no evidence then.
 VOID = "the run is void"
 EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}
 
@@ -54,9 +54,9 @@ class EvidenceItem:
 class Deliverable:
     """One thing that a coverage level asks for, and what supports its status.
 
-    `reason` says why the status is not `Pass`, or, for a pass, what was found. A deliverable with
-    `required=False` is reported but does not decide the result. `settled` ones were decided before the
-    driver, such as an import proof: how the run ended later takes nothing from them.
+    `reason` says why the status is not `Pass`, or for a pass what the evidence shows. A deliverable with
+    `required=False` is reported but does not decide the result. A `settled` deliverable, such as an import
+    proof, was decided before the driver: the end of the run cannot change it.
     """
 
     name: str
@@ -145,5 +145,5 @@ class Verdict:
 
 
 def is_void(deliverables: Iterable[Deliverable]) -> bool:
-    """Whether one of them says that another checkout was imported than the one under test."""
+    """Whether a deliverable says that a package came from another checkout than the one under test."""
     return any(item.status is Status.BLOCKED and VOID in item.reason for item in deliverables)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value as it may stand in a message: JSON in backticks, cut when long."""
+    """A value for a message: JSON in backticks, cut when long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return f"`{text if len(text) <= limit else text[: limit - 1] + '…'}`"
 
@@ -21,7 +21,7 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.65) -> str | None:
-    """The known name that `name` was likely meant to be; None when nothing is close."""
+    """The known name closest to `name`; None when none is close."""
     names = list(known)
     lowered = {candidate.lower().replace("-", "_"): candidate for candidate in names}
     exact = lowered.get(name.lower().replace("-", "_"))

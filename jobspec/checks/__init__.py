@@ -1,4 +1,4 @@
-"""What can be known about a run before it is submitted: pure rules over a Plan.
+"""Pure rules over a Plan: everything that is known about a run before it is submitted.
 
 Each module holds one group of rules; a rule is a function `(plan, spec, profile) -> findings` with a
 stable id that `--allow` names. Nothing here opens a file, runs a command or knows a launcher.
@@ -37,7 +37,7 @@ def check(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> tuple[Finding, 
 
 
 def check_secrets(names: Sequence[str], env: Mapping[str, str]) -> tuple[Finding, ...]:
-    """A warning for each secret that this environment does not hold; `at_submit` makes it an error."""
+    """A warning for each secret that is not set in this environment; `at_submit` makes it an error."""
     return tuple(
         warning(
             "secrets.unset",
@@ -61,8 +61,8 @@ def at_submit(findings: Iterable[Finding], allowed: Iterable[str] = ()) -> tuple
 
 
 def not_allowed(findings: Iterable[Finding], names: Sequence[str]) -> tuple[Finding, ...]:
-    """The findings; an error that stays one although `--allow` names it says so."""
-    note = "--allow cannot help: nothing can be planned in spite of it"
+    """The findings, with a note on each error that `--allow` names and that stays an error."""
+    note = "--allow cannot help: this error leaves nothing to plan"
     return tuple(
         replace(f, why=f"{f.why} ({note})" if f.why else note) if f.is_error and is_allowed(f, names) else f
         for f in findings

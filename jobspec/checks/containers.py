@@ -11,7 +11,7 @@ from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 from jobspec.units import is_below
 
-# Characters that part one mount from the next, or source from target, in the runtime's own option.
+# Characters that separate mounts, or source and target, in the runtime's own option.
 SEPARATORS = {
     "pyxis": ":,",
     "apptainer": ":,",
@@ -55,7 +55,7 @@ def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfi
         yield error(
             "container.registry-form",
             f"pyxis takes `{image}` for a repository on Docker Hub",
-            why="it parts the registry from the repository by `#` (pyxis#168: otherwise 401 from Docker Hub)",
+            why="pyxis separates registry and repository by `#` (pyxis#168: otherwise 401 from Docker Hub)",
             fix=f"write `{slash['host']}#{slash['rest']}`",
             path="container.image",
         )
@@ -102,7 +102,7 @@ def mounts_can_be_expressed(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
     if runtime == "charliecloud" and any(mount.read_only for mount in spec.container.mounts):
         yield warning(
             "container.mount-writable",
-            "charliecloud makes every mount writable, as far as its files are",
+            "charliecloud makes every mount writable",
             why="ch-run knows no read-only mounts",
             fix="rely on the files' own permissions",
             path="container.mounts",
@@ -110,7 +110,7 @@ def mounts_can_be_expressed(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
 
 
 def run_folders_are_visible(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    """Later mounts hide earlier ones: the spec's last one over a path decides what is seen there."""
+    """Later mounts hide earlier ones: the spec's last mount over a path decides."""
     if plan.container.runtime == "none":
         return
     for name, path in (("runs", plan.runs), ("node_local", plan.node_local)):

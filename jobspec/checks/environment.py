@@ -1,4 +1,4 @@
-"""Variables and texts: what must not be set, what must not be written down, what no script can carry."""
+"""Rules over variables and texts: reserved names, secrets, and characters that no script can carry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def secrets_are_not_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) 
         if name in plan.secrets:
             yield error(
                 "env.secret-twice",
-                f"`{name}` is a secret and has a value in the environment as well",
+                f"`{name}` is a secret, and `container.env` gives it a value as well",
                 why="the value would be written into the run directory",
                 fix=f"remove `{name}` from `container.env`",
                 path=f"container.env.{name}",
@@ -75,7 +75,7 @@ def paths_can_be_written(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> 
 
 
 def _is_plain(plan: Plan) -> bool:
-    """Whether no text of the plan can be a problem; a quick look that may say no wrongly."""
+    """Whether all texts of the plan are harmless. A quick look: False may be wrong, True never is."""
     try:
         return b"\\u0000" not in msgspec.json.encode(plan)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Start, warning before the end, further attempts, checkpoints."""
+"""Rules over start, warning before the end, further attempts and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def grace_fits_time(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
     if plan.scheduler == "slurm" and plan.time_limit_s is not None and grace >= plan.time_limit_s:
         yield error(
             "launch.grace",
-            f"the run is told to stop {grace} s before its time limit of {plan.time_limit_s} s",
-            why="it would be told to stop before it starts",
+            f"the grace period of {grace} s is not shorter than the time limit of {plan.time_limit_s} s",
+            why="the run would have to stop before it starts",
             fix="use a longer `resources.time` or a shorter `launch.requeue.grace`",
             path="launch.requeue.grace" if spec.launch.requeue.grace != 300 else "resources.time",
         )
@@ -60,8 +60,8 @@ def checkpoint_is_shared(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> 
         if is_below(folder, local) and not is_below(folder, plan.runs):
             yield error(
                 "checkpoint.node-local",
-                f"`{folder}` lies below `{local}`, which each node has for itself",
-                why="the next attempt may start on other nodes and would not find it",
+                f"`{folder}` lies below `{local}`, and each node has its own `{local}`",
+                why="the next attempt may start on other nodes and miss the checkpoints",
                 fix="use a folder on shared storage, such as `${cluster:runs}/ckpt/NAME`",
                 path="checkpoint.dir",
             )

@@ -1,4 +1,4 @@
-"""Do a Megatron run's sizes fit together, the model, the GPUs and the hosts. Pure arithmetic."""
+"""Whether the sizes of a Megatron run fit each other, the model, the GPUs and the hosts. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobspec.units import gib
 
 @dataclass(frozen=True)
 class Training:
-    """A Megatron run: its shape, its model where known, and the memory of a GPU and a node (0: not known)."""
+    """A Megatron run: its shape, its model if known, and the memory of a GPU and a node (0: not known)."""
 
     shape: TrainShape
     arch: Architecture | None = None
@@ -35,11 +35,11 @@ class Training:
 
 
 def check_training(training: Training) -> tuple[Finding, ...]:
-    """Broken rules, and only where there is none, memory: an estimate of an impossible shape says nothing."""
-    found = check_shape(training.shape, training.arch)
-    if any(finding.is_error for finding in found):
-        return (*found, *_alternatives(training))
-    return (*found, *_gpu_memory(training), *_engine_memory(training), *_host_memory(training))
+    """Broken rules. Without an error among them also memory: an impossible shape has no estimate."""
+    broken = check_shape(training.shape, training.arch)
+    if any(finding.is_error for finding in broken):
+        return (*broken, *_alternatives(training))
+    return (*broken, *_gpu_memory(training), *_engine_memory(training), *_host_memory(training))
 
 
 def _alternatives(training: Training) -> Iterator[Finding]:
@@ -62,7 +62,11 @@ def _gpu_memory(training: Training) -> Iterator[Finding]:
     largest = sorted(memory.worst.parts, key=lambda part: -part.bytes)[:3]
     parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in largest)
     better = training.suggestions if over else ()
-    fix = f"fits, the fastest first: {_listed(better)}" if better else _levers(training, memory)
+    fix = (
+        f"use a shape that fits, the fastest first: {_listed(better)}"
+        if better
+        else _levers(training, memory)
+    )
     make = error if over else warning
     yield make(
         "memory.gpu",
@@ -76,7 +80,7 @@ def _gpu_memory(training: Training) -> Iterator[Finding]:
 
 
 def _engine_memory(training: Training) -> Iterator[Finding]:
-    """An engine whose weights alone exceed its share cannot start; beside the trainer's they must fit too."""
+    """An error when an engine's weights exceed its share, or exceed the GPU beside the trainer's weights."""
     memory, rollout = training.memory, training.shape.rollout
     if memory is None or memory.engine is None or rollout is None or not memory.capacity:
         return
@@ -96,7 +100,7 @@ def _engine_memory(training: Training) -> Iterator[Finding]:
             "memory.engine",
             f"an engine's weights ({gib(engine.weights)} on each GPU, {spread}) and the trainer's "
             f"({gib(engine.beside)}) exceed the usable {gib(memory.usable)}",
-            why="both lie on the GPU while weights are sent from the one to the other",
+            why="both are on the GPU while the trainer sends its weights to the engine",
             fix="give an engine more GPUs, or generate on nodes of their own",
             path=training.shape.key("rollout.tp"),
         )
@@ -119,7 +123,7 @@ def _host_memory(training: Training) -> Iterator[Finding]:
 
 
 def _levers(training: Training, memory: Estimate) -> str:
-    """What would help, where no other shape does: the largest part's own lever first."""
+    """Ways to need less memory when no other shape fits."""
     shape = training.shape
     largest = max(memory.worst.parts, key=lambda part: part.bytes).name
     ways = []

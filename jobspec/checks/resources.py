@@ -1,4 +1,4 @@
-"""Does the run fit the site: nodes, time, GPUs, CPUs, memory, workers."""
+"""Whether the run fits the site: nodes, time, GPUs, CPUs, memory, workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def local_has_one_node(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> It
     if plan.scheduler == "local" and plan.nodes > 1:
         yield error(
             "resources.local-nodes",
-            f"{plan.nodes} nodes asked, the site profile `{plan.cluster}` is this machine alone",
+            f"the spec asks for {plan.nodes} nodes, the site profile `{plan.cluster}` is this machine alone",
             fix="use `nodes: 1`, or a site profile with `scheduler: slurm` by `--cluster`",
             path="resources.nodes",
         )
@@ -26,7 +26,7 @@ def within_limits(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
     if limits.max_nodes and plan.nodes > limits.max_nodes:
         yield error(
             "resources.max-nodes",
-            f"{plan.nodes} nodes asked, `{plan.cluster}` allows {limits.max_nodes}",
+            f"the spec asks for {plan.nodes} nodes, `{plan.cluster}` allows {limits.max_nodes}",
             why="`limits.max_nodes` of the site profile",
             fix=f"use {limits.max_nodes} or fewer",
             path="resources.nodes",
@@ -35,7 +35,7 @@ def within_limits(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
         longest = slurm_time(parse_time(limits.max_time))
         yield error(
             "resources.max-time",
-            f"{slurm_time(plan.time_limit_s)} asked, `{plan.cluster}` allows {longest}",
+            f"the spec asks for {slurm_time(plan.time_limit_s)}, `{plan.cluster}` allows {longest}",
             why="`limits.max_time` of the site profile",
             fix=f"use {longest} or less; `launch.requeue` continues a longer run in further attempts",
             path="resources.time",
@@ -53,17 +53,17 @@ def time_is_known(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
 
 
 def fits_a_node(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    node, asked = profile.node, spec.resources
+    node, resources = profile.node, spec.resources
     rows: list[tuple[str, int, int, str]] = [
         ("gpus_per_node", plan.gpus_per_node, node.gpus if plan.scheduler == "slurm" else 0, "GPUs"),
-        ("cpus_per_node", asked.cpus_per_node or 0, node.cpus or 0, "CPUs"),
-        ("memory", _mebibytes(asked.memory), _mebibytes(node.memory), "MiB of memory"),
+        ("cpus_per_node", resources.cpus_per_node or 0, node.cpus or 0, "CPUs"),
+        ("memory", _mebibytes(resources.memory), _mebibytes(node.memory), "MiB of memory"),
     ]
-    for key, wanted, has, unit in rows:
-        if has and wanted > has:
+    for key, needed, has, unit in rows:
+        if has and needed > has:
             yield error(
                 f"resources.{key.replace('_', '-')}",
-                f"{wanted} {unit} per node asked, a node of `{plan.cluster}` has {has}",
+                f"the spec asks for {needed} {unit} per node, a node of `{plan.cluster}` has {has}",
                 fix=f"use {has} or fewer, or another site profile",
                 path=f"resources.{key}",
             )
@@ -80,7 +80,7 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
     if plan.gpus_per_node and workers > nodes * plan.gpus_per_node:
         yield error(
             "train.workers-gpus",
-            f"{workers} workers asked, there are {nodes * plan.gpus_per_node} GPUs",
+            f"the spec asks for {workers} workers, the run has {nodes * plan.gpus_per_node} GPUs",
             why=f"{nodes} node(s) with {plan.gpus_per_node} GPU(s) each, one worker on each GPU",
             fix=f"use {nodes * plan.gpus_per_node} workers or fewer",
             path="train.workers",

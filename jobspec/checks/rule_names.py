@@ -1,7 +1,7 @@
-"""The rules of the findings about specs, site profiles and plans: the names that `--allow` takes.
+"""The rules about specs, site profiles and plans: the names that `--allow` takes.
 
 A rule is `FAMILY.NAME`, and its family alone means all of them. A test compares this list with the sources.
-The rules of an adapter from another package are not known here; their family is the framework's name.
+The rules of an adapter from another package are not listed; their family is the framework's name.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def known_rules() -> frozenset[str]:
     return frozenset(f"{family}.{name}" for family, names in RULES.items() for name in names)
 
 
-def check_allowed(wanted: Iterable[str]) -> list[Finding]:
+def check_allowed(names: Iterable[str]) -> list[Finding]:
     """A finding for each name in `--allow` that is neither a rule nor a family of rules."""
-    return [_unknown(name) for name in dict.fromkeys(wanted) if not _is_known(name)]
+    return [_unknown(name) for name in dict.fromkeys(names) if not _is_known(name)]
 
 
 def _is_known(name: str) -> bool:

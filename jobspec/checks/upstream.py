@@ -1,4 +1,4 @@
-"""Mode `upstream`: what the framework's own batch script asks of a plan.
+"""Rules for mode `upstream`: what the framework's own batch script needs from a plan.
 
 Source: ray.sub of NVIDIA-NeMo/RL, main of 2026-08: it hands `CONTAINER`, `MOUNTS`, its own folder and the
 log folder to srun and to `bash -c` without quotes, starts containers by pyxis alone, and needs Slurm.
@@ -14,7 +14,7 @@ from jobspec.plan import Plan
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 
-# `%` starts a pattern in srun's file names, `:` and `,` part mounts; the rest would be split or executed.
+# `%` starts a pattern in srun's file names, `:` and `,` separate mounts; the shell splits or runs the rest.
 PLAIN_PATH = re.compile(r"[\w./+@=~-]+", re.ASCII)
 PLAIN_IMAGE = re.compile(r"[\w./+@=~:#-]+", re.ASCII)
 MODE = "launch.mode"
@@ -55,14 +55,14 @@ def nodes_are_its_own(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Ite
         yield warning(
             "launch.upstream-shared",
             f"`{plan.upstream.script}` shares its nodes with other jobs",
-            why="its ports and container names are fixed, and it stops every Ray that it finds",
+            why="the script has fixed ports and container names, and stops every Ray that it finds",
             fix="leave `resources.exclusive` out, or set it to true",
             path="resources.exclusive",
         )
 
 
 def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    """The script does not quote: what holds a blank or a sign of the shell would become something else."""
+    """The script does not quote: a blank or a sign of the shell would change a text."""
     if plan.upstream is None:
         return
     texts = [
@@ -77,7 +77,7 @@ def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
             yield error(
                 "launch.upstream-characters",
                 f"`{plan.upstream.script}` cannot take {text!r}",
-                why="it does not quote: only letters, digits and `._/+@=~-` arrive as they are",
+                why="the script does not quote: only letters, digits and `._/+@=~-` stay as they are",
                 fix="choose another name, or `launch: {mode: ray}`",
                 path="" if where == "paths.runs" else where,
             )

@@ -1,4 +1,4 @@
-"""The Plan from its parts: what the spec gives, what the site profile gives, what the framework chose."""
+"""The Plan from its parts: the spec, the site profile and the framework's own plan."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Work:
-    """What one resolution collects on its way."""
+class Resolution:
+    """One resolution under way: its inputs, the findings so far, and the origins of defaults."""
 
     spec: JobSpec
     profile: ClusterProfile
@@ -45,20 +45,23 @@ class Work:
     level_given: bool
     allow: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
-    chosen: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
-        """Note where a value came from that the spec does not give."""
-        self.chosen[path] = Origin(kind, where)
+        """Note the origin of a value that the spec does not give."""
+        self.origins[path] = Origin(kind, where)
 
 
-def assemble(work: Work, chosen: FrameworkPlan, context: Context, repos: tuple[RepoSource, ...]) -> Plan:
-    """The whole Plan; what is found on the way goes to the work's findings."""
-    spec, profile, hf_home = work.spec, work.profile, context.hf_home
+def assemble(
+    resolution: Resolution, framework_plan: FrameworkPlan, context: Context, repos: tuple[RepoSource, ...]
+) -> Plan:
+    """The whole Plan. Findings about the model and the data sets go to `resolution.findings`."""
+    spec, profile, hf_home = resolution.spec, resolution.profile, context.hf_home
     gpus = context.gpus_per_node
-    stage, findings = work.lookups.inputs(spec, work.base, hf_home, profile.scheduler)
-    work.findings += findings
-    checkpoint = absolute(spec.checkpoint.dir, work.base, work.env) if spec.checkpoint.dir else ""
+    stage, findings = resolution.lookups.inputs(spec, resolution.base, hf_home, profile.scheduler)
+    resolution.findings += findings
+    checkpoint = absolute(spec.checkpoint.dir, resolution.base, resolution.env) if spec.checkpoint.dir else ""
+    with_ray = spec.launch.mode == "ray" and framework_plan.ray_mode == "external"
     plan = Plan(
         name=spec.name,
         framework=spec.framework,
@@ -68,21 +71,23 @@ def assemble(work: Work, chosen: FrameworkPlan, context: Context, repos: tuple[R
         nodes=spec.resources.nodes,
         gpus_per_node=gpus,
         container=context.container,
-        env=dict(sorted({**chosen.env, **context.container.env}.items())),
+        env=dict(sorted({**framework_plan.env, **context.container.env}.items())),
         secrets=spec.secrets,
         repos=tuple(repo.plan for repo in repos),
         proofs=tuple(ImportProof(r.prove, r.plan.path, r.plan.name) for r in repos if r.prove),
-        stage=(*stage, *chosen.stage),
-        helpers=_helpers(work, repos),
-        ray=_ray(work, gpus) if spec.launch.mode == "ray" and chosen.ray_mode == "external" else None,
-        upstream=chosen.upstream if spec.launch.mode == "upstream" else None,
-        checks=chosen.checks,
-        commands=chosen.commands,
-        abort_when=(*chosen.abort_when, *_conditions(spec)),
-        collect=CollectPlan((*spec.artifacts.collect, *chosen.collect), parse_bytes(spec.artifacts.max_size)),
-        made=chosen.made,
-        slurm=_slurm(work),
-        expect=_expect(spec, chosen.expect, context.level),
+        stage=(*stage, *framework_plan.stage),
+        helpers=_helpers(resolution, repos),
+        ray=_ray(resolution, gpus) if with_ray else None,
+        upstream=framework_plan.upstream if spec.launch.mode == "upstream" else None,
+        checks=framework_plan.checks,
+        commands=framework_plan.commands,
+        abort_when=(*framework_plan.abort_when, *_conditions(spec)),
+        collect=CollectPlan(
+            (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
+        ),
+        made=framework_plan.made,
+        slurm=_slurm(resolution),
+        expect=_expect(spec, framework_plan.expect, context.level),
         runs=str(profile.paths.runs),
         node_local=profile.paths.node_local,
         hf_home=hf_home,
@@ -103,57 +108,58 @@ def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:
         yield from (parse_condition(text) for text in spec.metrics.abort_when)
 
 
-def find_hf_home(work: Work) -> str:
-    """The spec's cache, the site's, or on this machine the user's own; empty when none is known."""
-    if work.spec.hf_cache.home:
-        return absolute(work.spec.hf_cache.home, work.base, work.env)
-    if work.profile.paths.hf_home:
-        work.default("hf_cache.home", "cluster", work.profile.name)
-        return work.profile.paths.hf_home
-    if work.profile.scheduler != "local":
+def find_hf_home(resolution: Resolution) -> str:
+    """The cache of the spec, else of the site, else on this machine of the user; empty without any."""
+    if resolution.spec.hf_cache.home:
+        return absolute(resolution.spec.hf_cache.home, resolution.base, resolution.env)
+    if resolution.profile.paths.hf_home:
+        resolution.default("hf_cache.home", "cluster", resolution.profile.name)
+        return resolution.profile.paths.hf_home
+    if resolution.profile.scheduler != "local":
         return ""
-    work.default("hf_cache.home", "env" if work.env.get("HF_HOME") else "default", "HF_HOME")
-    return os.path.abspath(home(work.env.get("HF_HOME") or "~/.cache/huggingface", work.env))  # noqa: PTH100
+    resolution.default("hf_cache.home", "env" if resolution.env.get("HF_HOME") else "default", "HF_HOME")
+    return os.path.abspath(home(resolution.env.get("HF_HOME") or "~/.cache/huggingface", resolution.env))  # noqa: PTH100
 
 
-def _helpers(work: Work, repos: Sequence[RepoSource]) -> HelpersPlan | None:
-    """From a checkout or an installed package; the loader has seen that it is exactly one of them."""
-    wanted = work.spec.mcore_helpers
-    if wanted is None:
+def _helpers(resolution: Resolution, repos: Sequence[RepoSource]) -> HelpersPlan | None:
+    """The helpers of a checkout or a package. The loader refuses a spec that names both or neither."""
+    helpers = resolution.spec.mcore_helpers
+    if helpers is None:
         return None
-    if wanted.package is not None:
-        return HelpersPlan(package=wanted.package)
-    folder = next(repo.plan.path for repo in repos if repo.plan.name == wanted.repo)
-    return HelpersPlan(source=os.path.normpath(Path(folder) / wanted.subdir))
+    if helpers.package is not None:
+        return HelpersPlan(package=helpers.package)
+    folder = next(repo.plan.path for repo in repos if repo.plan.name == helpers.repo)
+    return HelpersPlan(source=os.path.normpath(Path(folder) / helpers.subdir))
 
 
-def _ray(work: Work, gpus: int) -> RayPlan:
-    ports = work.profile.network.ray_ports
+def _ray(resolution: Resolution, gpus: int) -> RayPlan:
+    ports = resolution.profile.network.ray_ports
     return RayPlan(
         port=ports.head,
         port_min=ports.worker_min,
         port_max=ports.worker_max,
-        num_cpus=work.spec.resources.cpus_per_node or work.profile.node.cpus,
+        num_cpus=resolution.spec.resources.cpus_per_node or resolution.profile.node.cpus,
         num_gpus=gpus,
-        join_timeout_s=float(work.spec.launch.join_timeout),
+        join_timeout_s=float(resolution.spec.launch.join_timeout),
     )
 
 
-def _slurm(work: Work) -> SlurmPlan:
-    site, asked, requeue = work.profile.slurm, work.spec.resources, work.spec.launch.requeue
-    if work.profile.scheduler == "local":
+def _slurm(resolution: Resolution) -> SlurmPlan:
+    spec, site = resolution.spec, resolution.profile.slurm
+    resources, requeue = spec.resources, spec.launch.requeue
+    if resolution.profile.scheduler == "local":
         return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
     return SlurmPlan(
         account=site.account or "",
         partition=site.partition or "",
         qos=site.qos or "",
-        time=slurm_time(parse_time(asked.time)) if asked.time else "",
+        time=slurm_time(parse_time(resources.time)) if resources.time else "",
         gpus=site.gpus,
-        exclusive=asked.nodes > 1 or work.spec.launch.mode == "upstream"
-        if asked.exclusive is None
-        else asked.exclusive,
-        memory=asked.memory or "",
-        cpus_per_task=asked.cpus_per_node or work.profile.node.cpus,
+        exclusive=resources.nodes > 1 or spec.launch.mode == "upstream"
+        if resources.exclusive is None
+        else resources.exclusive,
+        memory=resources.memory or "",
+        cpus_per_task=resources.cpus_per_node or resolution.profile.node.cpus,
         mpi=site.mpi or "",
         extra_sbatch=site.extra_sbatch,
         requeue_max=requeue.max_attempts - 1,
@@ -161,16 +167,16 @@ def _slurm(work: Work) -> SlurmPlan:
     )
 
 
-def _expect(spec: JobSpec, chosen: ExpectPlan, level: Level) -> ExpectPlan:
-    """The framework's expectations with the spec's own on top."""
+def _expect(spec: JobSpec, of_framework: ExpectPlan, level: Level) -> ExpectPlan:
+    """The framework's expectations, with those of the spec added."""
     learning = spec.metrics.learning
     return replace(
-        level.stated_in(chosen),
-        variants=spec.coverage.variants or chosen.variants,
-        steps=chosen.steps or spec.train.steps or 0,
-        metrics_require=tuple(dict.fromkeys((*chosen.metrics_require, *spec.metrics.require))),
+        level.stated_in(of_framework),
+        variants=spec.coverage.variants or of_framework.variants,
+        steps=of_framework.steps or spec.train.steps or 0,
+        metrics_require=tuple(dict.fromkeys((*of_framework.metrics_require, *spec.metrics.require))),
         learning=LearningPlan(learning.metric, learning.direction, learning.min_change)
         if learning
-        else chosen.learning,
-        files=tuple(dict.fromkeys((*chosen.files, *spec.artifacts.require))),
+        else of_framework.learning,
+        files=tuple(dict.fromkeys((*of_framework.files, *spec.artifacts.require))),
     )

@@ -25,18 +25,18 @@ def settle_container(
 ) -> ContainerPlan:
     """The container of a spec on a site, with the spec's own mounts; `mounts_for` adds those of the plan.
 
-    Without `container.python` a local run without containers uses the interpreter that runs this.
+    Without `container.python`, a local run on the bare machine uses jobspec's own interpreter.
     """
-    wanted, site = spec.container, profile.container
+    of_spec, site = spec.container, profile.container
     bare = site.runtime == "none"
-    own = profile.scheduler == "local" and bare
+    on_this_machine = profile.scheduler == "local" and bare
     return ContainerPlan(
         runtime=site.runtime,
-        image="" if bare else _settled_image(wanted.image or "", site.image_cache, base, env),
-        python=wanted.python or (sys.executable if own else "python3"),
-        mounts=tuple(Mount(absolute(m.source, base, env), m.target, m.read_only) for m in wanted.mounts),
-        env=dict(sorted({**profile.env, **wanted.env}.items())),
-        workdir=wanted.workdir or "",
+        image="" if bare else _settled_image(of_spec.image or "", site.image_cache, base, env),
+        python=of_spec.python or (sys.executable if on_this_machine else "python3"),
+        mounts=tuple(Mount(absolute(m.source, base, env), m.target, m.read_only) for m in of_spec.mounts),
+        env=dict(sorted({**profile.env, **of_spec.env}.items())),
+        workdir=of_spec.workdir or "",
         mount_home=site.mount_home,
         remap_root=site.remap_root,
     )
@@ -56,9 +56,9 @@ def _settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, 
 
 
 def mounts_for(plan: Plan) -> tuple[Mount, ...]:
-    """The spec's mounts, and identity mounts of the folders that a run needs and they do not cover.
+    """The spec's mounts, then an identity mount for each folder of the run that these do not cover.
 
-    The run directory itself is mounted when its scripts are rendered.
+    Rendering mounts the run directory itself.
     """
     container = plan.container
     for path in (plan.node_local, plan.hf_home, plan.checkpoint_dir):

@@ -1,7 +1,7 @@
 """The state of a source checkout, and how to make one. The only module that runs git.
 
-A patch holds what was dirty, untracked files included, so that a run can be repeated from commit and
-patch alone. It never holds files that look like credentials: see `PRIVATE_NAMES`.
+A patch holds all uncommitted changes, untracked files included: commit and patch together repeat a run.
+Files that look like credentials never enter a patch: see `PRIVATE_NAMES`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def resolve_ref(path: str | Path, ref: str) -> str:
 
 
 def checkout(url: str, ref: str, folder: Path, patch: Path | None = None) -> GitState:
-    """Clone `url` into `folder` at `ref`, with `patch` on top; an existing folder is only read.
+    """The state of a clone of `url` in `folder`, at `ref` and with `patch` on top.
+
+    An existing folder is only read.
 
     Raises: JobspecError with git's own words when a step fails.
     """
@@ -166,10 +168,10 @@ def strip_credentials(url: str) -> str:
 
 
 def _diff(folder: str, untracked: Sequence[str]) -> tuple[bytes, tuple[str, ...]]:
-    """The patch against HEAD with untracked files as new ones, and the names that were left out of it.
+    """The patch against HEAD, untracked files as new ones, and the names of the files left out of it.
 
-    A copy of the index learns of the untracked files (`add --intent-to-add` writes no object), so that one
-    `git diff` covers all; the checkout's own index stays as it is.
+    The untracked files enter a copy of the index (`add --intent-to-add` writes no object), so that one
+    `git diff` covers all. The checkout's own index stays as it is.
     """
     root = Path(_text(_git(folder, "rev-parse", "--show-toplevel")))
     changed = _names(_git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=dirty", "HEAD").stdout)
@@ -249,12 +251,12 @@ def _run(
     argv: Sequence[str], timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     inherited = {k: v for k, v in os.environ.items() if k not in GIT_PLACES}
-    own = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    for_git = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
         return subprocess.run(
             argv,
             capture_output=True,
-            env={**inherited, **own, **(env or {})},
+            env={**inherited, **for_git, **(env or {})},
             timeout=timeout_s,
             check=False,
         )
@@ -263,7 +265,7 @@ def _run(
     except subprocess.TimeoutExpired as cause:
         command = " ".join(argv[:4])
         what = f"`{command}` took longer than {timeout_s:.0f} s"
-        raise fail("repo.timeout", what, fix="try it by hand") from cause
+        raise fail("repo.timeout", what, fix="run the command by hand") from cause
 
 
 def _text(done: subprocess.CompletedProcess[bytes]) -> str:

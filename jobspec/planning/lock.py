@@ -1,7 +1,7 @@
 """`spec.lock.yaml`: a valid spec in which everything that could move is pinned.
 
-Made from a resolution alone, without clock or run id, so that resolving a lock gives the same lock.
-What a spec's own keys cannot say stands below `lock`.
+A lock is made from a resolution alone, without clock or run id: resolving a lock gives the same lock.
+Facts that no key of a spec can hold are below `lock`.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
 
 
 def _resources(plan: Plan) -> dict[str, Any]:
-    wanted = {"nodes": plan.nodes, "gpus_per_node": plan.gpus_per_node}
+    resources = {"nodes": plan.nodes, "gpus_per_node": plan.gpus_per_node}
     if plan.scheduler == "slurm":
-        wanted["exclusive"] = plan.slurm.exclusive
+        resources["exclusive"] = plan.slurm.exclusive
         if plan.slurm.cpus_per_task:
-            wanted["cpus_per_node"] = plan.slurm.cpus_per_task
-    return wanted
+            resources["cpus_per_node"] = plan.slurm.cpus_per_task
+    return resources
 
 
 def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,10 @@ def _repo(item: Mapping[str, Any], plan: Any) -> dict[str, Any]:
 
 
 def _pin_stage(data: dict[str, Any], plan: Plan) -> None:
-    """By id: the commit that was found. By path: the absolute path, of the snapshot in a cache folder."""
+    """Pin the model and the data sets in `data`: by id to the commit, by path to the absolute path.
+
+    The path of a cache folder becomes that of its snapshot.
+    """
     staged = {(item.kind, item.name): item for item in plan.stage}
     if "model" in data:
         data["model"] = _pinned(data["model"], "id", "path", staged.get(("model", "model")))
@@ -111,12 +114,12 @@ def _pin_stage(data: dict[str, Any], plan: Plan) -> None:
         ]
 
 
-def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, found: StagePlan | None) -> dict[str, Any]:
-    if found is None:
+def _pinned(item: Mapping[str, Any], by_id: str, by_path: str, staged: StagePlan | None) -> dict[str, Any]:
+    if staged is None:
         return dict(item)
-    if found.repo_id and item.get(by_id) == found.repo_id:
-        return {**item, "revision": found.revision}
-    where = f"{found.source}/snapshots/{found.revision}" if found.layout == "hf" else found.source
+    if staged.repo_id and item.get(by_id) == staged.repo_id:
+        return {**item, "revision": staged.revision}
+    where = f"{staged.source}/snapshots/{staged.revision}" if staged.layout == "hf" else staged.source
     return {**item, by_path: where}
 
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Lookups:
-    """What was read from disks, kept over the points of a sweep: a checkout is asked for its state once."""
+    """Answers from disks, kept over the points of a sweep: each checkout is read once."""
 
     _kept: dict[object, Any] = field(default_factory=dict)
 
@@ -50,14 +50,14 @@ class Lookups:
     def inputs(
         self, spec: JobSpec, base: Path, hf_home: str, scheduler: str
     ) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-        """What the spec's model and data sets ask to be made readable on every node."""
+        """The model and the data sets that every node must be able to read, with findings about them."""
         model = self.model(spec, base, hf_home, scheduler)
         data, findings = self.data(spec, base, hf_home)
-        own = () if model.stage is None else (model.stage,)
-        return (*own, *data), [*model.findings, *findings]
+        of_model = () if model.stage is None else (model.stage,)
+        return (*of_model, *data), [*model.findings, *findings]
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
-        """What the files named in a plan look like from here."""
+        """Findings about the files that a plan names, as this machine sees them."""
         script = (plan.upstream.root, plan.upstream.script) if plan.upstream is not None else ()
         key = (plan.stage, plan.scheduler, plan.container.image, plan.container.mounts, script, plan.helpers)
         look = (missing_script, missing_helpers, hidden_from_bundle)
@@ -77,5 +77,5 @@ class Lookups:
 
 
 def _key(model: Model | None) -> bytes:
-    """A model has a mapping in it, so it cannot be a key itself."""
+    """A key for the model, which holds a mapping and so is no key itself."""
     return msgspec.json.encode(model)

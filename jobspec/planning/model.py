@@ -1,6 +1,6 @@
 """The model and the data sets that a spec names: where they lie, and the model's sizes.
 
-A model or data set by id lies in the Hugging Face cache as `hub/models--org--name`; one by path is such a
+A model or data set by id lies in the Hugging Face cache as `hub/models--org--name`. A path names such a
 folder, a snapshot inside one, or a plain folder or file. Reads a few small files, changes nothing.
 Source of the layout: huggingface_hub's "Understand caching" guide.
 """
@@ -29,9 +29,9 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
 
 
 def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) -> FoundModel:
-    """Everything that a spec's model says and that can be seen of it from here, looked up once.
+    """The spec's model with its place and its sizes, as far as this machine sees them.
 
-    `findings` are about its place; `size_findings` say what is not checked where its sizes are not known.
+    `findings` are about its place. `size_findings` name the checks that unknown sizes prevent.
     """
     if model is None:
         return FoundModel()
@@ -42,12 +42,12 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
     config = folder / "config.json" if folder is not None else None
     if model.config:
         known, doubts = _parsed(model.config, name, "`model.config` of the spec", "model.config")
-        seen = True
+        has_config = True
     elif config is not None and is_file(config):
         known, doubts = _read(config, name)
-        seen = True
+        has_config = True
     else:
-        known, doubts, seen = find_architecture(name), [], False
+        known, doubts, has_config = find_architecture(name), [], False
         if known is None:
             why = "neither a config.json nor an entry of the shipped table was found"
             doubts = [_unknown(name, why, "model")]
@@ -56,23 +56,23 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
         folder=folder,
         absent=stage is not None and is_missing(stage, scheduler),
         architecture=known,
-        has_config=seen,
+        has_config=has_config,
         findings=tuple(findings),
         size_findings=tuple(doubts),
     )
 
 
-def trained_architecture(found: FoundModel, named: str) -> tuple[Architecture | None, tuple[Finding, ...]]:
-    """The sizes of what is trained, or None with a warning that says what is not checked without them.
+def trained_architecture(model: FoundModel, named: str) -> tuple[Architecture | None, tuple[Finding, ...]]:
+    """The sizes of the trained model, or None with a warning that names the checks without them.
 
-    The model's own config wins, then the shipped table by its name, then by `named`: what an adapter says
-    is trained where the spec does not.
+    The model's own config wins, then the shipped table by the model's name, then the table by `named`:
+    the model that an adapter trains when the spec names none.
     """
-    if found.architecture is None and not found.has_config and named:
+    if model.architecture is None and not model.has_config and named:
         known = find_architecture(named)
         if known is not None:
             return known, ()
-    return found.architecture, found.size_findings
+    return model.architecture, model.size_findings
 
 
 def _read(file: Path, name: str) -> tuple[Architecture | None, list[Finding]]:
@@ -93,7 +93,7 @@ def _parsed(
     except KeyError as missing:
         return None, [_unknown(name, f"{source} has no {missing.args[0]!r}", path)]
     except (AttributeError, IndexError, TypeError, ValueError) as problem:
-        return None, [_unknown(name, f"{source} has a size that is none: {problem}", path)]
+        return None, [_unknown(name, f"{source} has a value that is no size: {problem}", path)]
 
 
 def _unknown(name: str, why: str, path: str) -> Finding:
@@ -107,9 +107,9 @@ def _unknown(name: str, why: str, path: str) -> Finding:
 
 
 def find_data(data: Sequence[Data], base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-    """What a spec's data sets ask to be made readable on every node."""
+    """The data sets that every node must be able to read, with findings about them."""
     findings: list[Finding] = []
-    plans = [_data(one, base, hf_home, f"data[{index}]", findings) for index, one in enumerate(data)]
+    plans = [_data(item, base, hf_home, f"data[{index}]", findings) for index, item in enumerate(data)]
     return tuple(plan for plan in plans if plan is not None), findings
 
 

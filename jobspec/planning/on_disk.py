@@ -1,34 +1,28 @@
-"""What the files named in a plan look like from here: each look yields findings.
+"""Findings about the files that a plan names, as this machine sees them.
 
-A command may run on a laptop, so a missing root folder says nothing about the cluster."""
+A command may run on a laptop, so a missing root folder says nothing about the cluster.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobspec.disk import exists, is_file, is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, StagePlan
 from jobspec.units import is_below
 
-if TYPE_CHECKING:
-    pass
-
 
 def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding, ...]:
-    """A warning for each source that is not there; none where its file system is not mounted here either.
-
-    `validate` may run on a laptop, so a missing root folder says nothing about the cluster.
-    """
+    """A warning for each missing source. Nothing is known of a file system that is not mounted here."""
     return tuple(
         warning(
             "stage.missing",
             f"`{item.source}` {why_not_there(item.source)}",
             why=f"the {item.kind} `{item.repo_id or item.name}` is read from there",
-            fix="`jobspec stage` puts it there" if item.repo_id else "check the path",
+            fix="run `jobspec stage` to put it there" if item.repo_id else "check the path",
             path="model" if item.kind == "model" else "data",
         )
         for item in stage
@@ -37,7 +31,7 @@ def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding
 
 
 def is_missing(item: StagePlan, scheduler: str) -> bool:
-    """Whether a source is not there; never of one whose file system is not mounted here either."""
+    """Whether a source is missing; False when its file system is not mounted here."""
     seen_here = scheduler == "local" or is_folder(Path(*Path(item.source).parts[:2]))
     return seen_here and not exists(item.source)
 
@@ -76,10 +70,9 @@ def missing_helpers(plan: Plan) -> tuple[Finding, ...]:
 
 
 def hidden_from_bundle(plan: Plan) -> tuple[Finding, ...]:
-    """An error for each folder that the run needs and an OCI bundle's own config.json does not mount.
+    """An error for each folder of the run that an OCI bundle's own config.json does not mount.
 
-    Slurm starts the bundle as it is, so its mounts cannot be added to. Nothing is said about a bundle that
-    cannot be read here.
+    Slurm starts the bundle with its own mounts and no others. An unreadable bundle has no findings.
     """
     container = plan.container
     config = Path(container.image) / "config.json"

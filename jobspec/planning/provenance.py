@@ -38,7 +38,7 @@ EDGE_BYTES = 1024**2
 
 
 class CheckedOut(Protocol):
-    """A repository as `jobspec.planning.repos` found it."""
+    """A repository as `jobspec.planning.repos` reads it."""
 
     @property
     def plan(self) -> RepoPlan: ...
@@ -52,7 +52,7 @@ class Site(Protocol):
 
 
 class Now(Protocol):
-    """What `jobspec.planning.resolve` made of a lock just now; it lies above this module."""
+    """A lock as `jobspec.planning.resolve`, above this module, resolves it now."""
 
     @property
     def plan(self) -> Plan | None: ...
@@ -70,9 +70,9 @@ def patch_name(repo: str) -> str:
 def file_digest(path: str | Path) -> str:
     """`sha256:…` of a file up to 64 MiB, beyond that `edges-sha256:…` of size, first and last MiB.
 
-    A squashfs image's superblock holds its build time and sizes, so the edges tell two images apart
-    without reading tens of gigabytes at every submission. A folder is identified by its `config.json` or
-    `etc/os-release`. Empty for what is not there.
+    The superblock of a squashfs image holds its build time and sizes. So the edges tell two images apart
+    without reading tens of gigabytes at every submission. A folder's digest is that of its `config.json` or
+    `etc/os-release`. A missing file has the empty digest.
     """
     target = Path(path)
     if target.is_dir():
@@ -81,13 +81,13 @@ def file_digest(path: str | Path) -> str:
         return "folder-" + known[0] if known else ""
     if not target.is_file():
         return ""
-    found = target.stat()
-    return _digest_of(str(target), found.st_size, found.st_mtime_ns, found.st_ino)
+    facts = target.stat()
+    return _digest_of(str(target), facts.st_size, facts.st_mtime_ns, facts.st_ino)
 
 
 @lru_cache(maxsize=64)
 def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
-    """The digest of a file that is the same as long as the arguments are."""
+    """The digest of a file, remembered while its size, time and inode stay the same."""
     digest = hashlib.sha256()
     with Path(path).open("rb") as stream:
         if size <= FULL_DIGEST_BYTES:
@@ -109,9 +109,9 @@ def image_digest(image: str) -> str:
 
 
 def profile_digest(profile: ClusterProfile) -> str:
-    """Identifies a site profile by its values; its file's comments and order do not matter.
+    """The digest of a site profile's values; comments and order of its file do not matter.
 
-    Its paths are left out: they name the user and the folder that a run was submitted from.
+    Paths are left out: they name the user and the folder that a run was submitted from.
     """
     values = msgspec.to_builtins(profile)
     values.pop("paths", None)
@@ -119,9 +119,9 @@ def profile_digest(profile: ClusterProfile) -> str:
 
 
 def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
-    """What differs between a lock's `lock` section and what the same lock resolves to now; empty: nothing.
+    """The differences between a lock's `lock` section and what the same lock resolves to now.
 
-    Errors are differences in what runs (code, image, model); warnings are differences around it.
+    Errors are differences in what runs (code, image, model). Warnings are differences around it.
     """
     findings = list(_changed_around(lock, now))
     if now.plan is not None:
@@ -156,8 +156,8 @@ def _changed_around(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
     if lock.get("cluster_sha256") != profile_digest(now.cluster.profile):
         yield warning(
             "reproduce.cluster",
-            f"the site profile `{now.cluster.profile.name}` is not the one that the run was made with",
-            why="its values differ; they decide about paths, network and scheduler options",
+            f"the site profile `{now.cluster.profile.name}` has changed since the run",
+            why="its values decide about paths, network and scheduler options",
             fix="compare the two plan.json files",
         )
 
@@ -188,7 +188,7 @@ def _changed_repo(name: str, was: Mapping[str, Any], now: CheckedOut | None) -> 
         yield warning(
             "reproduce.left-out",
             f"`{name}` has changed files that no patch holds: {', '.join(now.state.left_out[:5])}",
-            why="whether they are the run's own cannot be told",
+            why="nobody can tell whether these changes are the run's own",
             path="repos",
         )
 
@@ -198,6 +198,6 @@ def _snapshot_is_there(item: StagePlan) -> Iterator[Finding]:
         yield error(
             "reproduce.model" if item.kind == "model" else "reproduce.data",
             f"`{item.repo_id}` at revision {item.revision} is not in the cache",
-            fix="`jobspec stage` fetches it",
+            fix="run `jobspec stage` to fetch it",
             path=item.kind.replace("dataset", "data"),
         )

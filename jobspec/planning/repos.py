@@ -1,9 +1,4 @@
-"""What a run reads: source checkouts, models and data sets. Looks at disks, changes nothing but clones.
-
-A model or data set by id lies in the Hugging Face cache as `hub/models--org--name`; one by path is such a
-folder, a snapshot inside one, or a plain folder or file.
-Source of the layout: huggingface_hub's "Understand caching" guide.
-"""
+"""The source checkouts of a spec: where they lie, and their git states. Writes nothing but clones."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepoSource:
-    """A repository of the spec: what the plan says about it, and the state that was found.
+    """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save.
     """
@@ -42,7 +37,7 @@ def read_repos(
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """Every repository with its git state, in the spec's order.
 
-    A repository by URL lies in `<runs>/.checkouts/<name>-<ref>`; `fetch` clones it when it is not there.
+    A repository by URL lies in `<runs>/.checkouts/<name>-<ref>`; `fetch` clones a missing one.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
@@ -122,7 +117,7 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
         return warning(
             "repo.not-fetched",
             f"`{repo.name}` is not cloned to `{folder}` yet, so its files were not checked",
-            fix="`jobspec submit` clones it",
+            fix="run `jobspec submit`: it clones the repository",
             path=f"{where}.url",
         )
     what = f"`{folder}` {why_not_there(folder)}"
@@ -130,25 +125,25 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
 
 
 def unreadable(path: str, why: str, where: str = "repos") -> Finding:
-    """The error about a checkout, or about something in it, that this user may not read."""
+    """The error about a checkout, or a file in it, that this user may not read."""
     fix = "check its permissions, and those of the folders above it"
     return error("repo.unreadable", f"`{path}` cannot be read", why, fix, path=where)
 
 
 def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
-    wanted = resolve_ref(folder, repo.ref or "")
-    if not wanted:
+    commit = resolve_ref(folder, repo.ref or "")
+    if not commit:
         yield error(
             "repo.ref-unknown",
             f"the checkout `{folder}` does not have `{repo.ref}`",
-            fix=f"git -C {folder} fetch --all --tags",
+            fix=f"run `git -C {folder} fetch --all --tags`",
             path=f"{where}.ref",
         )
-    elif wanted != state.commit:
+    elif commit != state.commit:
         yield error(
             "repo.ref-mismatch",
-            f"`{repo.name}` is at {state.commit[:12]}, the spec wants `{repo.ref}` ({wanted[:12]})",
+            f"`{repo.name}` is at {state.commit[:12]}, the spec wants `{repo.ref}` ({commit[:12]})",
             why="the run would use other code than the spec says",
-            fix=f"git -C {folder} checkout {repo.ref}, or change `ref`",
+            fix=f"run `git -C {folder} checkout {repo.ref}`, or change `ref`",
             path=f"{where}.ref",
         )

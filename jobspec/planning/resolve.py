@@ -1,8 +1,8 @@
 """Spec + site profile + framework -> Plan.
 
 Reads the states of checkouts and the names in a Hugging Face cache; writes nothing, submits nothing.
-Problems of the user's input become findings. The Plan is missing only where an error leaves nothing
-sensible to plan; the rules over a finished plan live in `jobspec.checks`.
+Problems of the user's input become findings. The Plan is missing only where an error leaves nothing to plan.
+The rules over a finished plan are in `jobspec.checks`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
-from jobspec.plan import (
-    Plan,
-)
-from jobspec.planning.assemble import Work, assemble, find_hf_home
+from jobspec.plan import Plan
+from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
@@ -63,13 +61,16 @@ class Resolved:
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """The findings, with an error among them where there is no plan.
+        """The findings. Without a plan at least one of them is an error.
 
-        Nothing is wrong, as far as is seen, where the checkout that says what to run is named by URL alone.
+        A checkout named by URL alone is no error of the spec, but without it nothing can be planned.
         """
         if self.plan is not None or any(finding.is_error for finding in self.findings):
             return self.findings
-        what, fix = "nothing can be planned before the checkouts are here", "`jobspec render` clones them"
+        what, fix = (
+            "nothing can be planned before the checkouts are here",
+            "run `jobspec render`: it clones them",
+        )
         return (*self.findings, error("repo.not-here", what, fix=fix, path="repos"))
 
     @property
@@ -81,12 +82,12 @@ class Resolved:
 
     @property
     def remote(self) -> bool:
-        """Whether the run's cluster has file systems of its own, behind SSH."""
+        """Whether the cluster is behind SSH and has file systems of its own."""
         return self.ready_plan.scheduler == "slurm" and self.cluster.profile.access.login != "here"
 
     @cached_property
     def origins(self) -> Mapping[str, Origin]:
-        """Dotted path -> where its value came from, what resolution chose included."""
+        """Dotted path -> where its value came from. Defaults that resolution chose are included."""
         return {**self.loaded.origins, **self.chosen}
 
 
@@ -115,36 +116,35 @@ def resolve(
     except JobspecError as problem:
         return Resolved(None, tuple(problem.findings), loaded.spec, loaded, cluster)
     base = loaded.path.parent.absolute()
-    given = "level" in loaded.data.get("coverage", {})
+    level_given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
-    work = Work(loaded.spec, profile, base, environ, lookups, given, tuple(allow), known)
+    resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
-        work.default("cluster", "cluster", str(cluster.path))
-    found = _plan(work, fetch)
-    findings = work.findings
-    if found.plan is not None:
-        findings += check(found.plan, loaded.spec, profile)
-        findings += [*check_secrets(found.plan.secrets, environ), *lookups.on_disk(found.plan)]
+        resolution.default("cluster", "cluster", str(cluster.path))
+    outcome = _plan(resolution, fetch)
+    findings = resolution.findings
+    if outcome.plan is not None:
+        findings += check(outcome.plan, loaded.spec, profile)
+        findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
     else:
-        stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(work), profile.scheduler)
+        stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
-    told = [_placed(finding, loaded) for finding in _causes(findings, allow)]
-    placed = allow_rules(told, allow, usable=found.plan is not None)
+    placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
     return Resolved(
-        found.plan,
-        placed,
+        outcome.plan,
+        allow_rules(placed, allow, usable=outcome.plan is not None),
         loaded.spec,
         loaded,
         cluster,
-        found.level,
-        found.repos,
-        work.chosen,
-        found.training,
+        outcome.level,
+        outcome.repos,
+        resolution.origins,
+        outcome.training,
     )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Outcome:
     plan: Plan | None
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
@@ -152,81 +152,83 @@ class _Found:
     training: Training | None = None
 
 
-def _plan(work: Work, fetch: bool) -> _Found:
-    framework = _framework(work)
-    level = _level(work, framework) if framework else None
-    gpus = _gpus_per_node(work)
-    repos, findings = work.lookups.repos(work.spec, work.base, work.profile.paths.runs, fetch)
-    work.findings += findings
+def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
+    framework = _framework(resolution)
+    level = _level(resolution, framework) if framework else None
+    gpus = _gpus_per_node(resolution)
+    repos, findings = resolution.lookups.repos(
+        resolution.spec, resolution.base, resolution.profile.paths.runs, fetch
+    )
+    resolution.findings += findings
     if framework is None or level is None:
-        return _Found(None, level, repos, gpus)
+        return _Outcome(None, level, repos, gpus)
     paths = {repo.plan.name: repo.plan.path for repo in repos}
-    hf_home = find_hf_home(work)
+    hf_home = find_hf_home(resolution)
     context = Context(
-        work.spec,
-        work.profile,
+        resolution.spec,
+        resolution.profile,
         level,
         gpus,
         paths,
-        work.base,
+        resolution.base,
         hf_home,
-        work.lookups.model(work.spec, work.base, hf_home, work.profile.scheduler),
-        settle_container(work.spec, work.profile, work.base, work.env),
+        resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
+        settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env),
     )
-    if work.spec.container.python is None:
+    if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
-        work.default("container.python", "default", "this interpreter" if this else "")
-    chosen = _ask(work, framework, context)
-    if chosen is None:
-        return _Found(None, level, repos, gpus)
-    training = _training(work, chosen, context.model)
-    plan = assemble(work, chosen, context, repos)
-    return _Found(plan, level, repos, gpus, training)
+        resolution.default("container.python", "default", "this interpreter" if this else "")
+    framework_plan = _ask(resolution, framework, context)
+    if framework_plan is None:
+        return _Outcome(None, level, repos, gpus)
+    training = _training(resolution, framework_plan, context.model)
+    plan = assemble(resolution, framework_plan, context, repos)
+    return _Outcome(plan, level, repos, gpus, training)
 
 
-def _ask(work: Work, framework: Framework, context: Context) -> FrameworkPlan | None:
-    """The adapter's answer; None where its findings, or what it may not read, leave none."""
+def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:
+    """The adapter's plan; None when a finding is an error or a file cannot be read."""
     try:
-        problems = [*_is_supported(work.spec, framework), *framework.validate(context)]
-        work.findings += problems
-        if any(problem.is_error for problem in allow_rules(problems, work.allow)):
+        problems = [*_is_supported(resolution.spec, framework), *framework.validate(context)]
+        resolution.findings += problems
+        if any(problem.is_error for problem in allow_rules(problems, resolution.allow)):
             return None
         return framework.plan(context)
-    except JobspecError as problem:  # an allowed error that nothing can be planned around
-        work.findings += problem.findings
-    except OSError as problem:  # adapters look into checkouts, and into files that these name
-        if not any(item.rule in ("repo.missing", "repo.unreadable") for item in work.findings):
+    except JobspecError as problem:  # an allowed error that leaves nothing to plan
+        resolution.findings += problem.findings
+    except OSError as problem:  # adapters read checkouts and files that these name
+        if not any(item.rule in ("repo.missing", "repo.unreadable") for item in resolution.findings):
             why = (problem.strerror or str(problem)).lower()
-            work.findings.append(unreadable(str(problem.filename), why))
+            resolution.findings.append(unreadable(str(problem.filename), why))
     return None
 
 
-def _training(work: Work, chosen: FrameworkPlan, model: FoundModel) -> Training | None:
-    """What Megatron is told, with the model and the site around it; its findings go to the others."""
-    if chosen.shape is None:
+def _training(resolution: Resolution, framework_plan: FrameworkPlan, model: FoundModel) -> Training | None:
+    """The sizes of a Megatron run, its model and its site. Their findings go to `resolution.findings`."""
+    if framework_plan.shape is None:
         return None
     from jobspec.checks.megatron import Training, check_training  # not loaded for other frameworks
 
-    arch, findings = trained_architecture(model, chosen.shape.model)
-    node = work.profile.node
+    arch, findings = trained_architecture(model, framework_plan.shape.model)
+    node = resolution.profile.node
     training = Training(
-        chosen.shape,
+        framework_plan.shape,
         arch,
         parse_bytes(node.gpu_memory) if node.gpu_memory else 0,
         parse_bytes(node.memory) if node.memory else 0,
     )
-    work.findings += [*findings, *check_training(training)]
+    resolution.findings += [*findings, *check_training(training)]
     return training
 
 
 def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
-    """Adapters say by attributes what not all of them have: their `modes`, and `has_pipelines`."""
+    """Errors for a launch mode or for pipelines that the adapter lacks (`modes`, `has_pipelines`)."""
     if spec.pipelines and not getattr(framework, "has_pipelines", False):
         yield error(
             "spec.pipelines",
             f"`{framework.name}` runs one training, and the spec names pipelines",
             "several trainings on the same GPUs need a scheduler between them",
-            "use `framework: rlix`, or a spec for each of them",
+            "use `framework: rlix`, or write one spec for each pipeline",
             path="pipelines",
         )
     modes: tuple[str, ...] = getattr(framework, "modes", ("ray", "srun"))
@@ -239,63 +241,65 @@ def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
         )
 
 
-def _framework(work: Work) -> Framework | None:
+def _framework(resolution: Resolution) -> Framework | None:
     from jobspec import frameworks
 
     try:
-        return frameworks.get(work.spec.framework)
+        return frameworks.get(resolution.spec.framework)
     except JobspecError as problem:
-        work.findings += [replace(finding, path=finding.path or "framework") for finding in problem.findings]
+        resolution.findings += [
+            replace(finding, path=finding.path or "framework") for finding in problem.findings
+        ]
         return None
 
 
-def _level(work: Work, framework: Framework) -> Level | None:
-    """The level that the spec gives, else the framework's first: not every framework calls it `smoke`."""
+def _level(resolution: Resolution, framework: Framework) -> Level | None:
+    """The level of the spec, else the framework's first, which may have another name than `smoke`."""
     from jobspec import frameworks
 
-    if not work.level_given:
-        work.default("coverage.level", "framework", framework.name)
+    if not resolution.level_given:
+        resolution.default("coverage.level", "framework", framework.name)
         return min(framework.levels, key=lambda level: level.number)
     try:
-        return frameworks.find_level(framework, work.spec.coverage.level)
+        return frameworks.find_level(framework, resolution.spec.coverage.level)
     except JobspecError as problem:
-        work.findings += problem.findings
+        resolution.findings += problem.findings
         return None
 
 
-def _gpus_per_node(work: Work) -> int:
-    asked = work.spec.resources.gpus_per_node
-    if asked is not None:
-        return asked
-    work.default("resources.gpus_per_node", "cluster", work.profile.name)
-    return 0 if work.profile.scheduler == "local" else work.profile.node.gpus
+def _gpus_per_node(resolution: Resolution) -> int:
+    gpus = resolution.spec.resources.gpus_per_node
+    if gpus is not None:
+        return gpus
+    resolution.default("resources.gpus_per_node", "cluster", resolution.profile.name)
+    return 0 if resolution.profile.scheduler == "local" else resolution.profile.node.gpus
 
 
 def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once, without what only follows from another one.
+    """Each finding once. A finding that is the consequence of another one is left out.
 
-    A checkout that is not here holds no framework, and the sizes of a model that is not here are not known.
+    A missing checkout holds no framework, and a missing model has no known sizes.
     """
-    told = dict.fromkeys(findings)
-    absent = any(item.rule == "repo.not-fetched" for item in told) or any(
+    distinct = dict.fromkeys(findings)
+    absent = any(item.rule == "repo.not-fetched" for item in distinct) or any(
         item.rule in ("repo.missing", "repo.unreadable") and item.is_error
-        for item in allow_rules(told, allow)
+        for item in allow_rules(distinct, allow)
     )
-    model = next((item for item in told if (item.rule, item.path) == ("stage.missing", "model")), None)
-    follow = [
+    model = next((item for item in distinct if (item.rule, item.path) == ("stage.missing", "model")), None)
+    consequences = [
         item
-        for item in told
+        for item in distinct
         if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
         or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
     ]
-    if model is not None and any(item.rule == "megatron.model-unknown" for item in follow):
+    if model is not None and any(item.rule == "megatron.model-unknown" for item in consequences):
         unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
-        return [unchecked if item is model else item for item in told if item not in follow]
-    return [item for item in told if item not in follow]
+        return [unchecked if item is model else item for item in distinct if item not in consequences]
+    return [item for item in distinct if item not in consequences]
 
 
 def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding at what gave the key that it names: an option, or file, line and column."""
+    """The finding with the place of the key that it names: an option, or file, line and column."""
     if finding.file or not finding.path:
         return finding
     if setting := loaded.setting_of(finding.path):

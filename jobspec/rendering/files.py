@@ -1,7 +1,7 @@
 """Plan -> the files of a run directory, through `templates/`. Pure.
 
-How values get into a script, and why none can get in unquoted, is in `quoting`; what the checkers say about a
-script in `script_check`; how files become a run directory in `run_folder`.
+`quoting` puts values into a script, none of them unquoted. `script_check` asks bash and shellcheck about a
+script. `run_folder` writes the files of a run directory.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ HOST_NAMES = re.compile(
     r"|HOSTNAME|BASH.*|LD_.*|PYTHON.*|SLURM_.*|SBATCH_.*|JOBSPEC_.*"
 )
 
-# A node that does not see the run directory has no agent that could say so: python would end at once, and
-# srun would end the head before it can tell who is missing. Network file systems may also be seconds late.
+# A node that does not see the run directory has no agent to report it: python would end at once, and srun
+# would end the head before it can name the missing node. Network file systems may also be seconds late.
 WAIT_FOR_AGENT = """\
 import os, socket, sys, time
 end = time.monotonic() + 8
@@ -59,8 +59,8 @@ def new_run_id(now: datetime, source: random.Random | None = None) -> str:
 def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict[str, bytes]:
     """The run directory's files, but for `runtime.pyz`: relative name -> content.
 
-    `top` is the folder above that holds runtime.pyz and the patches of all points of a sweep.
-    Raises: JobspecError when the spec's errors left no plan, or a value cannot stand in a script.
+    `top` is a sweep's folder above, which holds runtime.pyz and the patches of all points.
+    Raises: JobspecError when errors left no plan, or no script can hold a value.
     """
     plan = resolved.plan
     if plan is None:
@@ -86,7 +86,7 @@ def _no_plan() -> JobspecError:
 
 
 def patches(resolved: Resolved) -> dict[str, bytes]:
-    """What was dirty in each repository, by file name."""
+    """The uncommitted changes of each repository, by file name."""
     return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch}
 
 
@@ -110,7 +110,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
         "stale": upstream_script.stale_containers(plan),
-        # The workers' step of a foreign script goes on until the job has ended: no place to clean up in.
+        # The workers' step of a foreign script goes on until the job ends: nothing can clean up after it.
         "cleanup": () if foreign else _cleanup(plan, run_id),
         "head_container": upstream_script.HEAD_CONTAINER,
         "worker_container": upstream_script.WORKER_CONTAINER,
@@ -135,7 +135,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
 
 
 def _agent(plan: Plan) -> tuple[str, ...]:
-    """The interpreter that runs runtime.pyz; on other nodes than the head's it first looks for it."""
+    """The interpreter that runs runtime.pyz; with several nodes it first waits until the file is there."""
     alone = plan.scheduler != "slurm" or plan.nodes == 1
     return (plan.container.python,) if alone else (plan.container.python, "-c", WAIT_FOR_AGENT)
 
@@ -156,14 +156,14 @@ def render_array(
 ) -> dict[str, bytes]:
     """The top of a sweep's run directory: one batch script for all points, and the sweep's own spec and lock.
 
-    `points` are the numbers of those that are to run, `first` is any point: all ask for the same allocation.
-    `in_turn`: the script runs them one after the other in one allocation, and not each as a task of an array.
+    `points` are the numbers of the points to run. `first` is any point: all ask for the same allocation.
+    With `in_turn` the script runs the points one after the other in one allocation, without it as an array.
     """
     from jobspec.planning.lock import lock_text
 
     if base.plan is None or first.plan is None:
         raise _no_plan()
-    in_turn = in_turn and first.plan.scheduler == "slurm"  # this machine always runs them in turn
+    in_turn = in_turn and first.plan.scheduler == "slurm"  # a local run is always in turn
     array = "" if in_turn else array_ranges(points)
     plan = replace(first.plan, slurm=replace(first.plan.slurm, array=array))
     values = {
@@ -247,9 +247,9 @@ def _each_node(plan: Plan) -> tuple[str, ...]:
 
 
 def _node_folders(plan: Plan) -> tuple[str, ...]:
-    """Folders that the container mounts and that may not exist yet: the run's own, not the spec's sources."""
-    own = (plan.node_local, plan.checkpoint_dir, plan.hf_home)
-    return tuple(mount.source for mount in plan.container.mounts if mount.source in own)
+    """The mounted folders that may not exist yet: the run's own, without the sources of the spec."""
+    of_run = (plan.node_local, plan.checkpoint_dir, plan.hf_home)
+    return tuple(mount.source for mount in plan.container.mounts if mount.source in of_run)
 
 
 def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
@@ -261,7 +261,7 @@ def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
 
 
 def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the batch host exports; folders of the attempt are the agent's to fill in."""
+    """The variables that the batch host exports. The agent fills in folders of the attempt."""
     return [(k, v) for k, v in sorted(env.items()) if not HOST_NAMES.fullmatch(k) and "${JOBSPEC_" not in v]
 
 

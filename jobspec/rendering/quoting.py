@@ -1,7 +1,7 @@
 """How a value gets into a script: quoting for the shell and for `#SBATCH` lines.
 
-Every `{{ value }}` of a template goes through `quote` by the environment's `finalize` hook, so a template
-cannot forget it. The other filters make text that passes as it is, each for one place of the grammar.
+The environment's `finalize` hook sends every `{{ value }}` of a template through `quote`, so that no template
+can forget it. Each other filter makes text for one place of the grammar, which then passes as it is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def directive(value: object) -> Quoted:
     sbatch splits the line itself: blanks separate outside quotes only, a backslash escapes inside either
     kind of quote, `#` outside quotes ends the line, and `hetjob` and `packjob` are blanked anywhere.
     Raises: ValueError for a line break or NUL, which no quoting can express.
-    Source: sbatch(1) and Slurm 22.05.8; tests/render/test_directives.py asks the real sbatch.
+    Source: sbatch(1) and Slurm 22.05.8; tests/rendering/test_quoting.py asks the real sbatch.
     """
     text = str(value)
     if re.search(r"[\0\n\r]", text):
@@ -59,7 +59,7 @@ def directive(value: object) -> Quoted:
     if re.fullmatch(r"[A-Za-z0-9_./:=,%@+-]+", text) and not re.search("hetjob|packjob", text, re.IGNORECASE):
         return Quoted(text)
     escaped = re.sub(r'([\\"])', r"\\\1", text)
-    return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda found: found[0] + "\\", escaped) + '"')
+    return Quoted('"' + re.sub(r"(?i)(het|pack)(?=job)", lambda match: match[0] + "\\", escaped) + '"')
 
 
 def own_folders(value: str) -> Quoted:

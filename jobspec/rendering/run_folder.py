@@ -1,4 +1,4 @@
-"""A run directory written in one step, with the agent that travels in it, and taken up again."""
+"""Writes a run directory in one step, the agent in it included, and reads its plan again."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         raise fail(
             "run.write",
             f"cannot write `{target}`: {cause.strerror}",
-            fix="name a folder that can be written: by `--out`, or `paths.runs` of the site profile, "
-            "where users who share it need a folder each, as in `/shared/${user}/runs`",
+            fix="name a writable folder by `--out`, or by `paths.runs` of the site profile; "
+            "users who share a profile need a folder each, as in `/shared/${user}/runs`",
         ) from cause
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -90,7 +90,7 @@ def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
         os.makedirs(folder / parent, exist_ok=True)  # noqa: PTH103
     spec = content.get("spec.yaml")
     for name, data in content.items():
-        # Nobody writes a spec again, so the points of a sweep have the sweep's own: one file, many names.
+        # No spec is written again, so all points share the sweep's spec: one file with many names.
         if name.endswith("/spec.yaml") and data == spec and _link(f"{folder}/spec.yaml", f"{folder}/{name}"):
             continue
         target = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -103,7 +103,7 @@ def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
 
 
 def _link(file: str, name: str) -> bool:
-    """Give a file a second name; False where the disk knows no such names, or has no more for this file."""
+    """Give a file a second name; False where the file system allows no second or no further name."""
     try:
         os.link(file, name)
     except OSError:
@@ -126,10 +126,10 @@ def read_plan(run: RunPaths) -> Plan:
 
 
 def refuse_moved(run: RunPaths) -> None:
-    """Raises: JobspecError where the scripts of a folder would run, and write to, another one."""
+    """Raises: JobspecError when the scripts of a folder name another folder, where the run would write."""
     folder = (run.points() or [run])[0]
-    found = _RUN_DIR.search(folder.job.read_text(encoding="utf-8")) if folder.job.is_file() else None
-    rendered = Path(*shlex.split(found.group(1))) if found else folder.root
+    match = _RUN_DIR.search(folder.job.read_text(encoding="utf-8")) if folder.job.is_file() else None
+    rendered = Path(*shlex.split(match.group(1))) if match else folder.root
     if run.state.exists() or (rendered.exists() and rendered.samefile(folder.root)):
         return
     raise fail(

@@ -1,4 +1,4 @@
-"""What bash and shellcheck say about rendered scripts, before anything is submitted."""
+"""Findings of bash and shellcheck about rendered scripts, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHELLCHECK_OPTIONS = ("--shell=bash", "--severity=warning", "--format=gcc", "--n
 
 
 def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
-    """What bash, and shellcheck where it is installed, say about the rendered scripts.
+    """Findings of bash, and of shellcheck where installed, about the rendered scripts.
 
     A missing bash is a finding; a missing shellcheck is not.
     """
@@ -33,15 +33,15 @@ def check_scripts(files: Mapping[str, bytes]) -> tuple[Finding, ...]:
         # Both at once, one process each: they take longer to start than to read the scripts.
         parser = _start((bash, "-c", 'for file; do "$BASH" -n "$file"; done', "bash", *paths))
         linter = _start((shellcheck, *SHELLCHECK_OPTIONS, *paths)) if shellcheck else None
-        parsed = _said("render.bash", _output(parser), paths)
-        linted = _said("render.shellcheck", _output(linter), paths) if linter else []
+        parsed = _findings("render.bash", _output(parser), paths)
+        linted = _findings("render.shellcheck", _output(linter), paths) if linter else []
         return tuple(parsed or linted)
 
 
 def sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What is worth a check: everything, but of a sweep's points the first and the last alone.
+    """The files to check: all, but of a sweep's points only the first and the last.
 
-    The points' scripts come from one template and differ in quoted values; 1000 of them cost minutes.
+    The points' scripts come from one template and differ in quoted values; a check of 1000 takes minutes.
     """
     points = sorted({int(name.split("/")[1]) for name in files if name.startswith("points/")})
     kept = {f"points/{number}/" for number in (points[:1] + points[-1:])}
@@ -52,13 +52,13 @@ def sample(files: Mapping[str, bytes]) -> dict[str, bytes]:
     }
 
 
-def _said(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
+def _findings(rule: str, output: bytes, paths: Mapping[str, str]) -> list[Finding]:
     """One finding for each script that a checker's output names; `paths` maps files to scripts' names."""
     findings = []
     for path, name in paths.items():
-        said = b"\n".join(line for line in output.splitlines() if line.startswith(path.encode() + b":"))
-        if said:
-            findings.append(_script_finding(rule, name, said.replace(path.encode(), name.encode())))
+        messages = b"\n".join(line for line in output.splitlines() if line.startswith(path.encode() + b":"))
+        if messages:
+            findings.append(_script_finding(rule, name, messages.replace(path.encode(), name.encode())))
     return findings
 
 

@@ -1,7 +1,7 @@
-"""How one container per node is put around the agent: flags for srun, words before the command.
+"""The container around the agent of each node: flags for srun, words before the command.
 
-One small pure function per runtime. Words, never shell text: the templates quote each of them.
-Values of secrets appear nowhere here; a container gets them by name from the step's environment.
+One small pure function per runtime returns words, never shell text: the templates quote each word.
+No value of a secret appears here: a container gets secrets by name from the step's environment.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ STEP_NAMES = (
 class StepPrefix:
     """`srun` takes `flags`; the command in the step starts with `words`.
 
-    `env_stdin`: the runtime does not hand the step's environment on, so the command reads it from its
-    standard input (`ENV_FROM_STDIN`).
+    With `env_stdin` the runtime drops the step's environment, and the command reads it from its standard
+    input (`ENV_FROM_STDIN`).
     """
 
     flags: tuple[str, ...] = ()
@@ -65,8 +65,8 @@ def _pyxis(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: 
 def _oci(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
     """Slurm's own `--container`: the bundle's config.json decides about mounts.
 
-    Slurm 22.05 hands neither the step's environment nor `--chdir` to the container (tried with crun and
-    runc), and a secret must reach it on neither argv nor disk: it travels over the step's standard input.
+    Slurm 22.05 gives the container neither the step's environment nor `--chdir` (tried with crun and runc). A
+    secret must not be on argv or disk, so the environment travels over the step's standard input.
     """
     return StepPrefix(
         (f"--container={container.image}",), (container.python, "-c", ENV_FROM_STDIN), env_stdin=True
@@ -131,10 +131,10 @@ def _colon(mount: Mount) -> str:
 def join_prefix(
     container: ContainerPlan, prefix: StepPrefix, name: str, agent: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags and words that lead into the container of a running step; `agent` is its command less python.
+    """Flags and words that lead into the container of a running step; `agent` is its command without python.
 
-    The command to run must see the agent's process: pyxis, podman and charliecloud join its namespaces,
-    bubblewrap and apptainer share the node's processes, so that a second container will do.
+    The command must see the agent's process. pyxis, podman and charliecloud join its namespaces. bubblewrap
+    and apptainer share the node's processes, so a second container is enough.
     """
     if container.runtime == "pyxis":
         return (f"--container-name={name}:exec",), ()

@@ -1,8 +1,8 @@
-"""What a framework's own batch script is given in mode `upstream`. Pure: words and texts.
+"""The variables of a framework's own batch script in mode `upstream`. Pure: words and texts.
 
-Source: ray.sub of NVIDIA-NeMo/RL, main of 2026-08. It takes everything from variables, writes `COMMAND` and
-`SETUP_COMMAND` to files as they are, and runs them by bash: the first on the head once Ray is complete, the
-second on every node before each try to start Ray there, whose failure it ignores.
+Source: ray.sub of NVIDIA-NeMo/RL, main of 2026-08. The script takes everything from variables. It writes
+`COMMAND` and `SETUP_COMMAND` to files as they are, and runs both by bash: `COMMAND` on the head once Ray is
+complete, `SETUP_COMMAND` on every node before each try to start Ray there. A failed setup is ignored.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class UpstreamStep:
 
 
 def upstream_step(plan: Plan, upstream: UpstreamPlan, run_dir: str, runtime: str) -> UpstreamStep:
-    """What the script needs to run `plan`. The plan's own variables are set by the agents, inside.
+    """Everything that the script needs to run `plan`. The agents set the plan's own variables.
 
-    There they win over those of the image, which an exported one does not. No secret is in any text: the
-    script traces what it runs.
+    Set in the container, a variable wins over the image's own; an exported one does not. No text holds a
+    secret: the script traces its commands.
     """
     container = with_mount(with_mount(plan.container, runtime.rpartition("/")[0]), run_dir)
     agent = (plan.container.python, runtime)
@@ -64,7 +64,7 @@ def upstream_step(plan: Plan, upstream: UpstreamPlan, run_dir: str, runtime: str
             attempts=shlex.quote(f"{run_dir}/attempts"),
             agent=shlex.join((*agent, "upstream-setup", "--run-dir", run_dir)),
         ),
-        # The script waits for so many `worker_units` a node; with none it would wait for nobody.
+        # The script waits for this number of `worker_units` a node; with 0 it would wait for no node.
         "GPUS_PER_NODE": str(plan.gpus_per_node or 1),
     }
     if plan.slurm.cpus_per_task:
@@ -73,9 +73,9 @@ def upstream_step(plan: Plan, upstream: UpstreamPlan, run_dir: str, runtime: str
 
 
 def stale_containers(plan: Plan) -> tuple[str, ...]:
-    """The command that removes what an earlier run of the script has left on a node; `()` on shared nodes.
+    """The command that removes the containers of an earlier run from a node; `()` on shared nodes.
 
-    The script gives its containers fixed names, and pyxis takes an old one of that name for the new image.
+    The script gives its containers fixed names, and pyxis would take an old container for the new image.
     Source: pyxis README, `--container-name`.
     """
     if plan.upstream is None or not plan.slurm.exclusive or plan.container.runtime != "pyxis":

@@ -15,7 +15,7 @@ from jobspec.runtime.base.run_files import read_text
 RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
 
 
-SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: what a framework's own batch script wrote
+SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: the files of a framework's own batch script
 
 # The script of the step in a run directory, by mode.
 STEP_SCRIPTS = {"ray": "ray.sub", "srun": "srun.sh", "upstream": "upstream.sh"}
@@ -33,7 +33,7 @@ class RunPaths:
 
     @property
     def name(self) -> str:
-        """The spec's name: that of the folder above, or of a run elsewhere (`render --out`) the plan's."""
+        """The spec's name: the folder above has it, for a run elsewhere (`render --out`) the plan."""
         if self.standard:
             return self.root.parent.name
         try:
@@ -44,12 +44,12 @@ class RunPaths:
 
     @property
     def standard(self) -> bool:
-        """True for `<runs>/<name>/<run-id>`; `render --out` writes to any folder, found by its path alone."""
+        """True for `<runs>/<name>/<run-id>`. `render --out` writes to any folder, known by its path alone."""
         return RUN_ID.match(self.root.name) is not None
 
     @property
     def ref(self) -> str:
-        """What a user types to name this run."""
+        """The name of this run for a user to type."""
         return self.run_id if self.standard else str(self.root)
 
     @property
@@ -111,12 +111,12 @@ class RunPaths:
 
     @property
     def points_index(self) -> Path:
-        """What the points of a sweep set, and what became of those that are not run here."""
+        """The settings of a sweep's points, and the state of points that do not run here."""
         return self.root / "points.json"
 
     @property
     def is_sweep(self) -> bool:
-        """True also when every point has finished in an earlier run, and none has a folder here."""
+        """Whether the run is a sweep, even one without folders since all points have finished before."""
         return self.points_index.is_file() or self.points_dir.is_dir()
 
     def points(self) -> list[RunPaths]:
@@ -124,7 +124,7 @@ class RunPaths:
         return [RunPaths(self.points_dir / str(number)) for number in _numbers(f"{self.root}/points")]
 
     def job_logs(self) -> list[Path]:
-        """What the batch script printed, oldest first: one file per job, appended over its requeues."""
+        """The output of the batch script, oldest first: one file per job, continued over its requeues."""
         written = {}
         for path in self.root.glob("job-*.log"):
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
@@ -133,7 +133,7 @@ class RunPaths:
 
 
 def _numbers(folder: str) -> list[int]:
-    """The numbers that name what is in a folder, in order. Text, no Path: `status` asks for thousands."""
+    """The entries of a folder whose names are numbers, in order. Text, no Path: `status` needs thousands."""
     try:
         return sorted(int(name) for name in os.listdir(folder) if name.isdigit())  # noqa: PTH208
     except (FileNotFoundError, NotADirectoryError):

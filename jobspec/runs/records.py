@@ -1,4 +1,4 @@
-"""What a run folder records about its start and its results: read as far as it is whole, written at once."""
+"""The records of a run folder about its start and its results: checked when read, replaced in one step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LAUNCH_VERSION = 1
 class Launch:
     """`launch.json`: how a run was started, enough to find its job again from another process.
 
-    It is written with an empty `job_id` before the scheduler is asked (the intent) and again after the
-    answer, so that a lost answer is looked up by `job_name` instead of submitted twice.
+    The file is written with an empty `job_id` before the scheduler is asked (the intent), and again after the
+    answer. A lost answer is then looked up by `job_name`, and no job is submitted twice.
     """
 
     run_id: str
@@ -66,18 +66,18 @@ def read_launch(run: RunPaths) -> Launch | None:
             fix="use the jobspec version that submitted the run",
             file=str(run.state),
         )
-    given = {key: data[key] for key in _LAUNCH if key in data}
-    for key, value in given.items():
+    values = {key: data[key] for key in _LAUNCH if key in data}
+    for key, value in values.items():
         if not isinstance(value, _LAUNCH[key]) or isinstance(value, bool):
             raise _damaged(run.state, f"`{key}` cannot be {value!r}")
     try:
-        return Launch(**{**given, "root": str(run.root)})
+        return Launch(**{**values, "root": str(run.root)})
     except TypeError as problem:
         raise _damaged(run.state, str(problem)) from problem
 
 
 def write_launch(run: RunPaths, launch: Launch) -> None:
-    """Replace the launch record. Where the run directory lies is not part of it: folders move."""
+    """Replace the launch record. The place of the run directory is not part of it: folders move."""
     write_json(run.state, {key: value for key, value in asdict(launch).items() if key != "root"})
 
 
@@ -102,9 +102,9 @@ def read_scheduler(run: RunPaths) -> dict[str, Any] | None:
 def read_results(run: RunPaths) -> dict[str, Any] | None:
     """`results.json` of the newest attempt that has one; None when no attempt ended by itself."""
     for number in reversed(run.attempts()):
-        found = _read_json(run.attempt(number) / "results.json")
-        if found is not None:
-            return found
+        results = _read_json(run.attempt(number) / "results.json")
+        if results is not None:
+            return results
     return None
 
 

@@ -1,7 +1,7 @@
-"""Run directories: one object owns every file name (design section 6), and finds runs again.
+"""Finds runs below folders of runs.
 
-There is no index file: a run is a folder `<runs>/<name>/<run-id>`, and its id begins with the time it
-was made, so listing is one directory scan and `last` needs no clock. The launch record belongs to the
+There is no index file: a run is a folder `<runs>/<name>/<run-id>`, and its id begins with the time of its
+rendering. So a list needs one directory scan, and `last` needs no clock. The launch record belongs to the
 launcher, the evidence to the report; nothing here knows a scheduler.
 """
 
@@ -19,22 +19,22 @@ _KNOWN_FOLDERS = "run-folders"
 
 
 class RunStore:
-    """Finds runs below one or more folders. Every call scans anew; nothing is cached."""
+    """Finds runs below one or more folders. Every call scans again; nothing is cached."""
 
     def __init__(self, *folders: str | Path) -> None:
         self.folders = tuple(dict.fromkeys(Path(folder).absolute() for folder in folders))
 
     def list(self) -> list[RunPaths]:
         """All runs, newest first."""
-        found = {run.root: run for folder in self.folders for run in _scan(folder)}
-        seconds = Counter(_second(run) for run in found.values())
+        runs = {run.root: run for folder in self.folders for run in _scan(folder)}
+        seconds = Counter(_second(run) for run in runs.values())
 
         def age(run: RunPaths) -> tuple[str, int, str]:
-            # An id tells the second; only runs of the same one are looked at.
+            # An id has the second; only for runs of one second the disk decides.
             written = _written_ns(run) if seconds[_second(run)] > 1 else 0
             return _second(run), written, run.run_id
 
-        return sorted(found.values(), key=age, reverse=True)
+        return sorted(runs.values(), key=age, reverse=True)
 
     def find(self, ref: str) -> RunPaths:
         """The run that `ref` names: an id, a unique prefix of one, a directory, or `last`.
@@ -71,7 +71,7 @@ class RunStore:
         close = difflib.get_close_matches(ref, ids, n=3, cutoff=0.6)
         if close:
             return "did you mean " + " or ".join(f"`{item}`" for item in close)
-        return self._where(f"none of {len(ids)} runs fits in")
+        return self._where(f"no match among {len(ids)} runs in")
 
     def _where(self, text: str) -> str:
         return f"{text} " + ", ".join(f"`{folder}`" for folder in self.folders)
@@ -89,7 +89,7 @@ def _written_ns(run: RunPaths) -> int:
         return 0
 
 
-_FIND_FIX = "`jobspec status` lists the runs; name another folder by `--runs DIR` or `JOBSPEC_RUNS`"
+_FIND_FIX = "run `jobspec status` to list the runs, or name another folder by `--runs DIR` or `JOBSPEC_RUNS`"
 
 
 def _scan(folder: Path) -> Iterator[RunPaths]:
@@ -102,10 +102,10 @@ def _scan(folder: Path) -> Iterator[RunPaths]:
         raise fail("run.folder-unreadable", f"`{folder}` cannot be listed", why=str(problem)) from problem
     for name in names:
         try:
-            found = [entry.path for entry in os.scandir(name) if RUN_ID.match(entry.name)]
+            paths = [entry.path for entry in os.scandir(name) if RUN_ID.match(entry.name)]
         except (PermissionError, FileNotFoundError):  # another user's, or gone meanwhile
             continue
-        yield from (RunPaths(Path(path)) for path in found)
+        yield from (RunPaths(Path(path)) for path in paths)
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -116,13 +116,13 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 
 def state_folder(env: Mapping[str, str]) -> Path:
-    """Where jobspec keeps what belongs to the user and not to a run (XDG base directory specification)."""
+    """The folder for files of the user that belong to no run (XDG base directory specification)."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".local" / "state")
     return Path(base) / "jobspec"
 
 
 def known_folders(env: Mapping[str, str]) -> list[Path]:
-    """Folders that this user has submitted runs to, newest first; those that are gone are left out."""
+    """Existing folders that this user has submitted runs to, newest first."""
     try:
         lines = (state_folder(env) / _KNOWN_FOLDERS).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -140,7 +140,7 @@ def remember_folder(folder: Path, env: Mapping[str, str]) -> None:
     file = state_folder(env) / _KNOWN_FOLDERS
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # Added and never rewritten: of two submissions at once one would drop the other's.
+        # Lines are added, never rewritten: of two submissions at once, one would drop the line of the other.
         with file.open("a", encoding="utf-8") as lines:
             lines.write(f"{folder}\n")
     except OSError:

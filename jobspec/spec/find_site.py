@@ -34,7 +34,7 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)(\}?)")
 
 @dataclass(frozen=True)
 class ClusterEntry:
-    """A profile that was found. `origin` says where: a variable, `user`, `system` or `shipped`."""
+    """The place of a profile. `origin` is a variable, `user`, `system` or `shipped`."""
 
     name: str
     path: Path
@@ -56,8 +56,8 @@ def load_cluster(
 ) -> LoadedCluster:
     """The profile called `name`, `local` without a name; `file` (`--cluster-file`) wins over all others.
 
-    A profile that is found by its name comes with a warning for each part of JOBSPEC_CLUSTERS that has none.
-    Raises: JobspecError naming the known profiles when there is none of that name, or with all that is wrong.
+    Without `file`, each part of JOBSPEC_CLUSTERS that has no profile adds a warning.
+    Raises: JobspecError with all findings; for an unknown name it lists the known profiles.
     """
     places = [] if file is not None else place_findings(env)
     try:
@@ -71,38 +71,38 @@ def load_cluster(
 def find_cluster(
     name: str | None, file: Path | None = None, env: Mapping[str, str] = os.environ
 ) -> ClusterEntry:
-    """Where the profile lies that `load_cluster` reads. Raises: JobspecError when there is none."""
+    """The place of the profile that `load_cluster` reads. Raises: JobspecError when there is none."""
     entries = list_clusters(env)
     names = [entry.name for entry in entries]
     if file is not None:
         if str(file) in names and not exists(file):
-            what, fix = f"there is no file `{file}`, and there is a profile of that name", f"--cluster {file}"
+            what, fix = f"there is no file `{file}`, but a profile has that name", f"--cluster {file}"
             raise fail("cluster.unknown", what, fix=f"write `{fix}`", file=f"--cluster-file {file}")
         return ClusterEntry(file.stem, file, "--cluster-file")
-    wanted = name or DEFAULT_CLUSTER
+    name = name or DEFAULT_CLUSTER
     for entry in entries:
-        if entry.name == wanted:
+        if entry.name == name:
             return entry
-    raise _unknown(wanted, names)
+    raise _unknown(name, names)
 
 
-def _unknown(wanted: str, names: list[str]) -> JobspecError:
+def _unknown(name: str, names: list[str]) -> JobspecError:
     fix = (
-        (f"write `--cluster-file {wanted}`" if is_file(wanted) else "")
-        or did_you_mean(wanted, names)
+        (f"write `--cluster-file {name}`" if is_file(name) else "")
+        or did_you_mean(name, names)
         or "write a profile (see docs/sites.md), or name its file by `--cluster-file`"
     )
     why = f"known profiles: {', '.join(names)}"
-    return fail("cluster.unknown", f"there is no site profile `{wanted}`", why, fix)
+    return fail("cluster.unknown", f"there is no site profile `{name}`", why, fix)
 
 
 def list_clusters(env: Mapping[str, str] = os.environ) -> list[ClusterEntry]:
-    """Every profile that a name can reach, in search order; those hidden by an earlier one are left out."""
-    found: dict[str, ClusterEntry] = {}
+    """Every profile that a name can reach, in search order; one hidden by an earlier profile is left out."""
+    entries: dict[str, ClusterEntry] = {}
     for origin, place in _places(env):
         for path in _profiles(place):
-            found.setdefault(path.stem, ClusterEntry(path.stem, path, origin))
-    return list(found.values())
+            entries.setdefault(path.stem, ClusterEntry(path.stem, path, origin))
+    return list(entries.values())
 
 
 def _places(env: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -120,7 +120,7 @@ def _profiles(place: Path) -> list[Path]:
     try:
         return _profiles_at(place)
     except OSError:
-        return []  # a folder that cannot be read has no profiles for this user
+        return []  # this user has no profiles in an unreadable folder
 
 
 def _profiles_at(place: Path) -> list[Path]:
@@ -130,15 +130,15 @@ def _profiles_at(place: Path) -> list[Path]:
 
 
 def place_findings(env: Mapping[str, str] = os.environ) -> list[Finding]:
-    """A warning for each part of JOBSPEC_CLUSTERS that has no profile: whoever set it expects some there.
+    """A warning for each part of JOBSPEC_CLUSTERS that has no profile, although its user expects one there.
 
-    No error, as with PATH: one shell profile may serve several hosts.
+    It is no error: as with PATH, one shell profile may serve several hosts.
     """
     return [
         warning(
             "cluster.place",
             f"`{place}` {problem}",
-            "a profile that is looked for there may be found elsewhere, or not at all",
+            "a profile expected there may come from another place, or be missing",
             "correct JOBSPEC_CLUSTERS: folders and `.yaml` files, separated by `:`",
             file="$JOBSPEC_CLUSTERS",
         )
@@ -167,27 +167,26 @@ def parse_cluster(
     data, findings = _expand(document, env)
     findings = [*document.findings, *findings]
     profile = convert(data, ClusterProfile)
-    known = {found.path for found in findings if found.is_error}
+    known = {finding.path for finding in findings if finding.is_error}
     if profile is None:
-        said = explain(data, "cluster", document.positions.place)
-        findings += [found for found in said if found.path not in known]
+        more = explain(data, "cluster", document.positions.place)
     else:
-        said = [_placed(found, document) for found in check_profile(profile)]
-        findings += [found for found in said if found.path not in known]
-        if profile.name != path.stem and origin != "--cluster-file":
-            what = f"the profile says it is `{profile.name}`, and its file's name is what `--cluster` takes"
-            found = warning(
-                "cluster.name", what, fix=f"rename the file or write `name: {path.stem}`", path="name"
-            )
-            findings.append(_placed(found, document))
-    if profile is None or any(found.is_error for found in findings):
+        more = [_placed(finding, document) for finding in check_profile(profile)]
+    findings += [finding for finding in more if finding.path not in known]
+    if profile is not None and profile.name != path.stem and origin != "--cluster-file":
+        what = f"the profile is named `{profile.name}`, but `--cluster` takes the name of its file"
+        finding = warning(
+            "cluster.name", what, fix=f"rename the file or write `name: {path.stem}`", path="name"
+        )
+        findings.append(_placed(finding, document))
+    if profile is None or any(finding.is_error for finding in findings):
         raise JobspecError(*in_order(findings))
     return LoadedCluster(profile, path, origin, in_order(findings))
 
 
-def _placed(found: Finding, document: Document) -> Finding:
-    line, column = document.positions.at(found.path)
-    return replace(found, file=document.positions.file, line=line, column=column)
+def _placed(finding: Finding, document: Document) -> Finding:
+    line, column = document.positions.at(finding.path)
+    return replace(finding, file=document.positions.file, line=line, column=column)
 
 
 # -- ${user}, ${home} and ${env:NAME}
@@ -252,11 +251,8 @@ def _value(match: re.Match[str], env: Mapping[str, str], access: Mapping[str, An
 
 
 def _user(env: Mapping[str, str]) -> str:
-    """The login name: by the password database, since USER may be missing in a batch job or a container."""
+    """The login name. The password database has it where USER is missing, as in a container."""
     try:
         return env.get("USER") or env.get("LOGNAME") or getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
-
-
-# -- rules over several keys

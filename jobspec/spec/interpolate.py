@@ -1,8 +1,8 @@
 """`${env:NAME}`, `${spec:path}` and `${cluster:key}` in the texts of a spec. Nothing else is expanded.
 
 `env` and `spec` are expanded when a spec is loaded, `cluster` once the profile is known. In between, texts
-stay in escaped form: `$${` still stands for a literal `${`, and what an environment variable brought in is
-escaped, so that no value is ever expanded twice.
+stay in escaped form: `$${` stands for a literal `${`, and values of environment variables are escaped. So no
+value is expanded twice.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class BadReferenceError(Exception):
 
 @dataclass
 class Expander:
-    """Expands `env` and `spec` references of one document; `cluster` references are only checked for form.
+    """Expands `env` and `spec` references of one document, and checks the form of `cluster` references.
 
-    `env_paths` tells afterwards which values came from which variables.
+    After `run`, `env_paths` has the variable that each value came from.
     """
 
     data: Any
@@ -85,7 +85,7 @@ class Expander:
     _size: int = 0
 
     def run(self) -> Any:
-        """The document with its references expanded; `findings` names those that cannot be."""
+        """The document with its references expanded; each one that cannot be expanded is in `findings`."""
         if not isinstance(self.data, dict):
             return map_texts(self.data, self._text)
         # `user` is the user's own; jobspec does not read it.
@@ -169,27 +169,27 @@ class Expander:
 
     def _spec(self, name: str) -> Any:
         try:
-            wanted = parse_path(name)
+            parts = parse_path(name)
         except ValueError as problem:
             raise BadReferenceError(
                 "spec.reference", f"`{name}` is not a path into the spec: {problem}"
             ) from problem
-        found = find_path(self.data, wanted)
-        if found is None:
-            return self._default(wanted, name)
-        if found in self._open or any(found == ancestor[: len(found)] for ancestor in self._open):
-            ring = " -> ".join(format_path(path) for path in (*self._open, found))
+        target = find_path(self.data, parts)
+        if target is None:
+            return self._default(parts, name)
+        if target in self._open or any(target == ancestor[: len(target)] for ancestor in self._open):
+            ring = " -> ".join(format_path(path) for path in (*self._open, target))
             raise BadReferenceError(
                 "spec.cycle",
                 f"`${{spec:{name}}}` refers to itself: {ring}",
                 fix="write one of the values out",
             )
-        value = map_texts(lookup(self.data, found), lambda text, below: self._text(text, (*found, *below)))
+        value = map_texts(lookup(self.data, target), lambda text, below: self._text(text, (*target, *below)))
         self._size += _size(value)
         if self._size > MAX_EXPANDED:
             what = f"`${{spec:...}}` references expand to more than {MAX_EXPANDED >> 20} Mi characters"
             raise BadReferenceError(
-                "spec.reference", what, "references to references multiply", "write it out"
+                "spec.reference", what, "references to references multiply", "write the value out"
             )
         return value
 
@@ -212,7 +212,7 @@ class Expander:
 
 
 def check_form(match: re.Match[str]) -> tuple[str, str]:
-    """Kind and name of a reference. Raises: BadReferenceError when it is not one of the three."""
+    """Kind and name of a reference. Raises: BadReferenceError for any other form."""
     inside, closing = match.group(1), match.group(2)
     literal = "write `$${` for a literal `${`"
     if not closing:
@@ -229,7 +229,7 @@ def check_form(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _size(value: Any) -> int:
-    """Characters and values in plain data; stops counting when it is too much anyway."""
+    """Characters and values in plain data; counting stops above `MAX_EXPANDED`."""
     total, rest = 0, [value]
     while rest and total <= MAX_EXPANDED:
         item = rest.pop()

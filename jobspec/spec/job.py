@@ -54,7 +54,7 @@ class Coverage(Base, frozen=True):
 
 
 class Resources(Base, frozen=True):
-    """What the scheduler is asked for. What is not given comes from the site profile."""
+    """What the scheduler is asked for. Missing values come from the site profile."""
 
     nodes: Annotated[PositiveInt, doc("Number of nodes.", 8)] = 1
     gpus_per_node: Annotated[
@@ -281,7 +281,7 @@ class Parallel(Base, frozen=True):
 
 
 class Rollout(Base, frozen=True):
-    """The engines that generate. What is not given, the framework chooses."""
+    """The engines that generate. The framework chooses missing values."""
 
     engines: Annotated[PositiveInt | None, doc("Number of inference engines.", 2)] = None
     tp: Annotated[PositiveInt | None, doc("Tensor parallel size of an engine.", 8)] = None
@@ -361,7 +361,7 @@ class Metrics(Base, frozen=True):
     abort_when: Annotated[
         tuple[str, ...],
         doc(
-            "Conditions that end a run under way, beside the framework's own: comparisons joined by `and`.",
+            "Conditions that stop a run early, beside the framework's own: comparisons joined by `and`.",
             ["last(loss) > 50", "count(reward/mean) >= 10 and max(reward/mean) == 0"],
         ),
     ] = ()
@@ -391,7 +391,7 @@ class Artifacts(Base, frozen=True):
 
 
 class PipelineTrain(Base, frozen=True):
-    """What one pipeline trains: what it does not give, the spec's own `train` says."""
+    """What one pipeline trains. Missing values come from the spec's own `train`."""
 
     steps: Annotated[PositiveInt | None, doc("Training steps.", 6)] = None
     seed: Annotated[int | None, doc("Random seed.", 42)] = None
@@ -411,7 +411,9 @@ class PipelineTrain(Base, frozen=True):
 class Pipeline(Base, frozen=True):
     """One of several trainings that share the GPUs of one Ray cluster (`rlix`)."""
 
-    name: Annotated[Name, doc("Short name: of its folders, its metrics and its part of the verdict.", "math")]
+    name: Annotated[
+        Name, doc("Short name, used for its folders, its metrics and its part of the verdict.", "math")
+    ]
     config: Annotated[
         str,
         doc(
@@ -421,13 +423,13 @@ class Pipeline(Base, frozen=True):
     ]
     train_gpus: Annotated[
         tuple[NaturalInt, ...],
-        doc("GPUs that it trains on, counted over all nodes from 0.", [0, 1]),
+        doc("GPUs of its trainer, counted over all nodes from 0.", [0, 1]),
     ]
     infer_gpus: Annotated[
         tuple[NaturalInt, ...],
-        doc("GPUs of its engines, those that it trains on among them. Default: all.", [0, 1, 2, 3]),
+        doc("GPUs of its engines, its training GPUs included. Default: all.", [0, 1, 2, 3]),
     ] = ()
-    train: Annotated[PipelineTrain, doc("What it trains, where that differs from `train`.")] = PipelineTrain()
+    train: Annotated[PipelineTrain, doc("What it trains, where different from `train`.")] = PipelineTrain()
     metrics: Annotated[Metrics, doc("What its own figures must show, named as it logs them.")] = Metrics()
 
 
@@ -452,8 +454,8 @@ class Sweep(Base, frozen=True):
     mode: Annotated[
         Literal["array", "one_allocation"],
         doc(
-            "On Slurm: `array`, every point a job of its own, or `one_allocation`, one job that runs the "
-            "points in turn, each with its own Ray. `resources.time` is then for all of them."
+            "On Slurm: `array` makes each point a job of its own; `one_allocation` makes one job that runs "
+            "the points in turn, each with its own Ray, and `resources.time` covers them all."
         ),
     ] = "array"
 
@@ -506,7 +508,7 @@ class JobSpec(Base, frozen=True):
     sweep: Annotated[Sweep | None, doc("Many points from one spec.")] = None
     lock: Annotated[
         dict[str, Any] | UnsetType,
-        doc("Written by jobspec into `spec.lock.yaml`: what was pinned. Not for hands."),
+        doc("Written by jobspec into `spec.lock.yaml`: what was pinned. Leave it to jobspec."),
     ] = UNSET
     user: Annotated[
         dict[str, Any], doc("Free for your own notes; jobspec ignores it.", {"ticket": "RL-17"})

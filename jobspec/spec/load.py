@@ -1,4 +1,4 @@
-"""A spec file -> LoadedSpec: typed, with every value's position and origin; or all that is wrong with it.
+"""A spec file -> LoadedSpec: typed, with every value's position and origin; or every finding about it.
 
     text --compose--> nodes --construct--> data --sets--> data --${env}, ${spec}--> data --msgspec--> JobSpec
 
@@ -44,7 +44,7 @@ __all__ = [
     "validate_data", "with_values",
 ]  # fmt: skip
 
-# Findings about the same path that would only repeat a first one of these.
+# Behind one of these, further findings about the same path only repeat it.
 _CONSEQUENCE_OF = (
     "spec.not-text",
     "spec.number",
@@ -61,8 +61,8 @@ _CONSEQUENCE_OF = (
 class LoadedSpec:
     """A valid spec.
 
-    `data` is plain data after overrides and after `${env:}` and `${spec:}`; its texts are still in escaped
-    form, with `${cluster:}` in place, until `interpolate_cluster`. `raw` is the same before any expansion.
+    `data` is plain data with overrides applied and `${env:}` and `${spec:}` expanded. Its texts stay escaped,
+    with `${cluster:}` in place, until `interpolate_cluster`. `raw` is the data before any expansion.
     `findings` are warnings.
     """
 
@@ -87,28 +87,28 @@ class LoadedSpec:
         if self.base is not None:
             return self._origins_beside(self.base)
         defaults = _default_paths(root_shape("job"), self.data, ())
-        found = {format_path(path): Origin("default") for path in defaults}
-        return {**found, **{format_path(path): self._origin(path) for path, _ in leaves(self.data)}}
+        origins = {format_path(path): Origin("default") for path in defaults}
+        return {**origins, **{format_path(path): self._origin(path) for path, _ in leaves(self.data)}}
 
     def _origins_beside(self, base: LoadedSpec) -> Mapping[str, Origin]:
-        """Those of `base` with what this point changes: a sweep has a thousand points and one spec."""
-        found = {key: origin for key, origin in base.origins.items() if not key.startswith("sweep.")}
+        """The origins of `base`, renewed for changed keys: a sweep has a thousand points and one spec."""
+        origins = {key: origin for key, origin in base.origins.items() if not key.startswith("sweep.")}
         changed = [setting.path for setting in self.settings[len(base.settings) :]]
         for path in changed:
             text = format_path(path)
-            for key in [key for key in found if key == text or key.startswith((f"{text}.", f"{text}["))]:
-                del found[key]
+            for key in [key for key in origins if key == text or key.startswith((f"{text}.", f"{text}["))]:
+                del origins[key]
             for below, _ in leaves(lookup(self.data, path), path):
-                found[format_path(below)] = self._origin(below)
-        found.update({format_path(path): self._origin(path) for path in self.cluster_paths})
-        return found
+                origins[format_path(below)] = self._origin(below)
+        origins.update({format_path(path): self._origin(path) for path in self.cluster_paths})
+        return origins
 
     def place(self, path: Path, key: bool = False) -> dict[str, Any]:
-        """File, line and column of a path; the `--set` argument for a value that one of them gave."""
+        """File, line and column of a path; for an overridden value its `--set` argument."""
         return _place(self.positions, self.settings, path, key)
 
     def setting_of(self, path: str) -> str:
-        """The `--set` argument that gave the value at a dotted path; empty for one of the file."""
+        """The `--set` argument that gave the value at a dotted path; empty for a value of the file."""
         try:
             parts = parse_path(path)
         except ValueError:
@@ -138,7 +138,7 @@ def load_spec(
 ) -> LoadedSpec:
     """Read, override, expand and validate one spec file. `env` is `os.environ` unless given.
 
-    `allow` names rules whose errors become warnings, where a typed spec comes out all the same.
+    `allow` names rules whose errors become warnings when the spec can be typed all the same.
     Raises: JobspecError with every finding of the file, errors and warnings.
     """
     path = FilePath(path)
@@ -171,9 +171,9 @@ def parse_spec(
 
 
 def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "sweep point") -> LoadedSpec:
-    """The spec with dotted keys set to typed values, as one point of a sweep has it; its `sweep` is gone.
+    """One point of a sweep: the spec without `sweep`, its dotted keys set to typed values.
 
-    Everything is expanded and validated again, in well under a millisecond.
+    The point is expanded and validated again, in well under a millisecond.
     Raises: JobspecError; findings name `label` and the key.
     """
     shape = root_shape("job")
@@ -195,7 +195,7 @@ def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "swe
 
 
 def validate_data(data: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Finding, ...]]:
-    """The typed spec of plain data and what is wrong with it; no files, no expansion, microseconds."""
+    """The typed spec of plain data, and its findings; no files, no expansion, microseconds."""
     positions = Positions("<data>")
     spec, findings = _check(dict(data), positions.place, [])
     return spec, tuple(findings)
@@ -227,9 +227,9 @@ def interpolate_cluster(loaded: LoadedSpec, profile: ClusterProfile) -> LoadedSp
     if not findings and data == loaded.data:
         return replace(loaded, interpolated=True)
     spec, more = _check(data, loaded.place, findings)
-    told = allow([*findings, *more], loaded.allowed, usable=spec is not None)
-    if spec is None or any(found.is_error for found in told):
-        raise JobspecError(*in_order(told))
+    findings = [*allow([*findings, *more], loaded.allowed, usable=spec is not None)]
+    if spec is None or any(finding.is_error for finding in findings):
+        raise JobspecError(*in_order(findings))
     return replace(loaded, spec=spec, data=data, cluster_paths=came_from, interpolated=True)
 
 
@@ -280,25 +280,25 @@ def _finish(start: LoadedSpec) -> LoadedSpec:
     data = expander.run()
     findings = [*start.findings, *expander.findings]
     spec, more = _check(data, start.place, findings)
-    found = in_order(allow([*findings, *more], start.allowed, usable=spec is not None))
-    if spec is None or any(finding.is_error for finding in found):
-        raise JobspecError(*found)
-    return replace(start, spec=spec, data=data, findings=found, env_paths=expander.env_paths)
+    ordered = in_order(allow([*findings, *more], start.allowed, usable=spec is not None))
+    if spec is None or any(finding.is_error for finding in ordered):
+        raise JobspecError(*ordered)
+    return replace(start, spec=spec, data=data, findings=ordered, env_paths=expander.env_paths)
 
 
 def _check(
     data: dict[str, Any], place: Any, earlier: Iterable[Finding]
 ) -> tuple[JobSpec | None, list[Finding]]:
-    """The typed spec, and what schema and rules say beyond `earlier` findings."""
-    known = {found.path for found in earlier if found.is_error and found.rule in _CONSEQUENCE_OF}
+    """The typed spec, and the findings of schema and rules that `earlier` ones do not explain."""
+    known = {item.path for item in earlier if item.is_error and item.rule in _CONSEQUENCE_OF}
     spec = convert(data, JobSpec)
     findings: list[Finding] = []
     subject = spec
     if spec is None:
-        said = explain(data, "job", place)
-        findings = [found for found in said if found.path not in known]
-        subject = convert(_pruned(data, said), JobSpec)
-        known |= {found.path for found in said}
+        refused = explain(data, "job", place)
+        findings = [finding for finding in refused if finding.path not in known]
+        subject = convert(_pruned(data, refused), JobSpec)
+        known |= {finding.path for finding in refused}
     if subject is not None:
         for broken in rules.check(subject):
             path = format_path(broken.path)
@@ -313,12 +313,12 @@ def _check(
 
 
 def _pruned(data: dict[str, Any], findings: Iterable[Finding]) -> dict[str, Any]:
-    """`data` without what the schema refuses, so that the rules can still be checked on the rest."""
+    """`data` without the values that the schema refuses: the rules are checked on the rest."""
     rest: Any = data
-    for found in sorted(findings, key=lambda found: found.path, reverse=True):
-        if not found.path:
+    for dotted in sorted((finding.path for finding in findings), reverse=True):
+        if not dotted:
             continue
-        path = find_path(rest, parse_path(found.path))
+        path = find_path(rest, parse_path(dotted))
         if path:
             rest = without(rest, path)
     return {"version": 1, "name": "x", "framework": "?", **rest}

@@ -1,12 +1,12 @@
-"""`--set KEY=VALUE` and `--set ~KEY`: where it goes, and which type the schema gives it.
+"""`--set KEY=VALUE` and `--set ~KEY`: the place of a setting, and the type that the schema gives its value.
 
-KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key,
-so `train.overrides.trainer.batch=4` sets the key `trainer.batch`; where the spec already has nested mappings,
-it goes into them. A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last one appends.
-VALUE is YAML, but plain text where text is wanted. `~KEY` takes the key out of the spec, as Hydra writes it;
-`KEY=null` goes back to the default, but below a mapping with free values null is a value. `KEY=` is refused:
-it is an empty text to Hydra and Helm, and most often a shell variable that is not set.
-`--level NAME` among the settings is `coverage.level=NAME`; messages name it as its user wrote it.
+KEY is a dotted path. Below a mapping with free keys (`train.overrides`, `container.env`) the rest is one key:
+`train.overrides.trainer.batch=4` sets the key `trainer.batch`. Nested mappings that exist go first.
+A list item is `repos[0].ref` or `repos.0.ref`; the index behind the last item appends.
+VALUE is YAML, but plain text where text is wanted. `~KEY` removes the key from the spec, as in Hydra.
+`KEY=null` restores the default; below a mapping with free values null is a value. `KEY=` is refused:
+Hydra and Helm take it for an empty text, and most often a shell variable is not set.
+`--level NAME` among the settings is `coverage.level=NAME`; messages keep the form that the user wrote.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEVEL = "--level "
 
 
 class Unset:
-    """The value of a setting that takes a key away."""
+    """The value of a setting that removes a key."""
 
 
 UNSET = Unset()
@@ -53,7 +53,7 @@ class Setting:
 
 
 def masked(argument: str) -> str:
-    """KEY=VALUE as it may be printed and kept: without the value where the key is a secret's name."""
+    """KEY=VALUE for messages and files: without the value where the key is a secret's name."""
     key, equals, _ = argument.partition("=")
     return f"{key}=…" if equals and SECRET_NAME.search(key.rsplit(".", 1)[-1]) else argument
 
@@ -73,7 +73,7 @@ class Applied:
 
 
 def apply_sets(data: Any, shape: Shape, sets: tuple[str, ...]) -> Applied:
-    """`data` with every `KEY=VALUE` of `sets` applied in order; a bad one is a finding and is left out."""
+    """`data` with every `KEY=VALUE` of `sets` applied in order; a bad argument becomes a finding instead."""
     settings: list[Setting] = []
     findings: list[Finding] = []
     for argument in sets:
@@ -96,7 +96,7 @@ def put(data: Any, setting: Setting) -> Any:
 
 
 def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list[Finding]]:
-    """One `KEY=VALUE` against the spec it is for. Raises: JobspecError that names the argument."""
+    """One `KEY=VALUE`, typed for `data`. Raises: JobspecError that names the argument."""
     _check_text(argument)
     if argument.startswith(LEVEL):
         level = argument.removeprefix(LEVEL)
@@ -114,13 +114,13 @@ def parse_setting(argument: str, data: Any, shape: Shape) -> tuple[Setting, list
 
 
 def _removed(argument: str, data: Any, shape: Shape) -> Path:
-    """The path that `~KEY` takes out. Raises: JobspecError when the spec has nothing there."""
+    """The path that `~KEY` removes. Raises: JobspecError when the spec has nothing there."""
     path = locate(_parts(argument[1:], argument), data, shape, argument)
     _refuse_item(path, argument)
     if find_path(data, path) is None:
         inside = _get(data, path[:-1])
-        given = [str(key) for key in inside] if isinstance(inside, Mapping) else []
-        close = did_you_mean(str(path[-1]), given)
+        present = [str(key) for key in inside] if isinstance(inside, Mapping) else []
+        close = did_you_mean(str(path[-1]), present)
         what = f"the spec does not give `{format_path(path)}`"
         raise JobspecError(_error(argument, "spec.set", what, close or "leave this `--set` out", path))
     return path
@@ -143,7 +143,7 @@ def _refuse_item(path: Path, argument: str) -> None:
 
 
 def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
-    """The real path that dotted `parts` mean: known keys by the schema, free keys with dots by the spec.
+    """The real path of dotted `parts`: known keys by the schema, free keys with dots by the spec.
 
     Raises: JobspecError that names the known keys, or the length of a list.
     """
@@ -167,10 +167,10 @@ def locate(parts: Path, data: Any, shape: Shape, argument: str) -> Path:
 
 
 def _free_path(parts: Path, data: Any, path: Path, argument: str) -> Path:
-    """The path below a mapping with free keys: along what the spec has there, then one key for the rest."""
-    found = find_path(data, parts)
-    if found is not None or not parts:
-        return found or ()
+    """The path below a mapping with free keys: along existing mappings, then one key for the rest."""
+    existing = find_path(data, parts)
+    if existing is not None or not parts:
+        return existing or ()
     if isinstance(data, list):
         step: str | int = _index(parts[0], data, path, argument)
     elif len(parts) > 1 and isinstance(data, Mapping) and isinstance(data.get(parts[0]), Mapping | list):
@@ -186,7 +186,7 @@ def _index(part: str | int, items: Any, path: Path, argument: str) -> int:
         what = f"`{format_path(path)}` is a list, and `{part}` is no index"
         raise JobspecError(_error(argument, "spec.set", what, f"write `{format_path(path)}[0]`", path))
     if part > length:
-        what = f"`{format_path(path)}` has {length} items, and [{part}] is beyond the next"
+        what = f"`{format_path(path)}` has {length} items, so the index [{part}] is too large"
         raise JobspecError(
             _error(argument, "spec.set", what, f"use an index from 0 to {length}; {length} appends", path)
         )
@@ -206,16 +206,16 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
     try:
         node = compose(source, name)
     except JobspecError as problem:
-        found = problem.findings[0]
+        first = problem.findings[0]
         raise JobspecError(
-            _error(argument, "spec.set", f"the value is {found.what}", found.fix, path)
+            _error(argument, "spec.set", f"the value is {first.what}", first.fix, path)
         ) from problem
     if node is None:  # a comment alone
         raise JobspecError(_empty(shape, path, argument))
     builder = Builder(name)
     value = builder.build(node, shape, path)
-    findings = [_without_place(found) for found in builder.findings]
-    if any(found.is_error for found in findings):
+    findings = [_without_place(finding) for finding in builder.findings]
+    if any(finding.is_error for finding in findings):
         raise JobspecError(*findings)
     # On a command line the quotes belong to the shell: there is nothing to warn about.
     return value, []
@@ -224,10 +224,9 @@ def _typed(source: str, shape: Shape, path: Path, argument: str) -> tuple[Any, l
 def _empty(shape: Shape, path: Path, argument: str) -> Finding:
     key = argument.partition("=")[0]
     text = f"`{key}=''` (quoted for the shell as well) for an empty text, " if _takes_text(shape) else ""
-    found = _error(
-        argument, "spec.set", f"`{key}` is given no value", f"write {text}`~{key}` to remove it", path
-    )
-    return replace(found, why="it may be a shell variable that is not set")
+    fix = f"write {text}`~{key}` to remove it"
+    finding = _error(argument, "spec.set", f"`{key}` is given no value", fix, path)
+    return replace(finding, why="the value may be a shell variable that is not set")
 
 
 def _takes_text(shape: Shape) -> bool:
@@ -246,8 +245,8 @@ def _check_text(argument: str) -> None:
         )
 
 
-def _without_place(found: Finding) -> Finding:
-    return found.at(found.file)
+def _without_place(finding: Finding) -> Finding:
+    return finding.at(finding.file)
 
 
 def _get(data: Any, path: Path) -> Any:
@@ -261,8 +260,7 @@ def _unknown(argument: str, path: Path, key: str, known: list[str]) -> Finding:
     where = f"`{format_path(path)}`" if path else "a job spec"
     what, fix = f"{where} has no key `{key}`", unknown_key_fix("job", key, known, path)
     why = f"keys of {where}: {', '.join(known)}"
-    found = _error(argument, "spec.unknown-key", what, fix, (*path, key))
-    return replace(found, why=why)
+    return replace(_error(argument, "spec.unknown-key", what, fix, (*path, key)), why=why)
 
 
 def _error(argument: str, rule: str, what: str, fix: str, path: Path = ()) -> Finding:

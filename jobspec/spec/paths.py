@@ -71,10 +71,10 @@ def lookup(data: Any, path: Path) -> Any:
 
 
 def find_path(data: Any, parts: Path) -> Path | None:
-    """The real path that dotted `parts` mean in `data`, or None.
+    """The real path of dotted `parts` in `data`, or None.
 
-    A key may itself contain dots (`train.overrides` holds such keys), so the rest of the parts is
-    tried as one key where the first alone is none.
+    A key of `train.overrides` may contain dots. So several parts are tried as one key when the first part
+    alone is no key.
     """
     if not parts:
         return ()

@@ -1,4 +1,4 @@
-"""Rules over several keys of one spec that need neither a cluster nor a framework. One function per rule."""
+"""Rules over several keys of one spec, without a cluster or a framework. One function per rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPO_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?\Z",
 _SECRET_SETTING = re.compile(
     r"(^|[._])(api_?key|password|passwd|secret(_key)?|access_token|auth_token|hf_token)\Z", re.I
 )
-# Frameworks whose entrypoint can be started otherwise: `train.command` is what its settings are appended to.
+# Frameworks whose settings are appended to `train.command`, another way to start their entrypoint.
 LAUNCHED = ("rlix", "skyrl")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
@@ -70,7 +70,7 @@ def repo_source(spec: JobSpec) -> Iterator[Broken]:
                 "spec.secret",
                 (*at, "url"),
                 "the URL holds credentials",
-                "nothing secret is written into a run's files",
+                "a run's files hold no secrets",
                 "remove them, and let git's credential helper or SSH supply them",
             )
 
@@ -122,22 +122,22 @@ def _repo_id(text: str, path: Path) -> Iterator[Broken]:
     if not _REPO_ID.match(text) or ".." in text or "--" in text or text.endswith((".", "-", ".git")):
         what = f"`{text}` is not a Hugging Face id"
         why = "an id is `owner/name` of letters, digits, `_`, `-` and `.`, without `..` or `--`"
-        yield Broken("spec.model-id", path, what, why, "for a folder use `path`")
+        yield Broken("spec.model-id", path, what, why, "use `path` for a folder")
 
 
 def command(spec: JobSpec) -> Iterator[Broken]:
-    given = spec.train.command
+    words = spec.train.command
     at: Path = ("train", "command")
-    if given is not None and not given:
+    if words is not None and not words:
         yield Broken(
             "spec.command", at, "`train.command` is empty", fix="name a program: `[python3, train.py]`"
         )
-    elif given and not given[0].strip():
+    elif words and not words[0].strip():
         yield Broken("spec.command", at, "the command's first item is empty", fix="name a program")
-    elif given and spec.train.shell and len(given) != 1:
-        what, why = f"`command` has {len(given)} items", "`shell: true` runs one bash text"
+    elif words and spec.train.shell and len(words) != 1:
+        what, why = f"`command` has {len(words)} items", "`shell: true` runs one bash text"
         yield Broken("spec.command", at, what, why, "join them into one text, or remove `shell`")
-    elif given is None and spec.framework == "command":
+    elif words is None and spec.framework == "command":
         what = "framework `command` has no `train.command`"
         yield Broken("spec.command", at, what, fix="add `command: [python3, train.py]`")
 
@@ -155,11 +155,11 @@ def command_of_another_framework(spec: JobSpec) -> Iterator[Broken]:
 
 
 def helpers(spec: JobSpec) -> Iterator[Broken]:
-    wanted = spec.mcore_helpers
-    if wanted is None:
+    source = spec.mcore_helpers
+    if source is None:
         return
-    if (wanted.repo is None) == (wanted.package is None):
-        count = "both" if wanted.repo is not None else "neither"
+    if (source.repo is None) == (source.package is None):
+        count = "both" if source.repo is not None else "neither"
         what = f"`mcore_helpers` gives {count} of `repo` and `package`"
         yield Broken(
             "spec.helpers",
@@ -168,24 +168,24 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
             fix="name a repo of this spec, or the installed package `megatron.core`",
         )
     names = [repo.name for repo in spec.repos]
-    if wanted.repo is not None and wanted.repo not in names:
-        fix = did_you_mean(wanted.repo, names) or (
+    if source.repo is not None and source.repo not in names:
+        fix = did_you_mean(source.repo, names) or (
             f"use one of {one_of(names)}" if names else "add the repo to `repos`"
         )
-        yield Broken("spec.helpers", ("mcore_helpers", "repo"), f"`repos` has no `{wanted.repo}`", fix=fix)
+        yield Broken("spec.helpers", ("mcore_helpers", "repo"), f"`repos` has no `{source.repo}`", fix=fix)
 
 
 def checks(spec: JobSpec) -> Iterator[Broken]:
     names = [repo.name for repo in spec.repos]
-    asked = [check.repo for check in spec.coverage.checks]
-    for index, name in enumerate(asked):
+    tested = [check.repo for check in spec.coverage.checks]
+    for index, name in enumerate(tested):
         at: Path = ("coverage", "checks", index, "repo")
         if name not in names:
             fix = did_you_mean(name, names) or (
                 f"use one of {one_of(names)}" if names else "add the repo to `repos`"
             )
             yield Broken("spec.checks", at, f"`repos` has no `{name}`", fix=fix)
-        elif asked.index(name) < index:
+        elif tested.index(name) < index:
             what = f"`{name}` is there twice in `coverage.checks`"
             yield Broken("spec.checks", at, what, fix="put all its tests into one entry")
 
@@ -243,7 +243,7 @@ def duplicates(spec: JobSpec) -> Iterator[Broken]:
 
 
 def mounts(spec: JobSpec) -> Iterator[Broken]:
-    seen: dict[str, int] = {}
+    first: dict[str, int] = {}
     for index, mount in enumerate(spec.container.mounts):
         at: Path = ("container", "mounts", index)
         for key, text in (("source", mount.source), ("target", mount.target)):
@@ -251,21 +251,21 @@ def mounts(spec: JobSpec) -> Iterator[Broken]:
                 yield Broken(
                     "spec.mount", (*at, key), f"`{text}` is not an absolute path", fix="start it with `/`"
                 )
-        if mount.target in seen:
+        if mount.target in first:
             what = f"two mounts have the target `{mount.target}`"
             yield Broken(
                 "spec.mount",
                 (*at, "target"),
                 what,
-                f"the other is mounts[{seen[mount.target]}]",
+                f"the other is mounts[{first[mount.target]}]",
                 "change or remove one",
             )
-        seen.setdefault(mount.target, index)
+        first.setdefault(mount.target, index)
 
 
 def checkpoint(spec: JobSpec) -> Iterator[Broken]:
-    given = spec.checkpoint
-    if given.dir is None and given.resume == "must":
+    settings = spec.checkpoint
+    if settings.dir is None and settings.resume == "must":
         fix = "add `dir`, or use `resume: auto`"
         yield Broken(
             "spec.checkpoint", ("checkpoint", "resume"), "`resume: must` has no `dir` to resume from", fix=fix
@@ -290,19 +290,22 @@ def metrics(spec: JobSpec) -> Iterator[Broken]:
     yield from _conditions(("metrics",), spec.metrics)
 
 
-def _conditions(at: Path, given: Metrics) -> Iterator[Broken]:
-    if not (given.require or given.abort_when):
+def _conditions(at: Path, conditions: Metrics) -> Iterator[Broken]:
+    if not (conditions.require or conditions.abort_when):
         return
     from jobspec.metrics.requirements import parse_condition, parse_requirement
 
-    parts = (("require", given.require, parse_requirement), ("abort_when", given.abort_when, parse_condition))
+    parts = (
+        ("require", conditions.require, parse_requirement),
+        ("abort_when", conditions.abort_when, parse_condition),
+    )
     for key, texts, parse in parts:
         for index, text in enumerate(texts):
             try:
                 parse(text)
             except JobspecError as problem:
-                found = problem.findings[0]
-                yield Broken("metrics.require", (*at, key, index), found.what, found.why, found.fix)
+                first = problem.findings[0]
+                yield Broken("metrics.require", (*at, key, index), first.what, first.why, first.fix)
 
 
 def sweep(spec: JobSpec) -> Iterator[Broken]:

@@ -1,7 +1,7 @@
 """The JSON Schemas (draft 2020-12) that are generated from the typed models, and their compiled form.
 
-The committed files `job.schema.json` and `cluster.schema.json` are what editors, other tools and jobspec
-itself read: generating takes 15 ms, a tenth of a short command. A test compares them with the model.
+Editors, other tools and jobspec itself read the committed files `job.schema.json` and `cluster.schema.json`:
+generating a schema takes 15 ms, a tenth of a short command. A test compares the files with the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def committed_schema(kind: Kind) -> dict[str, Any]:
 
 
 def generate(kind: Kind) -> dict[str, Any]:
-    """The schema that the typed model of today stands for."""
+    """The schema of the typed model as it is now."""
     generated = msgspec.json.schema(MODELS[kind])
     for struct in generated["$defs"].values():
         for node in struct["properties"].values():
@@ -46,7 +46,7 @@ def generate(kind: Kind) -> dict[str, Any]:
 
 
 def schema_text(kind: Kind) -> str:
-    """What `<kind>.schema.json` has to hold, from the model."""
+    """The text of `<kind>.schema.json` for the model as it is now."""
     return json.dumps(generate(kind), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -68,7 +68,7 @@ class Shape:
 
     @property
     def is_text(self) -> bool:
-        """Only text (or nothing) fits here."""
+        """Whether text alone (or nothing) fits here."""
         return "string" in self.types and self.types <= {"string", "null"}
 
     def child(self, part: str | int) -> Shape | None:
@@ -141,7 +141,7 @@ def root_shape(kind: Kind) -> Shape:
 
 
 def first_unknown(shape: Shape, path: tuple[str | int, ...]) -> int | None:
-    """Index of the first part of `path` that names a key the schema does not have; None when all is known."""
+    """Index of the first part of `path` without a key in the schema; None when all parts are known."""
     for index, part in enumerate(path):
         child = shape.child(part)
         if child is None:

@@ -12,7 +12,7 @@ from jobspec.spec.paths import format_path
 from jobspec.spec.site import ClusterProfile
 from jobspec.words import did_you_mean
 
-# Linux gives outgoing connections ports from here on, and one of them may be the port that Ray wants.
+# Linux gives ports from here on to outgoing connections, which may take a port of Ray.
 # Source: kernel ip-sysctl documentation, `ip_local_port_range`, default `32768 60999`.
 EPHEMERAL_FROM = 32768
 
@@ -23,7 +23,7 @@ STAGE_BOUND = "JOBSPEC_STAGE_MAX_GIB"
 
 def check_profile(profile: ClusterProfile) -> list[Finding]:
     """Findings about a profile that its schema cannot see; `path` names the key."""
-    return [found for rule in (_network, _paths, _slurm, _env) for found in rule(profile)]
+    return [finding for rule in (_network, _paths, _slurm, _env) for finding in rule(profile)]
 
 
 def _network(profile: ClusterProfile) -> Iterator[Finding]:
@@ -52,7 +52,7 @@ def _network(profile: ClusterProfile) -> Iterator[Finding]:
         yield error("cluster.ports", what, fix="move one of the two", path="network.ray_ports.head")
     for key, port in (("head", ports.head), ("worker_max", ports.worker_max)):
         if port >= EPHEMERAL_FROM:
-            why = f"from {EPHEMERAL_FROM} on Linux hands ports to outgoing connections, and one may be taken"
+            why = f"Linux gives ports from {EPHEMERAL_FROM} on to outgoing connections: it may be taken"
             fix = f"choose ports below {EPHEMERAL_FROM}"
             yield warning(
                 "cluster.ports",
@@ -79,7 +79,7 @@ def _paths(profile: ClusterProfile) -> Iterator[Finding]:
                 path=f"paths.{key}",
             )
         if "\n" in text or ":" in text:
-            why = "mounts and search paths separate folders by it"
+            why = "mounts and search paths use it as separator"
             yield error(
                 "cluster.path",
                 f"`{text!r}` holds a colon or a newline",
@@ -115,7 +115,7 @@ def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
 def _env(profile: ClusterProfile) -> Iterator[Finding]:
     for name, value in profile.env.items():
         if name.startswith("JOBSPEC_") and name != STAGE_BOUND:
-            what = f"jobspec reads no `{name}` of a site profile"
+            what = f"jobspec reads no variable `{name}` from a site profile"
             fix = did_you_mean(name, [STAGE_BOUND]) or f"remove it; `{STAGE_BOUND}` is the only one"
             yield error("cluster.variable", what, fix=fix, path=format_path(("env", name)))
         elif name == STAGE_BOUND and not re.fullmatch(r"\d{1,9}(\.\d+)?", value.strip()):

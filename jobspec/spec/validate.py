@@ -1,7 +1,7 @@
 """Plain data -> typed model. msgspec decides, in microseconds; jsonschema explains what msgspec refused.
 
-That both agree is a property test. jsonschema is imported only for an explanation: it costs more time than
-all the rest of a load.
+A property test holds that both agree. jsonschema is imported only for an explanation: the import takes more
+time than the rest of a load.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TYPE_WORDS = {
     "object": "a mapping",
     "null": "nothing",
 }
-# A user cannot be asked to read a regular expression: the wanted form in words, and an example.
+# Nobody should have to read a regular expression: each form in words, and an example.
 PATTERN_WORDS = {
     NAME_PATTERN: (
         "a name: letters, digits, `.`, `_` and `-`, a letter or digit first, at most 63",
@@ -60,8 +60,8 @@ def explain(data: Any, kind: Kind, place: Locate) -> list[Finding]:
     """Everything that the schema refuses about `data`, each with its position; empty for valid data."""
     errors = sorted(_validator(kind).iter_errors(data), key=lambda e: [str(part) for part in e.absolute_path])
     mistyped = {tuple(problem.absolute_path) for problem in errors if problem.validator == "type"}
-    told = [e for e in errors if e.validator != "enum" or tuple(e.absolute_path) not in mistyped]
-    return [finding for problem in told for finding in _Explainer(kind, place).explain(problem)]
+    distinct = [e for e in errors if e.validator != "enum" or tuple(e.absolute_path) not in mistyped]
+    return [finding for problem in distinct for finding in _Explainer(kind, place).explain(problem)]
 
 
 @cache
@@ -111,11 +111,11 @@ class _Explainer:
             yield self._wrong_type(problem.instance, [str(problem.validator_value)], path)
 
     def _any_of(self, problem: ValidationError, path: Path) -> Iterator[Finding]:
-        """The branch that the value was meant for is the one whose type fits."""
+        """The findings of the branch whose type fits: the value was meant for that one."""
         by_branch: dict[Any, list[ValidationError]] = {}
         for inner in problem.context or ():
             by_branch.setdefault(inner.relative_schema_path[0], []).append(inner)
-        meant = [found for found in by_branch.values() if not any(_is_type_error_here(e) for e in found)]
+        meant = [inner for inner in by_branch.values() if not any(_is_type_error_here(e) for e in inner)]
         if meant:
             for inner in meant[0]:
                 yield from self.explain(inner)
@@ -268,7 +268,7 @@ def _example(key: str, shape: Shape | None) -> str:
 
 
 def unknown_key_fix(kind: Kind, key: str, known: list[str], path: Path) -> str:
-    """What to do about a key that is not there: the near one, the one elsewhere, or take it out."""
+    """The fix for an unknown key: the nearest key, the same key at another place, or removal."""
     close = nearest(key, known, cutoff=0.8)
     if close:
         return f"did you mean `{close}`?"

@@ -1,7 +1,7 @@
-"""A sweep's run directory, read again: what each point set, where it ran, and whether it has finished.
+"""The points of a sweep's run directory: their settings, their folders, and whether they have finished.
 
-A point has finished when its own evidence gives it the verdict Pass or Fail. One that was Blocked, or left no
-evidence, says nothing about what it set, and is run again.
+A point has finished when its own evidence gives the verdict Pass or Fail. A point that was Blocked, or left
+no evidence, says nothing about its settings and is run again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FINISHED = (Result.PASS, Result.FAIL)
 
 @dataclass(frozen=True)
 class PointRecord:
-    """One point as `points.json` has it. `run` is where its files lie, in an earlier run if `reused`."""
+    """One point of `points.json`. `run` has its files; they lie in an earlier run if `reused`."""
 
     index: int
     sets: Mapping[str, Any]
@@ -33,7 +33,7 @@ class PointRecord:
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """`points.json`. `pruned` has what each left-out point set, the rule that it breaks, and why."""
+    """`points.json`. `pruned` has the settings of each left-out point, the rule that it breaks, and why."""
 
     points: tuple[PointRecord, ...] = ()
     pruned: tuple[tuple[Mapping[str, Any], str, str], ...] = field(default=())
@@ -64,17 +64,18 @@ def _record(run: RunPaths, row: Mapping[str, Any]) -> PointRecord:
 
 
 def finished_points(folder: Path, keys: Mapping[int, str]) -> dict[int, str]:
-    """Where runs below `folder` have finished points with these keys: relative to a run beside them.
+    """The folders of finished points with these keys, in runs below `folder`, by a point's number.
 
-    The newest run counts first. Points of sweeps that cannot be read are not finished.
+    A folder is relative to a run beside the earlier one. The newest run counts first. An unreadable sweep has
+    no finished points.
     """
-    wanted = {key: index for index, key in keys.items()}
-    found: dict[int, str] = {}
+    numbers = {key: index for index, key in keys.items()}
+    folders: dict[int, str] = {}
     for key, point in _earlier(folder):
-        index = wanted.get(key)
-        if index is not None and index not in found and _result(point) in FINISHED:
-            found[index] = f"../{point.root.parent.parent.name}/points/{point.run_id}"
-    return found
+        index = numbers.get(key)
+        if index is not None and index not in folders and _result(point) in FINISHED:
+            folders[index] = f"../{point.root.parent.parent.name}/points/{point.run_id}"
+    return folders
 
 
 def _earlier(folder: Path) -> Iterator[tuple[str, RunPaths]]:
@@ -97,7 +98,7 @@ def _result(point: RunPaths) -> Result:
 
 
 def _has_ended(point: RunPaths) -> bool:
-    """What a point that goes on has logged may look like its failure."""
+    """Whether a point has ended: the logs of a running point may look like a failure."""
     attempts = point.attempts()
     ends = [point.attempt(number) / "results.json" for number in attempts[-1:]]
     return bool(attempts) and any(path.is_file() for path in (*ends, point.exit_file, point.scheduler))

@@ -29,7 +29,7 @@ MAX_SHOWN = 20  # findings of points that are printed one by one
 
 @dataclass(frozen=True)
 class Point:
-    """One point: its place in the array, the keys it sets, and its spec without `sweep`."""
+    """One point: its number in the array, its settings, and its spec without `sweep`."""
 
     index: int
     sets: Mapping[str, Any]
@@ -51,7 +51,7 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Checked:
-    """Every point resolved and checked: those that may run, those left out, and what is to say of them."""
+    """Every point resolved and checked: the points that may run, the findings, and the points left out."""
 
     points: tuple[Point, ...]
     resolved: tuple[Resolved, ...]
@@ -63,7 +63,7 @@ class Checked:
 class SweepOutcome:
     """All files of a sweep's run directory; `resolved` has one entry per point, in order.
 
-    `finished` has, by a point's number, the folder of an earlier run that has finished it.
+    `finished` maps the number of a point to the folder of an earlier run that has finished it.
     """
 
     files: Mapping[str, bytes]
@@ -75,7 +75,7 @@ class SweepOutcome:
 
 
 FindFinished = Callable[[Mapping[int, str]], Mapping[int, str]]
-"""From points' keys to the folders where an earlier run has finished them, both by number."""
+"""Points' keys -> folders of earlier runs that have finished them, both by the point's number."""
 
 
 def label(sets: Mapping[str, Any]) -> str:
@@ -87,8 +87,11 @@ def label(sets: Mapping[str, Any]) -> str:
 
 
 def values(sweep: Sweep) -> Iterator[dict[str, Any]]:
-    """What each point sets: all combinations of `grid`, the last key fastest, then `list`, less `exclude`."""
-    grid = [dict(zip(sweep.grid, chosen, strict=True)) for chosen in itertools.product(*sweep.grid.values())]
+    """Each point's settings: combinations of `grid`, the last key fastest, then `list`, less `exclude`."""
+    grid = [
+        dict(zip(sweep.grid, combination, strict=True))
+        for combination in itertools.product(*sweep.grid.values())
+    ]
     for sets in [*(grid if sweep.grid else []), *sweep.points]:
         if not any(_matches(sets, excluded) for excluded in sweep.exclude):
             yield dict(sets)
@@ -101,7 +104,7 @@ def _matches(sets: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
 def expand(loaded: LoadedSpec) -> list[Point]:
     """The sweep's points. With `invalid: skip`, points that the schema refuses are left out.
 
-    Raises: JobspecError when there is no `sweep` or no point, or a point is bad and `invalid` is `error`.
+    Raises: JobspecError without a `sweep` or a point, and for a bad point when `invalid` is `error`.
     """
     points, findings, _ = _expand(loaded)
     if any(finding.is_error for finding in findings):
@@ -115,7 +118,7 @@ def _expand(loaded: LoadedSpec) -> tuple[list[Point], list[Finding], list[Pruned
     sweep = loaded.spec.sweep
     if sweep is None:
         raise fail("sweep.none", "the spec has no `sweep`", fix="add `sweep: {grid: {train.seed: [1, 2]}}`")
-    # Points are made anew from the raw values: those of an interpolated spec would be filled in twice.
+    # Points start from the raw values: values of an interpolated spec would be filled in twice.
     start = replace(loaded, interpolated=False)
     raw = msgspec.convert(loaded.raw["sweep"], type(sweep))
     points: list[Point] = []
@@ -140,7 +143,7 @@ def _pruned(problems: Sequence[Finding], sets: Mapping[str, Any]) -> Iterator[Pr
 
 
 def _left_out(problems: Sequence[Finding], sets: Mapping[str, Any], sweep: Sweep) -> Iterator[Finding]:
-    """A bad point's findings: all of them, or one warning where the sweep says to skip it."""
+    """A bad point's errors, or one warning about them when `sweep.invalid` is `skip`."""
     errors = [finding for finding in problems if finding.is_error]
     if sweep.invalid == "skip":
         yield warning(
@@ -157,7 +160,7 @@ def _left_out(problems: Sequence[Finding], sets: Mapping[str, Any], sweep: Sweep
 def check_sweep(
     loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = ()
 ) -> tuple[tuple[Point, ...], tuple[Resolved, ...], tuple[Finding, ...]]:
-    """Every point resolved and checked, those that may run, and what is to say about all of them."""
+    """The points that may run, resolved and checked, and the findings about all points."""
     checked = check_points(loaded, cluster, allow=allow)
     return checked.points, checked.resolved, checked.findings
 
@@ -172,14 +175,14 @@ def check_points(loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[
     points: list[Point] = []
     resolved: list[Resolved] = []
     for point in expanded:
-        found = resolve(point.loaded, cluster, allow=allow, lookups=lookups)
-        if found.plan is None or any(finding.is_error for finding in found.findings):
-            findings += _left_out(found.problems, point.sets, sweep)
-            pruned += _pruned(found.problems, point.sets)
+        outcome = resolve(point.loaded, cluster, allow=allow, lookups=lookups)
+        if outcome.plan is None or any(finding.is_error for finding in outcome.findings):
+            findings += _left_out(outcome.problems, point.sets, sweep)
+            pruned += _pruned(outcome.problems, point.sets)
             continue
         points.append(replace(point, index=len(points)))
-        resolved.append(found)
-        findings += found.findings
+        resolved.append(outcome)
+        findings += outcome.findings
     if points or not any(finding.is_error for finding in findings):
         findings += _over_all(points, resolved, cluster, sweep)
     return Checked(tuple(points), tuple(resolved), _shown(findings), tuple(pruned))
@@ -205,14 +208,14 @@ def _over_all(
             fix="split the sweep, or set `sweep.mode` to `one_allocation`",
             path="sweep",
         )
-    plans = [found.plan for found in resolved if found.plan is not None]
+    plans = [item.plan for item in resolved if item.plan is not None]
     for point, plan in zip(points, plans, strict=True):
         if _allocation(plan) != _allocation(plans[0]):
             yield error(
                 "sweep.resources",
                 f"the point {point.label} asks for another allocation than {points[0].label}",
                 why="all points of a sweep get the same nodes, GPUs, time and options",
-                fix="submit points with other `resources` as a spec of their own",
+                fix="submit points with other `resources` in a spec of their own",
                 path="sweep",
             )
             return
@@ -223,7 +226,7 @@ def _allocation(plan: Plan) -> tuple[object, ...]:
 
 
 def _shown(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Each finding once; of the points' errors the first `MAX_SHOWN` and how many more there are."""
+    """Each finding once. Behind the first `MAX_SHOWN` errors, one finding counts the others."""
     unique = list(dict.fromkeys(findings))
     errors = [finding for finding in unique if finding.is_error]
     rest = [finding for finding in unique if not finding.is_error]
@@ -249,7 +252,7 @@ def render_sweep(
 ) -> SweepOutcome:
     """The run directory of a whole sweep. With errors among the findings there are no files.
 
-    Points that `find_finished` knows are listed and get no folder: their results lie in the earlier run.
+    Points that `find_finished` knows get no folder: their results lie in the earlier run.
     """
     from jobspec.rendering.files import render, render_array
 
@@ -257,7 +260,7 @@ def render_sweep(
     points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
     if sweep is None or any(finding.is_error for finding in checked.findings):
         return SweepOutcome({}, checked.findings, points, resolved, checked.pruned)
-    keys = {point.index: point_key(found) for point, found in zip(points, resolved, strict=True)}
+    keys = {point.index: point_key(item) for point, item in zip(points, resolved, strict=True)}
     finished = find_finished(keys) if find_finished is not None else {}
     due = [point.index for point in points if point.index not in finished]
     base = resolve(loaded, cluster, allow=allow)
@@ -271,25 +274,25 @@ def render_sweep(
     return SweepOutcome(files, checked.findings, points, resolved, checked.pruned, finished)
 
 
-def point_key(found: Resolved) -> str:
-    """What a point's result depends on: two points with one key are the same run.
+def point_key(resolved: Resolved) -> str:
+    """The digest of everything that a point's result depends on: points with one key are the same run.
 
-    The plan alone does not say what was uncommitted or which image a tag meant; the lock does.
+    The plan lacks uncommitted changes and the image behind a tag; the lock has both.
     """
     from jobspec.planning.lock import lock_facts
     from jobspec.rendering.files import plan_json
 
-    plan = found.plan
+    plan = resolved.plan
     if plan is None:
         raise ValueError("a point with errors has no key")
-    pinned = json.dumps(lock_facts(found), sort_keys=True, default=str).encode()
+    pinned = json.dumps(lock_facts(resolved), sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
 
 
 def _index(
     points: Sequence[Point], keys: Mapping[int, str], finished: Mapping[int, str], pruned: Sequence[Pruned]
 ) -> bytes:
-    """`points.json`: what each point sets, where it has run, and what was left out and why."""
+    """`points.json`: the settings of each point, the folder of a finished one, and the points left out."""
     rows = [
         {"index": point.index, "sets": dict(point.sets), "key": keys[point.index]}
         | ({"finished": finished[point.index]} if point.index in finished else {})

@@ -1,6 +1,6 @@
-"""The results of a sweep as one table: what each point set, how fast it was, and what became of it.
+"""The results of a sweep as one table: the settings, the speed and the status of each point.
 
-Derived from the points' own evidence alone, so the same files give the same table.
+The table comes from the points' own evidence alone: the same files give the same table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GIB_PER_GB = 1e9 / 2**30
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One point. Speeds are medians over its steps but the first, which warms up; None: not measured.
+    """One point. Speeds are medians over its steps without the first, which warms up; None: not measured.
 
     `reused` is the id of the earlier run that the result is from.
     """
@@ -64,7 +64,7 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class SweepTable:
-    """All points in order, those that were left out before submission, and the fastest that passed."""
+    """All points in order, the points left out before submission, and the fastest passed point."""
 
     run_id: str
     name: str
@@ -88,7 +88,7 @@ class SweepTable:
 
     @property
     def exit_code(self) -> int:
-        """That of the worst point; a point that has not run is one too."""
+        """The exit code of the worst point; a point that has not run counts as well."""
         codes = {row.exit_code for row in self.rows}
         return next((code for code in (1, 3, 4) if code in codes), 0)
 
@@ -127,7 +127,7 @@ def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
 
 
 def _with_log_metrics(evidence: Evidence) -> Evidence:
-    """The evidence with what the framework reads out of logs: harnesses print what no metric file has."""
+    """The evidence with the metrics of the framework's logs: harnesses print metrics that no file has."""
     from jobspec import frameworks
 
     attempt = evidence.last
@@ -162,16 +162,16 @@ def _status(run: RunPaths, evidence: Evidence, verdict: Verdict) -> tuple[str, s
 def _memory_line(attempt: Attempt | None, verdict: Verdict) -> str:
     """Why a point ran out of memory; empty when nothing says so.
 
-    One rank that runs out takes the others down, whose collective then fails: the loudest lines are theirs.
-    So one line about memory in any log of the point is enough, wherever it stands.
+    When one rank runs out of memory, the collectives of the others fail and print the loudest lines. So one
+    line about memory in any log of the point is enough.
     """
     cause = verdict.first_cause
     if cause is not None and cause.kind in MEMORY_KINDS:
         return cause.text
     if attempt is None:
         return ""
-    found = (match for match in attempt.matches if match.kind in MEMORY_KINDS and not match.survived)
-    match = next(found, None)
+    matches = (match for match in attempt.matches if match.kind in MEMORY_KINDS and not match.survived)
+    match = next(matches, None)
     if match is not None:
         return f"{match.text} ({match.node or match.file})"
     return next((item.what for item in attempt.findings if item.rule in MEMORY_KINDS), "")
@@ -185,7 +185,7 @@ def _exit_code(run: RunPaths) -> int | None:
 
 
 def _measured(evidence: Evidence, name: str) -> list[float]:
-    """A metric's finite values, without the first step's, in which kernels are compiled and caches filled."""
+    """A metric's finite values without the first: the first step compiles kernels and fills caches."""
     values = evidence.metrics.values(_metric(evidence, name), finite=True)
     return values[1:] if len(values) > 1 else values
 
@@ -199,7 +199,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _peak(evidence: Evidence) -> float | None:
-    """GiB: what the framework reports where it does, else the highest sample of any GPU."""
+    """Peak memory in GiB: the framework's own figure, else the highest sample of any GPU."""
     key = _metric(evidence, PEAK_MEMORY)
     values = evidence.metrics.values(key, finite=True)
     if values:

@@ -54,8 +54,8 @@ def test_packages_inside_the_runtime_travel_in_its_archive(python: Path, tmp_pat
     if not python.exists():
         pytest.skip(f"no {python}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
     (tmp_path / "runtime.pyz").write_bytes(build_runtime())
-    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime import watch"
-    code += "\nprint(watch.judge.__code__.co_filename)"
+    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime.head import metric_watch"
+    code += "\nprint(metric_watch.judge.__code__.co_filename)"
     argv = [str(python), "-I", "-c", code, str(tmp_path / "runtime.pyz")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""

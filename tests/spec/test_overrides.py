@@ -146,7 +146,7 @@ BAD: list[tuple[str, str, str]] = [
     ("~train.overrides.flat.kez", "spec.set", "did you mean `flat.key`"),
     ("~train.overrides.nested.inner.y", "spec.set", "the spec does not give"),
     ("~user.list[0]", "spec.set", "list item"),
-    ("repos[2].ref=x", "spec.set", "beyond"),
+    ("repos[2].ref=x", "spec.set", "too large"),
     ("repos.a.ref=x", "spec.set", "index"),
     ("repos[0]=null", "spec.set", "list item"),
     ("resources.time=soon", "spec.format", "24:00:00"),

@@ -1,7 +1,7 @@
 """YAML nodes -> plain data (dict, list, str, int, float, bool, None) with positions, guided by the schema.
 
 Where the schema wants text, a plain scalar stays the text that the user wrote: `ref: 0012345` is a commit
-and `time: 4:00:00` is a time. Every trap on the way is a Finding; building goes on behind an error.
+and `time: 4:00:00` is a time. Every trap becomes a Finding, and building goes on after an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Builder:
     _open: set[int] = field(default_factory=set)
 
     def build(self, node: Node, shape: Shape = ANY, path: Path = ()) -> Any:
-        """The data of a document; None, with a finding, when its aliases expand without end."""
+        """The data of a document; None and a finding when its aliases expand to too many values."""
         try:
             return self._value(node, shape, path)
         except _TooManyNodesError:
@@ -102,13 +102,13 @@ class Builder:
                 )  # fmt: skip
             else:
                 self._add(
-                    error, "spec.merge", f"`<<` brings `{key}` in, which is already given", merged_by, here,
-                    "which of the two wins is easy to get wrong", f"remove `{key}` here or in the anchor",
+                    error, "spec.merge", f"`<<` merges `{key}`, which is already given", merged_by, here,
+                    "YAML readers disagree about which one wins", f"remove `{key}` here or in the anchor",
                 )  # fmt: skip
         return result
 
     def _pairs(self, node: MappingNode, path: Path, merged_by: Node | None = None) -> Iterator[Pair]:
-        """Own pairs first, then those that `<<` merges, with the `<<` that does."""
+        """The node's own pairs, then the pairs that `<<` merges, each with its `<<`."""
         merges = []
         for key, value in node.value:
             if isinstance(key, ScalarNode) and key.tag == PLAIN and key.value == "<<":
@@ -175,7 +175,7 @@ class Builder:
         return self._text(node, shape, path) if shape.is_text else self._typed(node, shape, path)
 
     def _text(self, node: ScalarNode, shape: Shape, path: Path) -> Any:
-        """A plain scalar where text is wanted: the source, with a warning where other tools read a number."""
+        """The source of a plain scalar where text is wanted, with a warning if other tools read a number."""
         source: str = node.value
         if source in scalars.NULLS and "null" in shape.types:
             return None

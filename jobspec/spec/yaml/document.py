@@ -21,7 +21,7 @@ MAX_BYTES = 4 * 1024 * 1024  # ours; a spec has a few kilobytes
 
 @dataclass(frozen=True)
 class Document:
-    """The data of one file as written, where each of its values stands, and what is wrong with its YAML."""
+    """The data of one file as written, the positions of its values, and the findings about its YAML."""
 
     data: dict[str, Any]
     text: str
@@ -30,20 +30,22 @@ class Document:
 
 
 def _files_there(path: FilePath) -> str:
-    """What a missing file may have been meant to be."""
+    """The fix for a missing file: a similar name, or the files that are there."""
     if str(path) == "-":
         return "name `/dev/stdin` to read standard input"
     if not path.parent.is_dir():
         return f"check the path: there is no folder `{path.parent}`"
-    found = _specs_in(path.parent)
-    return did_you_mean(path.name, found) or (f"files there: {_some(found)}" if found else "check the path")
+    names = _specs_in(path.parent)
+    return did_you_mean(path.name, names) or (
+        f"name one of the files there: {_some(names)}" if names else "check the path"
+    )
 
 
 def _specs_in(folder: FilePath) -> list[str]:
     try:
         return sorted(item.name for item in folder.glob("*.y*ml") if not item.name.startswith("."))
     except OSError:
-        return []  # it may be entered and not listed
+        return []  # a folder that this user may enter but not list
 
 
 def _some(names: list[str]) -> str:
@@ -65,7 +67,7 @@ def read_text(path: FilePath, kind: Kind) -> str:
         raise fail(
             "spec.file",
             f"this is a directory, and a {word} is a file",
-            fix="name a `.yaml` file in it" + (f": {_some(found)}" if (found := _specs_in(path)) else ""),
+            fix="name a `.yaml` file in it" + (f": {_some(names)}" if (names := _specs_in(path)) else ""),
             file=name,
         ) from None
     except (OSError, ValueError) as problem:
@@ -103,13 +105,13 @@ def decode(raw: bytes, name: str, kind: Kind = "job") -> str:
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings from the top of the file to its end, as an editor lists them."""
-    return tuple(sorted(findings, key=lambda found: (found.line, found.column)))
+    return tuple(sorted(findings, key=lambda finding: (finding.line, finding.column)))
 
 
 def parse_document(text: str, name: str, kind: Kind) -> Document:
     """The document in `text`, typed by the schema of `kind`.
 
-    Raises: JobspecError when there is no mapping to go on with: a syntax error, an empty file.
+    Raises: JobspecError when the text holds no mapping: a syntax error, an empty file.
     """
     text = text.removeprefix("\ufeff")
     root = compose(text, name)
@@ -124,8 +126,7 @@ def parse_document(text: str, name: str, kind: Kind) -> Document:
         if builder.findings:
             raise JobspecError(*builder.findings)
         what = f"a {WORDS[kind]} is a mapping of keys to values"
-        found = error("spec.top", what, fix="start with `version: 1`", file=name, line=line, column=column)
-        raise JobspecError(found)
+        raise fail("spec.top", what, fix="start with `version: 1`", file=name, line=line, column=column)
     wrong_file = mistaken(data, kind, name)
     if wrong_file is not None:
         raise JobspecError(wrong_file)

@@ -1,4 +1,4 @@
-"""Text -> YAML node tree, or findings that say in our words what the YAML library refused.
+"""Text -> YAML node tree, or findings in our words about what the YAML library refused.
 
 The node tree keeps the position of every key and value. Nothing is given a type here: a plain scalar
 carries the tag `PLAIN`, so that `construct` can let the schema decide what `NO` or `010` means.
@@ -63,8 +63,8 @@ def compose(text: str, name: str) -> Node | None:
         node: Node | None = loader.get_single_node()
     except _TooDeepError as problem:
         what = f"nested deeper than {MAX_DEPTH} levels"
-        found = error("spec.syntax", what, fix="flatten the document")
-        raise JobspecError(found.at(name, problem.line, problem.column)) from None
+        finding = error("spec.syntax", what, fix="flatten the document")
+        raise JobspecError(finding.at(name, problem.line, problem.column)) from None
     except yaml.MarkedYAMLError as problem:
         raise JobspecError(*_syntax_findings(problem, text, name)) from problem
     except yaml.YAMLError as problem:
@@ -165,19 +165,19 @@ _HINTS: tuple[tuple[str, str, str], ...] = (
 
 
 def _explain(problem: yaml.MarkedYAMLError, line: str, mark: Any) -> tuple[str, str, str]:
-    said = " ".join(str(part) for part in (problem.context, problem.problem) if part)
+    message = " ".join(str(part) for part in (problem.context, problem.problem) if part)
     what = f"not YAML: {str(problem.problem).removeprefix('but ')}"
-    found = line[mark.column : mark.column + 1]
-    if "cannot start any token" in said and found:
-        shown = "a backtick" if found == "`" else f"`{found}`"
+    character = line[mark.column : mark.column + 1]
+    if "cannot start any token" in message and character:
+        shown = "a backtick" if character == "`" else f"`{character}`"
         return (
             f"not YAML: a value cannot start with {shown}",
             "YAML reserves the character",
             "quote the value",
         )
-    if "${" in line and ("'}'" in said or "']'" in said):
+    if "${" in line and ("'}'" in message or "']'" in message):
         return what, "`${` opens a mapping inside `{...}` or `[...]`", 'quote the text: `"${...}"`'
     for words, why, fix in _HINTS:
-        if words in said:
+        if words in message:
             return what, why, fix
     return what, str(problem.context or ""), "see https://yaml.org/spec/1.2.2/ or quote the value"

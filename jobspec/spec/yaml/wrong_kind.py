@@ -1,4 +1,4 @@
-"""What a file is that was given as something else: one finding, instead of one about every key in it."""
+"""One finding about a file of another kind, instead of one about each of its keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobspec.spec.schema import Kind, root_shape
 
 RULE = "spec.kind"
 WORDS: dict[Kind, str] = {"job": "job spec", "cluster": "site profile"}
-# Keys that say what a file is where few others stand in it.
+# Keys that name the kind of a file with few other keys.
 _NAMING: dict[Kind, str] = {"job": "framework", "cluster": "scheduler"}
 _PLAN = frozenset({"framework", "scheduler", "commands", "proofs"})  # of `plan.json`
 _INSTEAD: dict[Kind, str] = {
@@ -24,7 +24,7 @@ _START: dict[Kind, str] = {
 
 
 def mistaken(data: Mapping[str, Any], kind: Kind, name: str) -> Finding | None:
-    """A finding about a file that is no `kind` at all; None for one that is, however wrong it may be."""
+    """A finding when the file is no `kind` at all; None for a `kind` with mistakes in it."""
     other: Kind = "cluster" if kind == "job" else "job"
     keys = frozenset(data)
     here, there = _keys_of(kind), _keys_of(other)
@@ -32,21 +32,21 @@ def mistaken(data: Mapping[str, Any], kind: Kind, name: str) -> Finding | None:
         what = "this is the plan of a run, made from a spec"
         return _found(kind, name, what, "", "name `spec.yaml` or `spec.lock.yaml` of that folder")
     if _looks_like(other, keys, here, there):
-        told = ", ".join(f"`{key}`" for key in data if key in there - here)
+        foreign = ", ".join(f"`{key}`" for key in data if key in there - here)
         what = f"this is a {WORDS[other]}, and a {WORDS[kind]} is wanted"
-        return _found(kind, name, what, f"it has {told}, which only a {WORDS[other]} has", _INSTEAD[kind])
+        return _found(kind, name, what, f"only a {WORDS[other]} has {foreign}", _INSTEAD[kind])
     if len(keys) > 1 and not keys & here:
         first = ", ".join(f"`{key}`" for key in list(data)[:4])
-        why = f"it has {first}{' and more' if len(keys) > 4 else ''}"
-        what = f"this is no {WORDS[kind]}: none of its {len(keys)} keys is a key of one"
+        why = f"its keys are {first}{' and more' if len(keys) > 4 else ''}"
+        what = f"this is no {WORDS[kind]}: a {WORDS[kind]} has none of its {len(keys)} keys"
         return _found(kind, name, what, why, _START[kind])
     return None
 
 
 def _looks_like(other: Kind, keys: frozenset[str], here: frozenset[str], there: frozenset[str]) -> bool:
-    """Whether keys that only the other kind has are the only ones that tell the two apart.
+    """Whether all keys that tell the two kinds apart are those of the other kind.
 
-    One such key may be a slip in a file that has little else, unless it is the one that names the kind.
+    A single such key may be a slip, unless it is the key that names the kind.
     """
     only_there = keys & (there - here)
     if keys & (here - there):
@@ -63,5 +63,5 @@ def _found(kind: Kind, name: str, what: str, why: str, fix: str) -> Finding:
 
 
 def binary(kind: Kind, name: str) -> Finding:
-    """The finding about a file that is no text, whose first wrong byte would tell nobody anything."""
+    """The finding about a binary file, without the position of its first wrong byte."""
     return error("spec.encoding", "the file is binary", fix=_START[kind], file=name)

@@ -40,7 +40,7 @@ def test_a_spec_is_no_profile(path: Path) -> None:
     [
         ("framework: trl\n", "this is a job spec, and a site profile is wanted"),
         ("name: x\ntrain: {steps: 1}\ndata: []\n", "this is a job spec, and a site profile is wanted"),
-        ("grpo: {}\npolicy: {}\nloss_fn: {}\n", "none of its 3 keys is a key of one"),
+        ("grpo: {}\npolicy: {}\nloss_fn: {}\n", "a site profile has none of its 3 keys"),
     ],
 )
 def test_no_profile(tmp_path: Path, text: str, what: str) -> None:
