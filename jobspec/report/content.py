@@ -1,4 +1,4 @@
-"""The report model: all that any form of the report shows, taken from a verdict and its evidence.
+"""The report model: the content of every form of the report, from a verdict and its evidence.
 
 Plain frozen data without clock or random number: the same evidence gives the same report, byte for byte.
 """
@@ -20,7 +20,7 @@ from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
 from jobspec.verdict import Verdict
 
 MAX_CURVES = 8
-MAX_POINTS = 400  # of one curve; more are averaged, which no screen would show apart
+MAX_POINTS = 400  # of one curve; a longer one is averaged, since no screen shows more
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _bars(attempt: Attempt) -> Iterator[Bar]:
 
 
 def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
-    """Curves of the figures' metrics, then of those that the spec requires something of."""
+    """Curves of the figures' metrics, then of the metrics in the spec's requirements."""
     names = {figure.metric: figure.name for figure in verdict.figures}
     for text in evidence.plan.expect.metrics_require:
         metric = _required_metric(text)
