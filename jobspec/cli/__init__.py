@@ -19,13 +19,13 @@ _TAIL = """
 RUN is a run id, a unique prefix of one, a directory, or `last`.
 `jobspec COMMAND --help` lists a command's options; every listing has --json.
 Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_CLUSTERS (their folders), JOBSPEC_RUNS (folder of runs),
-NO_COLOR; docs/cli.md has all.
+NO_COLOR; docs/cli.md lists all.
 Exit codes: 0 done or Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran, 70 a bug in jobspec.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code. Never raises, never shows a traceback."""
+    """The exit code of one command line. Never raises, never shows a traceback."""
     import gc
 
     from jobspec.cli import streams

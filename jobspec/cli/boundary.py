@@ -20,12 +20,12 @@ ACCESS = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOT
 
 
 def guarded(function: Callable[[], int], as_json: bool = False) -> int:
-    """The function's exit code, or the code of what it raised, told in words.
+    """The function's exit code; an exception becomes a text and a code.
 
     Findings go to stderr as text, or to stdout as JSON, so that a script parses one stream.
     """
     try:
-        return _told(function, as_json)
+        return _with_words(function, as_json)
     except BrokenPipeError:
         drop_output()
         return PIPE_CLOSED
@@ -34,7 +34,7 @@ def guarded(function: Callable[[], int], as_json: bool = False) -> int:
         return USAGE
 
 
-def _told(function: Callable[[], int], as_json: bool) -> int:
+def _with_words(function: Callable[[], int], as_json: bool) -> int:
     try:
         code = _run(function)
         sys.stdout.flush()
@@ -49,9 +49,9 @@ def _told(function: Callable[[], int], as_json: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as bug:  # noqa: BLE001  nothing may reach the terminal as a traceback
-        found = _of_the_system(bug) if isinstance(bug, OSError) else None
-        if found is not None:
-            return _refused(found, as_json)
+        finding = _of_the_system(bug) if isinstance(bug, OSError) else None
+        if finding is not None:
+            return _refused(finding, as_json)
         print(_bug_text(bug), file=sys.stderr)
         return BUG
 
@@ -63,27 +63,27 @@ def _run(function: Callable[[], int]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
 
 
-def _refused(found: Finding, as_json: bool) -> int:
-    if found.rule == "disk.write":
+def _refused(finding: Finding, as_json: bool) -> int:
+    if finding.rule == "disk.write":
         drop_output()  # as JSON it would go where nothing can be written
         as_json = False
-    _show(JobspecError(found), as_json)
+    _show(JobspecError(finding), as_json)
     sys.stdout.flush()
     return USAGE
 
 
 def _of_the_system(problem: OSError) -> Finding | None:
-    """What a disk or a folder refuses, wherever it is met: no bug, and nothing that a spec can help.
+    """The finding for an error of a disk or a folder; None for an error that is a bug.
 
-    A file that is not there is looked for first by all who need it, so that stays a bug.
+    Every reader checks first whether its file exists, so a missing file is a bug.
     """
     why = (problem.strerror or str(problem)).lower()
     if problem.errno in DISK:
         what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
-        fix = "make room where it goes: standard output, the folder of runs, or TMPDIR"
+        fix = "make room at the target: standard output, the folder of runs, or TMPDIR"
         return error("disk.write", what, why, fix)
     if problem.errno in ACCESS and problem.filename:
-        fix = "check the path, and the permissions of it and of the folders above it"
+        fix = "check the path, its permissions and those of the folders above it"
         return error("file.access", f"`{os.fsdecode(problem.filename)}` cannot be used", why, fix)
     return None
 
@@ -106,12 +106,12 @@ def _bug_text(bug: Exception) -> str:
         f"error[jobspec.bug] {last}\n"
         "  what: this is a bug in jobspec, not a mistake of yours\n"
         f"  why:  {_save(trace)}\n"
-        "  fix:  please report it with that file and the command line"
+        "  fix:  report the bug with that file and the command line"
     )
 
 
 def _save(trace: str) -> str:
-    """Write the traceback where its user can find it; where it lies, or the reason it does not."""
+    """Write the traceback to a temporary file; returns a sentence with its path or with the failure."""
     import tempfile
 
     try:

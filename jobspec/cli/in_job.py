@@ -15,19 +15,19 @@ from jobspec.runs.records import Launch
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Run `command`, or a shell, in the job. Raises: JobspecError when the job does not run."""
-    found = pipeline.store(args.runs).find(args.run)
-    launch = pipeline.launched(found)
-    view = observe.observe([found])[0]
+    run_paths = pipeline.store(args.runs).find(args.run)
+    launch = pipeline.launched(run_paths)
+    view = observe.observe([run_paths])[0]
     if view.status is None or not view.status.state.active:
         state = view.status.state.value if view.status else "not started"
         raise fail(
             "run.not-running",
-            f"run `{found.run_id}` is {state}",
+            f"run `{run_paths.run_id}` is {state}",
             why=view.status.reason if view.status else "",
-            fix="`jobspec status` lists the runs; `launch: {hold: true}` keeps a job up after its driver",
+            fix="pick a run from `jobspec status`; `launch: {hold: true}` keeps a job up after its driver",
         )
     client = connect(launch.login, launch.user, launch.jump)
-    return client.interactive(attach_argv(found, launch, command, args.node, args.point))
+    return client.interactive(attach_argv(run_paths, launch, command, args.node, args.point))
 
 
 def attach_argv(
@@ -46,7 +46,7 @@ def attach_argv(
                 f"the run is a sweep of {len(points)} points"
                 if point is None
                 else f"there is no point {point}",
-                fix=f"name one by --point: {array_ranges(points)}",
+                fix=f"name a point by `--point`: {array_ranges(points)}",
             )
         folder, job_id = f"{folder}/points/{point}", f"{job_id}_{point}" if launch.array else job_id
     argv = ["bash", f"{folder}/attach.sh"]

@@ -1,7 +1,7 @@
 """Looks at this machine for the fact that decides: file systems, port range, partitions, locks, credentials.
 
-Only `jobspec triage` uses it, and its answers say that they are about this machine now: the log may come from
-another one. Whatever cannot be asked gives no fact.
+Only `jobspec triage` uses it. The log may come from another machine, so each fact says that it is about this
+machine now. A question without an answer gives no fact.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _disk(match: Match) -> tuple[str, ...]:
         return ()
     usage = shutil.disk_usage(place)
     nodes = os.statvfs(place)
-    told = f"here, now: {place} has {usage.free / GIB:.1f} of {gib(usage.total, 1)} free"
-    return (told, "and no free inode") if nodes.f_files and not nodes.f_favail else (told,)
+    space = f"here, now: {place} has {usage.free / GIB:.1f} of {gib(usage.total, 1)} free"
+    return (space, "and no free inode") if nodes.f_files and not nodes.f_favail else (space,)
 
 
 def _existing(path: Path) -> Path | None:
-    """The path or its nearest folder that is here; None for the root alone: a path of another machine."""
-    found = next((one for one in (path, *path.parents) if one.exists()), None)
-    return found if found is not None and found != Path("/") else None
+    """The path or its nearest existing parent; None for the root alone: the path is of another machine."""
+    nearest = next((folder for folder in (path, *path.parents) if folder.exists()), None)
+    return nearest if nearest is not None and nearest != Path("/") else None
 
 
 def _port(match: Match) -> tuple[str, ...]:

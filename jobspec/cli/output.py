@@ -1,4 +1,4 @@
-"""How commands print: findings, tables, JSON and times. No command formats these itself."""
+"""The printing of all commands: findings, tables, JSON and sizes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def colored(stream: TextIO) -> bool:
 
 
 def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
-    """Findings as text on stderr, errors last so that they stay in sight."""
+    """Print findings on stderr, errors last so that they stay in sight."""
     stream = stream or sys.stderr
     for finding in sorted(findings, key=lambda item: item.is_error):
         text = finding.text()
@@ -46,7 +46,7 @@ def print_json(data: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> None:
-    """Columns as wide as their content, no frame: readable, and fit for awk."""
+    """Print columns as wide as their content, without a frame: people and awk can read them."""
     stream = stream or sys.stdout
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]

@@ -20,27 +20,27 @@ class Parser(argparse.ArgumentParser):
     takes_rest = False
 
     def read(self, words: list[str]) -> argparse.Namespace:
-        """The arguments, with options between positionals as well: `explain SPEC --set K=V KEY`.
+        """The parsed arguments; options may stand between positionals, as in `explain SPEC --set K=V KEY`.
 
-        argparse's `parse_args` takes a positional that may be absent for absent once an option follows.
+        argparse's `parse_args` counts an optional positional as absent once an option follows.
         """
         mixed = any(action.nargs in ("?", "+") and not action.option_strings for action in self._actions)
         return self.parse_intermixed_args(words) if mixed else self.parse_args(words)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """As argparse, but what follows `--` is set aside unread where `add_rest` asked for it.
+        """As argparse; after `add_rest` the words behind `--` go unread into `rest`.
 
         argparse's own REMAINDER starts at the first positional and swallows options before `--`.
         """
         words = list(args or [])
         cut = words.index("--") if self.takes_rest and "--" in words else len(words)
-        found, unknown = super().parse_known_args(words[:cut], namespace)
+        parsed, unknown = super().parse_known_args(words[:cut], namespace)
         if self.takes_rest:
-            found.rest = words[cut + 1 :]
-        return found, unknown
+            parsed.rest = words[cut + 1 :]
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """A word out of a known set, or the nearest one of it; argparse lists the set alone."""
+        """Refuses a word outside the choices and names the nearest one; argparse only lists them."""
         if action.choices is None or value in action.choices:
             return
         from jobspec.words import did_you_mean, one_of
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """Refuses an empty text, which is a shell variable that is not set, as in `cancel "$RUN"`."""
+        """Refuses an empty text: often it is an unset shell variable, as in `cancel "$RUN"`."""
         if "" in arg_strings:
             name = "/".join(action.option_strings) or str(action.metavar or action.dest)
             raise fail(
@@ -83,11 +83,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """The type of an option that counts something: a whole number from `least` on."""
+    """The type of an option that counts: a whole number of at least `least`."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"a whole number from {least} on is wanted, not `{text}`")
+            raise argparse.ArgumentTypeError(f"`{text}` is not a whole number of at least {least}")
         return int(text)
 
     return read
@@ -127,7 +127,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
-    """A spec and everything that changes what it resolves to."""
+    """A spec, and the options that change its resolved values."""
     parser.add_argument("spec", metavar="SPEC", nargs=nargs, help="job spec (YAML)")
     add_cluster(parser)
     parser.add_argument(
@@ -135,7 +135,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="override a value, e.g. train.steps=10; ~KEY takes one out",
+        help="override a value, e.g. train.steps=10; ~KEY removes the value",
     )
     parser.add_argument("--level", metavar="LEVEL", help="coverage level, by name or the framework's number")
     parser.add_argument(
@@ -148,7 +148,7 @@ def add_spec(parser: argparse.ArgumentParser, nargs: str | None = None) -> None:
 
 
 def request(args: argparse.Namespace, spec: str = "") -> Request:
-    """What the options of `add_spec` ask for; `spec` instead of the one that they name."""
+    """The request that the options of `add_spec` describe; `spec` replaces the named spec."""
     from jobspec.pipeline import Request
 
     level = getattr(args, "level", None)
@@ -166,13 +166,15 @@ def add_rerun(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rerun",
         action="store_true",
-        help="run all points of a sweep, also those that an earlier run has finished with Pass or Fail",
+        help="run all points of a sweep, even those with a Pass or Fail in an earlier run",
     )
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--runs", metavar="DIR", help="folder of runs; else JOBSPEC_RUNS, or every folder submitted to"
+        "--runs",
+        metavar="DIR",
+        help="folder of runs (default: JOBSPEC_RUNS, else every folder that received a run)",
     )
 
 

@@ -10,8 +10,8 @@ import sys
 def prepare() -> None:
     """Open what the caller has closed, and escape what a stream cannot write.
 
-    A closed descriptor goes to the next file that is opened, and output would end up in it. A terminal
-    that is not UTF-8, or a file name that is not, must not cost a verdict.
+    The next opened file takes a closed descriptor, and output would end up in that file. A terminal or a
+    file name in another encoding than UTF-8 must not cost a verdict.
     """
     _fill_closed()
     for stream in (sys.stdout, sys.stderr):
@@ -31,7 +31,7 @@ def _fill_closed() -> None:
 
 
 def drop_output() -> None:
-    """Let what is still buffered go nowhere: Python flushes once more at exit, and would complain again."""
+    """Send buffered output to /dev/null: Python flushes once more at exit, and would complain again."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""The environment variables that commands read: what they mean, and names that are nearly one of them."""
+"""The environment variables that commands read: their meaning, and a check for mistyped names."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from jobspec.finding import Finding, warning
 # As `docs/cli.md` has them. Those of a job, which jobspec sets itself, are in docs/runtime.md.
 VARIABLES: Mapping[str, str] = {
     "JOBSPEC_CLUSTER": "site profile where `--cluster` is not given; wins over the spec's `cluster`",
-    "JOBSPEC_CLUSTERS": "folders and files with site profiles, separated by `:`; a part without one is told",
-    "JOBSPEC_RUNS": "the folder that new runs go to, instead of the profile's, and that RUN refers to",
-    "NO_COLOR": "no colour and no live screen; so has `TERM=dumb`",
+    "JOBSPEC_CLUSTERS": "folders and files of site profiles, separated by `:`; an empty one is reported",
+    "JOBSPEC_RUNS": "the folder of new runs, instead of the profile's; RUN is looked up there",
+    "NO_COLOR": "switches colour and the live screen off; `TERM=dumb` does the same",
     "HF_HOME": "the Hugging Face cache where neither `hf_cache.home` nor the profile names one",
-    "HOME": "`~`, and the default of the next two",
-    "XDG_CONFIG_HOME": "`jobspec/clusters` below it has the user's site profiles (default `~/.config`)",
-    "XDG_STATE_HOME": "`jobspec` below it remembers the folders of runs (default `~/.local/state`)",
+    "HOME": "`~`, and the base of the defaults of the two XDG variables",
+    "XDG_CONFIG_HOME": "its `jobspec/clusters` holds the user's site profiles (default `~/.config`)",
+    "XDG_STATE_HOME": "its `jobspec` holds the list of folders of runs (default `~/.local/state`)",
     "USER": "`${user}` of a site profile; else LOGNAME, or the password database",
-    "SLURM_CONF": "passed on to sbatch; of all other SLURM_ and SBATCH_ variables none is",
+    "SLURM_CONF": "passed on to sbatch; all other SLURM_ and SBATCH_ variables are dropped",
     "SCRATCH": "the folder of runs that `cluster detect` proposes",
-    "ENROOT_CONFIG_PATH": "where `triage` looks for the registries that Enroot has credentials of",
-    "TMPDIR": "temporary files, and the traceback of a bug",
+    "ENROOT_CONFIG_PATH": "the folder where `triage` looks for Enroot's credentials of registries",
+    "TMPDIR": "the folder for temporary files and for the traceback of a bug",
 }
 _OWN = tuple(name for name in VARIABLES if name.startswith("JOBSPEC_"))
 
 
 def mistyped(env: Mapping[str, str]) -> Iterator[Finding]:
-    """A warning for each variable whose name is nearly one of jobspec's own; nothing inside a job."""
-    if "JOBSPEC_RUN_DIR" in env:  # a job has variables of its own, and some of their names are near
+    """A warning for each variable with nearly the name of one of jobspec's own; none inside a job."""
+    if "JOBSPEC_RUN_DIR" in env:  # a job has its own variables, some with similar names
         return
     for name in sorted(env):
         if name.startswith("JOBSPEC") and name not in _OWN:

@@ -1,7 +1,7 @@
-"""The deliverables that every run has, whatever its framework: one small function each.
+"""The deliverables of every run, whatever its framework: one small function each.
 
-Each reads evidence and answers one `Deliverable`. A phase before the driver that did not end well is
-`Blocked`: it is about the environment, not about what is tested.
+Each function reads evidence and returns one `Deliverable`. A bad end of a phase before the driver is
+`Blocked`: that phase is about the environment, not about the tested code.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
     bad = _bad_outcome(attempt, "driver")
     if bad:
-        reason = f"`results.json` says that the driver ended well, an event that it ended as `{bad}`"
+        reason = f"`results.json` says that the driver ended well, but an event says that it ended as `{bad}`"
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
-    found = tuple(item for command in commands for item in _command_evidence(attempt, command))
+    items = tuple(item for command in commands for item in _command_evidence(attempt, command))
     return Deliverable(
-        RUN, Status.PASS, found or (EvidenceItem(results.file),), "every command exited with 0"
+        RUN, Status.PASS, items or (EvidenceItem(results.file),), "every command exited with 0"
     )
 
 
 def metrics_deliverable(evidence: Evidence, finished: bool) -> Deliverable:
     """The spec's requirements, and finite values of the metrics that the framework calls its own."""
     table, expect = evidence.metrics, evidence.plan.expect
-    wanted = [*expect.metrics_require, *_finite_checks(evidence)]
-    if not wanted:
+    requirements = [*expect.metrics_require, *_finite_checks(evidence)]
+    if not requirements:
         return Deliverable(METRICS, Status.NOT_REQUESTED)
     if not finished:
         return Deliverable(METRICS, Status.SKIPPED, reason=f"{NOT_FINISHED}: its metrics decide nothing")
     try:
-        outcomes = [evaluate(parse_requirement(text), table) for text in wanted]
+        outcomes = [evaluate(parse_requirement(text), table) for text in requirements]
     except JobspecError as why:
         return Deliverable(METRICS, Status.FAIL, reason=str(why))
     bad = [outcome for outcome in outcomes if not outcome.holds]
@@ -102,14 +102,17 @@ def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) 
         return Deliverable(ARTIFACTS, Status.FAIL, (listed,), f"no file matches `{absent[0]}`")
     if lost:
         return Deliverable(
-            ARTIFACTS, Status.BLOCKED, (listed,), f"`{lost[0]}` is in the manifest but not as collected"
+            ARTIFACTS,
+            Status.BLOCKED,
+            (listed,),
+            f"the manifest lists `{lost[0]}`, but the file is missing or has another size",
         )
     if not _ended_well(attempt, "collect"):
         bad = _bad_outcome(attempt, "collect")
         reason = f"collection ended as `{bad}`" if bad else "nothing says how collection ended"
         return Deliverable(ARTIFACTS, Status.BLOCKED, (listed,), reason)
-    found = tuple(EvidenceItem(path) for paths in evidence.expected_files.values() for path in paths[:3])
-    return Deliverable(ARTIFACTS, Status.PASS, (listed, *found), f"{_files(evidence)} collected")
+    files = tuple(EvidenceItem(path) for paths in evidence.expected_files.values() for path in paths[:3])
+    return Deliverable(ARTIFACTS, Status.PASS, (listed, *files), f"{_files(evidence)} collected")
 
 
 def _files(evidence: Evidence) -> str:
@@ -124,7 +127,7 @@ def metric_evidence(outcome: Outcome) -> EvidenceItem:
 
 
 def other_checkouts(plan: Plan, attempt: Attempt) -> Iterator[tuple[ImportProof, str, str]]:
-    """Proof, node and file of every package that was imported from elsewhere than the spec says."""
+    """Proof, node and file of every package that a node imported from outside the spec's checkout."""
     imports = attempt.results.imports if attempt.results else {}
     for proof in plan.proofs:
         for node, file in imports.get(proof.module, {}).items():
@@ -154,7 +157,7 @@ def _phase(name: str, phase: str, attempt: Attempt, requested: bool) -> Delivera
 
 
 def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
-    """The phase's own word is not enough: every proved package must be seen on every node, below its root."""
+    """`Pass` needs more than the phase's outcome: every node saw every proved package below its root."""
     base = _phase(IMPORTS, "imports", attempt, bool(plan.proofs))
     if base.status is not Status.PASS:
         return base
@@ -171,23 +174,26 @@ def _imports(plan: Plan, attempt: Attempt) -> Deliverable:
     unseen = [proof.module for proof in plan.proofs if len(imports.get(proof.module, {})) < plan.nodes]
     if unseen:
         return Deliverable(
-            IMPORTS, Status.BLOCKED, base.evidence, f"no file of `{unseen[0]}` was recorded on every node"
+            IMPORTS,
+            Status.BLOCKED,
+            base.evidence,
+            f"the file of `{unseen[0]}` was not recorded on every node",
         )
     file = attempt.results.file
-    found = tuple(
+    items = tuple(
         EvidenceItem(file, text=f"{p.module}: {next(iter(imports[p.module].values()))}") for p in plan.proofs
     )
     names = ", ".join(f"`{proof.module}`" for proof in plan.proofs)
-    return Deliverable(IMPORTS, Status.PASS, found, f"{names} from the spec's checkout on every node")
+    return Deliverable(IMPORTS, Status.PASS, items, f"{names} from the spec's checkout on every node")
 
 
 def _ended_well(attempt: Attempt, phase: str) -> bool:
-    """True when something says that `phase` ended well and nothing says otherwise."""
+    """True when an outcome of `phase` is recorded and none is bad."""
     return bool(attempt.outcome(phase)) and not _bad_outcome(attempt, phase)
 
 
 def _bad_outcome(attempt: Attempt, phase: str) -> str:
-    """The first word that says that `phase` did not end well; empty when nothing says so."""
+    """The first bad outcome of `phase`; empty without one."""
     return next((word or "unknown" for word in attempt.outcomes(phase) if word not in GOOD), "")
 
 

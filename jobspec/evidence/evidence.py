@@ -112,12 +112,12 @@ class Attempt:
     matches: tuple[Match, ...] = ()
 
     def ended(self, phase: str) -> Event | None:
-        """The run-level `end` event of `phase`, of several a bad one; None where none says that it ended."""
+        """The run-level `end` event of `phase`, of several the first bad one; None without such an event."""
         ends = [e for e in self.events if e.phase == phase and e.event == "end" and not e.node]
         return next((e for e in ends if e.outcome not in GOOD), ends[0] if ends else None)
 
     def outcomes(self, phase: str) -> tuple[str, ...]:
-        """Every word about how `phase` ended: of the run, of its nodes, and of `results.json`."""
+        """Every recorded outcome of `phase`: of the run, of its nodes, and of `results.json`."""
         said = [e.outcome for e in self.events if e.phase == phase and e.event == "end"]
         phases = self.results.phases if self.results else ()
         return (*said, *(item.outcome for item in phases if item.phase == phase))
@@ -143,7 +143,7 @@ class Attempt:
 
     @property
     def check_logs(self) -> frozenset[str]:
-        """Logs of the tests in phase `checks`: they provoke errors on purpose, and explain nothing else."""
+        """Paths of the logs of phase `checks`: tests provoke errors, so these logs explain nothing else."""
         commands = self.results.commands if self.results else ()
         named = {item.log for item in commands if item.phase == "checks" and item.log}
         # The runtime names them so; while the tests run there is no `results.json` yet.
@@ -152,9 +152,9 @@ class Attempt:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings of the runtime, in order of time, each once."""
-        found = [event.finding for event in self.events if event.finding is not None]
-        found.extend(self.results.findings if self.results else ())
-        return tuple(dict.fromkeys(found))
+        findings = [event.finding for event in self.events if event.finding is not None]
+        findings.extend(self.results.findings if self.results else ())
+        return tuple(dict.fromkeys(findings))
 
 
 @dataclass(frozen=True)
@@ -192,18 +192,19 @@ class SchedulerState:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a run directory proves. Paths are relative to `root` where they lie below it.
+    """All evidence of a run directory. Paths below `root` are relative to it.
 
     `plan` is an empty Plan when `plan_read` is False: nothing can be judged then.
-    `expected_files` maps each pattern of `plan.expect.files` to the files that match it.
+    `expected_files` maps each pattern of `plan.expect.files` to its matching files.
     `foreign` marks files of a run that jobspec did not launch: no command has a name, any log may hold
-    anything, and what was planned is only known as far as the user said.
-    `dirty_files` names what was not committed in each repository, as its patch holds it.
+    anything, and only the user's options say what was planned.
+    `dirty_files` maps each repository to its uncommitted files, as the patch lists them.
     """
 
     root: Path
     plan: Plan
     plan_read: bool = True
+    plan_sha256: str = ""
     attempts: tuple[Attempt, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     manifest_read: bool = False

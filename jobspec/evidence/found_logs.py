@@ -1,7 +1,7 @@
-"""Which files below a path are logs, and logs that were compressed: for runs that jobspec did not launch.
+"""Finds the logs below a path, compressed ones too, for runs that jobspec did not launch.
 
-Folders of any shape: names without a suffix, rotated and compressed logs, links in circles, binary junk,
-files that cannot be read. What is left out for a reason that matters is a finding.
+The folder may have any shape: names without a suffix, rotated and compressed logs, links in circles, binary
+junk, unreadable files. A finding names each file or folder that is left out though it may hold evidence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHUNK = 1024**2
 
 @dataclass(frozen=True)
 class FoundLog:
-    """A log: where its text is, and what people call it (they differ for a compressed one)."""
+    """A log: `path` holds its text, `name` is for people. A compressed log has its text elsewhere."""
 
     path: Path
     name: str
@@ -48,14 +48,14 @@ def find_logs(place: Path, unpack_to: Path) -> tuple[list[FoundLog], list[Findin
     problems: list[Finding] = []
     root = place if place.is_dir() else place.parent
     candidates = _walk(place, problems) if place.is_dir() else iter((place,))
-    found: dict[tuple[int, int], FoundLog] = {}
+    logs: dict[tuple[int, int], FoundLog] = {}
     for path in candidates:
         name = path.relative_to(root).as_posix()
-        log = _as_log(path, name, unpack_to, problems, asked=path == place)
+        log = _as_log(path, name, unpack_to, problems, named=path == place)
         if log is not None:
             stat = path.stat()
-            found.setdefault((stat.st_dev, stat.st_ino), log)  # once, however many links lead to it
-    return sorted(found.values(), key=lambda item: item.name), problems
+            logs.setdefault((stat.st_dev, stat.st_ino), log)  # once, however many links lead to it
+    return sorted(logs.values(), key=lambda item: item.name), problems
 
 
 def _walk(folder: Path, problems: list[Finding]) -> Iterator[Path]:
@@ -72,8 +72,8 @@ def _walk(folder: Path, problems: list[Finding]) -> Iterator[Path]:
         yield from (Path(base, name) for name in sorted(names) if LOG_NAME.search(name))
 
 
-def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], asked: bool) -> FoundLog | None:
-    if not path.is_file() or (not asked and OTHER_NAMES.match(path.name)):
+def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], named: bool) -> FoundLog | None:
+    if not path.is_file() or (not named and OTHER_NAMES.match(path.name)):
         return None
     try:
         if path.suffix.lower() == ".gz":
@@ -87,7 +87,7 @@ def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], ask
 
 
 def _unpacked(path: Path, name: str, unpack_to: Path, problems: list[Finding]) -> FoundLog | None:
-    """The text of a compressed log; as much of a torn one as is whole."""
+    """The unpacked log; of a torn log the text before the tear. None for data that is no text."""
     target = unpack_to / name.removesuffix(path.suffix)
     target.parent.mkdir(parents=True, exist_ok=True)
     size = 0
@@ -106,7 +106,7 @@ def _unpacked(path: Path, name: str, unpack_to: Path, problems: list[Finding]) -
 
 
 def is_text(head: bytes) -> bool:
-    """Whether a file that starts with `head` is a log that people could read; an empty one is."""
+    """Whether a file that starts with `head` is readable text; an empty file is."""
     if not head:
         return True
     controls = sum(byte < 32 and byte not in TEXT_CONTROLS for byte in head)
@@ -118,12 +118,12 @@ def is_text(head: bytes) -> bool:
 def _not_read(path: Path, root: Path, why: Exception) -> Finding:
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
     reason = getattr(why, "strerror", None) or str(why) or type(why).__name__
-    fix = "what it would prove counts as not proved"
+    fix = "make the file readable; until then its content counts as not proved"
     return warning("judge.unreadable", f"`{name}` cannot be read in full", reason, fix, file=name)
 
 
 def _link(path: Path, root: Path) -> Finding:
     name = path.relative_to(root).as_posix()
-    fix = "judge the folder that it leads to, if the run's files are there"
+    fix = "judge the target folder if the run's files are there"
     why = "a link may lead in a circle or to another run"
     return warning("judge.link", f"`{name}` is a link to a folder and was not followed", why, fix, file=name)

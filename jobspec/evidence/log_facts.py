@@ -1,4 +1,4 @@
-"""Facts that logs of a run of unknown making state: exit codes, import paths, sizes. One pass per log."""
+"""Facts in the logs of a foreign run: exit codes, import paths, sizes. One pass per log."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ WORDS = (
 
 @dataclass
 class Facts:
-    """What the logs state.
+    """The facts that the logs state.
 
-    `ended` are jobs, with the time of their end and exit code, `tasks` tasks that ended badly. `sizes` holds
-    the largest value of each: a part of a job may use fewer. `model` and `command` are the first that a log
-    names.
+    `ended` holds the end time and exit code of each job, `tasks` the exit code of each task that ended badly.
+    `sizes` holds the largest value of each size: a part of a job may use fewer. `model` and `command` are the
+    first ones that a log names.
     """
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
@@ -60,38 +60,38 @@ class Facts:
 
 
 def scan_facts(logs: Iterable[tuple[Path, str]], modules: Iterable[str] = ()) -> Facts:
-    """Facts of all logs, each given by path and name. A log that cannot be read states nothing."""
+    """Facts of all logs, given as (path, name). An unreadable log gives no fact."""
     facts = Facts()
     patterns = {module: import_pattern(module) for module in modules}
     paths = [module.replace(".", "/") for module in patterns]
     hints = Hints((*WORDS, *paths))
     for path, name in logs:
-        for found in find_lines(path, hints):
-            line = clean(found.text)
-            _note(facts, patterns, line, EvidenceItem(name, found.number, line[:MAX_SHOWN].strip()))
+        for hit in find_lines(path, hints):
+            line = clean(hit.text)
+            _note(facts, patterns, line, EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip()))
     return facts
 
 
 def import_pattern(module: str) -> re.Pattern[str]:
-    """A line that says which file `module` is: named with it, alone on the line, or a traceback's frame."""
+    """Matches a line with the file of `module`: beside its name, alone on the line, or in a traceback."""
     path = rf"(/[^\s'\"<>:,]*/?{re.escape(module.replace('.', '/'))}(?:/[^\s'\"<>:,]+)?\.(?:py|so))"
     named = rf"(?<![\w.]){re.escape(module)}(?![\w.]).*?{path}"
     return re.compile(rf"{named}|^\s*{path}\s*$|\bFile \"{path}\"")
 
 
 def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: EvidenceItem) -> None:
-    if found := ENDED.search(line):
-        facts.ended.append((found[1] or "", int(found[2]), item))
-    elif (found := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
-        facts.tasks.append((int(found[1]), item))
-    if not facts.model and (found := MODEL.search(line)):
-        facts.model = found[1] or found[2]
-    if not facts.command and (found := COMMAND.match(line)):
-        facts.command = found[1]
+    if match := ENDED.search(line):
+        facts.ended.append((match[1] or "", int(match[2]), item))
+    elif (match := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
+        facts.tasks.append((int(match[1]), item))
+    if not facts.model and (match := MODEL.search(line)):
+        facts.model = match[1] or match[2]
+    if not facts.command and (match := COMMAND.match(line)):
+        facts.command = match[1]
     for setting in SETTING.finditer(line):
         name = NAMES[setting[1]]
         facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))
     for module, pattern in patterns.items():
         lines = facts.imports.setdefault(module, [])
-        if (found := pattern.search(line)) and len(lines) < MAX_HITS:
-            lines.append((next(group for group in found.groups() if group), item))
+        if (match := pattern.search(line)) and len(lines) < MAX_HITS:
+            lines.append((next(group for group in match.groups() if group), item))

@@ -1,7 +1,7 @@
-"""What pytest says in a log: its counts, its first failure and where it ran. Reads text, judges nothing.
+"""Reads pytest's output in a log: its counts, its first failure and its root folder. Judges nothing.
 
-Source: pytest 8 (`_pytest/terminal.py`): the last line counts outcomes, with or without a frame of `=`; the
-short summary before it has one line `FAILED nodeid - message` or `ERROR nodeid - message` for each.
+Source: pytest 8 (`_pytest/terminal.py`). The last line counts outcomes, with or without a frame of `=`. The
+short summary before it has a line `FAILED nodeid - message` or `ERROR nodeid - message` for each failure.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ROOT = re.compile(r"^rootdir: ([^,]+)")
 
 @dataclass(frozen=True)
 class TestLog:
-    """The last session of pytest in a log; counts over all sessions of the log.
+    """The last session of pytest in a log; `counts` covers all sessions of the log.
 
-    `line` is where `summary` stands; `failure` is the first failed test's line, at `failure_line`. Lines
-    count from 1, 0 means that there is none. `error` is the first exception that pytest shows.
+    `summary` stands on line `line`. `failure` is the line of the first failed test, at `failure_line`. Lines
+    count from 1; 0 means none. `error` is the first exception that pytest shows.
     """
 
     __test__ = False  # not a test, whatever its name
@@ -67,9 +67,9 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
         if not any(word in raw for word in _WORDS):
             continue
         text = clean(raw).strip()
-        if found := _COUNTS.match(text):
+        if match := _COUNTS.match(text):
             summary, at = text.strip("= "), number
-            for count, word in _ONE.findall(found.group(1)):
+            for count, word in _ONE.findall(match.group(1)):
                 key = "error" if word == "errors" else word
                 counts[key] = counts.get(key, 0) + int(count)
         elif _FAILURE.match(text):
@@ -77,8 +77,8 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
                 short = short if short[1] else (text, number)
             else:
                 verbose = verbose if verbose[1] else (text, number)
-        elif found := _ROOT.match(text):
-            root = found.group(1).strip()
+        elif match := _ROOT.match(text):
+            root = match.group(1).strip()
         elif text.startswith("E  ") and not error:
             error = text[1:].strip()
     if not summary:

@@ -1,11 +1,12 @@
-"""What a run left behind, read from its files alone and never judged here.
+"""Reads the evidence of a run from its files alone; judges nothing.
 
-Reading never fails: a missing, torn or unreadable file becomes a finding in `Evidence.problems`, and what
-such a file would have proved is simply not there. `jobspec.judging.judge` draws the conclusions.
+Reading never fails: a missing, torn or unreadable file becomes a finding in `Evidence.problems`, and its
+evidence is absent. `jobspec.judging.judge` draws the conclusions.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -62,25 +63,26 @@ MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has 
 CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter[-_]|epoch[-_]?)0*(\d+)$")
 PATCHED_FILE = re.compile(r"^diff --git a/(?:.+) b/(.+)$", re.MULTILINE)
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
-# What a file that was torn or changed by hand raises where it is decoded; msgspec's errors are ValueErrors.
+# Errors of decoding a file that is torn or changed by hand; msgspec's errors are ValueErrors.
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 def read_evidence(run_dir: Path) -> Evidence:
-    """Read everything that the run directory holds.
+    """All evidence of the run directory.
 
-    Touches files only below `run_dir`, the checkpoint folder of the plan and absolute patterns of
-    `plan.expect.files`. Raises nothing for what is missing or torn; see `Evidence.problems`.
+    Reads files only below `run_dir`, in the checkpoint folder of the plan, and at absolute patterns of
+    `plan.expect.files`. Raises nothing for a missing or torn file; see `Evidence.problems`.
     """
     paths = RunPaths(run_dir)
     problems: list[Finding] = []
-    plan = _read_plan(paths.plan, problems)
+    plan, plan_sha256 = _read_plan(paths.plan, problems)
     known = plan if plan is not None else Plan("", "", "", "", "")
     artifacts = _read_manifest(paths, problems)
     return Evidence(
         root=run_dir,
         plan=known,
         plan_read=plan is not None,
+        plan_sha256=plan_sha256,
         attempts=tuple(_read_attempt(paths, number, problems) for number in paths.attempts()),
         artifacts=artifacts or (),
         manifest_read=artifacts is not None,
@@ -94,12 +96,12 @@ def read_evidence(run_dir: Path) -> Evidence:
 
 def read_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
     """Checkpoint folders right below `folder` by step; `()` when there is none or it cannot be read."""
-    found = []
+    checkpoints = []
     for path in _children(folder):
         name = CHECKPOINT_NAME.match(path.name)
         if name and path.is_dir():
-            found.append(_read_checkpoint(path, int(name.group(1))))
-    return tuple(sorted(found, key=lambda item: item.step))
+            checkpoints.append(_read_checkpoint(path, int(name.group(1))))
+    return tuple(sorted(checkpoints, key=lambda item: item.step))
 
 
 def _read_checkpoint(path: Path, step: int) -> Checkpoint:
@@ -113,15 +115,16 @@ def _read_checkpoint(path: Path, step: int) -> Checkpoint:
     return Checkpoint(str(path), step, tuple(sorted(files)[:MAX_LISTED_FILES]), total, modified)
 
 
-def _read_plan(path: Path, problems: list[Finding]) -> Plan | None:
+def _read_plan(path: Path, problems: list[Finding]) -> tuple[Plan | None, str]:
+    """The plan and the SHA-256 of its file, which `sha256sum plan.json` prints too."""
     text = _text(path, "evidence.plan", problems)
     if text is None:
-        return None
+        return None, ""
     try:
-        return from_json(text)
+        return from_json(text), hashlib.sha256(text.encode()).hexdigest()
     except DAMAGED as why:
         problems.append(_unreadable("evidence.plan", path, str(why)))
-        return None
+        return None, ""
 
 
 def _patched(paths: RunPaths, repo: str) -> tuple[str, ...]:
@@ -156,16 +159,16 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
 
 
 def _clock_ahead(facts: Mapping[str, Any]) -> float:
-    """By how many seconds a node's clock was ahead of the head's, 0 below what its measurement can tell."""
+    """Seconds by which a node's clock was ahead of the head's; 0 up to a second, the error of measuring."""
     ahead = facts.get("clock_skew_s")
     return float(ahead) if isinstance(ahead, int | float) and abs(ahead) > 1 else 0.0
 
 
 def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...]:
-    """Logs of every node, and the batch script's own, which all attempts share, for the first attempt."""
+    """Logs of every node. The first attempt also gets the batch script's log, which all attempts share."""
     base = folder / "logs"
-    found = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
-    logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in found]
+    log_paths = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
+    logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths]
     if number == min(paths.attempts()):
         batch = [p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log"]
         logs.extend(LogFile(path.name, "", _size(path)) for path in batch if _is_file(path))
@@ -177,7 +180,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _node_of(log: Path) -> str:
-    """The node whose folder it is; a framework's own batch script has one for all, `<job>-logs`."""
+    """The node that owns the log's folder; empty for `<job>-logs`, a batch script's own folder."""
     return "" if SCRIPT_LOGS.match(log.parts[0]) else log.parts[0]
 
 
@@ -202,12 +205,12 @@ def _event(data: Mapping[str, Any], file: str, line: int) -> Event:
 
 
 def _missing_logs(results: Results | None, logs: Iterable[LogFile]) -> Iterator[Finding]:
-    """Logs that a command is said to have written and that are not there."""
+    """A warning for each missing log that `results.json` names."""
     have = {log.path for log in logs}
     for command in results.commands if results is not None else ():
         if command.log and command.log not in have:
             what = f"the log of `{command.name}`, `{command.log}`, is missing"
-            fix = "what it would show of causes, steps and imports counts as not shown"
+            fix = "restore the log; until then its causes, steps and imports count as not shown"
             yield warning("evidence.log", what, fix=fix, file=results.file if results else "")
 
 
@@ -224,7 +227,9 @@ def _read_results(path: Path, root: Path, number: int, problems: list[Finding]) 
 
 def _results(data: Mapping[str, Any], path: Path, root: Path, number: int) -> Results:
     if data.get("attempt", number) != number:
-        raise ValueError(f"it is of attempt {data['attempt']}, and lies in the folder of {number}")
+        raise ValueError(
+            f"the file is of attempt {data['attempt']} but lies in the folder of attempt {number}"
+        )
     parts = {
         "findings": [_parsed(item, Finding) for item in data.get("findings") or ()],
         "phases": [_parsed(item, PhaseResult) for item in data.get("phases") or ()],
@@ -272,8 +277,8 @@ def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
 
 def _expected(paths: RunPaths, pattern: str) -> tuple[str, ...]:
     base = "" if pattern.startswith("/") else str(paths.artifacts) + os.sep
-    found = sorted(glob(base + pattern, recursive=True))  # noqa: PTH207 - `pattern` may be absolute
-    return tuple(_relative(Path(path), paths.root) for path in found if Path(path).is_file())
+    matches = sorted(glob(base + pattern, recursive=True))  # noqa: PTH207 - `pattern` may be absolute
+    return tuple(_relative(Path(path), paths.root) for path in matches if Path(path).is_file())
 
 
 def _parsed(data: Mapping[str, Any], kind: type[T]) -> T:
@@ -294,7 +299,10 @@ def _reason(why: OSError) -> str:
 
 
 def _unreadable(rule: str, path: Path, why: str, line: int = 0) -> Finding:
-    what, fix = f"`{path.name}` cannot be read in full", "what it would prove counts as not proved"
+    what, fix = (
+        f"`{path.name}` cannot be read in full",
+        "restore the file; until then its content counts as not proved",
+    )
     return warning(rule, what, why, fix, file=str(path), line=line)
 
 

@@ -1,4 +1,4 @@
-"""What differed between runs, and what became of their metrics. Pure but for reading run directories."""
+"""The differences between runs: settings, phases and metrics. Pure but for reading run directories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows (name, one value per run). `settings` holds what differs alone; the others what any run has."""
+    """Rows (name, one value per run). `settings` holds only differences; the others hold what any run has."""
 
     runs: tuple[str, ...]
     results: tuple[str, ...]
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def read_side(run: RunPaths) -> Side:
-    """Raises: JobspecError when the run has no readable lock: there is nothing to compare it by."""
+    """The run as it is compared. Raises: JobspecError when the run has no readable lock."""
     evidence = read_evidence(run.root)
     attempt = evidence.last
     phases = attempt.results.phases if attempt is not None and attempt.results is not None else ()

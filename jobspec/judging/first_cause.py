@@ -1,7 +1,7 @@
 """The first cause of a run that did not end well: the earliest specific one over all nodes.
 
-Candidates are the runtime's findings, failure signatures in the logs, the scheduler's last word and, when
-nothing else speaks, how the driver ended. `docs/verdict.md` gives the order.
+Candidates are the runtime's findings, failure signatures in the logs and the scheduler's last word. Without
+any of them the end of the driver is the cause. `docs/verdict.md` gives the order.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
     "CANCELLED": (Result.BLOCKED, "somebody cancelled the job", "submit again"),
     "REVOKED": (Result.BLOCKED, "another cluster of the federation took the job", "look for the job there"),
 }
-# These come from outside at a moment of their own: what the logs say after them are effects.
+# These ends come from outside: lines that the logs hold after them are effects.
 FROM_OUTSIDE = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED", "DEADLINE"})
-# Findings that tell how a command ended, but not why: even an effect in a log says more.
+# These findings say how a command ended, but not why: even an effect in a log says more.
 ONLY_HOW_IT_ENDED = frozenset({"driver.exit-code"})
 # What `results.json` says, for launchers whose scheduler says nothing.
 ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
@@ -56,7 +56,7 @@ ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
 def first_cause(
     evidence: Evidence, attempt: Attempt | None, deliverables: tuple[Deliverable, ...]
 ) -> Cause | None:
-    """The first cause, or None when nothing went wrong or nothing says what."""
+    """The first cause; None when nothing went wrong or no evidence names a cause."""
     if attempt is None:
         return _scheduler_cause(evidence, None)
     return next(_candidates(evidence, attempt, deliverables), None)
@@ -66,9 +66,9 @@ def _candidates(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...]
 ) -> Iterator[Cause]:
     """Causes by rank; the first one wins."""
-    # What the run survived did not end it, even where nothing else says what did.
-    told = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
-    matches = [match for match in told if match.file not in attempt.check_logs]
+    # A failure that the run survived did not end it, even where no other cause is known.
+    failures = (m for m in attempt.matches if m.verdict != NOTE and not m.survived)
+    matches = [match for match in failures if match.file not in attempt.check_logs]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     late = list(_late_findings(evidence, attempt))
@@ -84,7 +84,7 @@ def _candidates(
 
 
 def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:
-    """The scheduler says that a node failed; the runtime saw which one, and when."""
+    """The scheduler's end `NODE_FAIL`, with the node and the time that the runtime saw."""
     lost = next((cause for cause in late if cause.kind == "node.lost"), None)
     if lost is None or ended.kind != "NODE_FAIL":
         return ended
@@ -92,9 +92,9 @@ def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:
 
 
 def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:
-    """Lines of logs before the runtime's findings where they came before, or from the node that it is about.
+    """Causes in order: lines older than the first finding or of its node, then findings, then all lines.
 
-    After a node is lost the others complain about what they cannot reach: those lines are effects.
+    After the loss of a node, other nodes complain about what they cannot reach: those lines are effects.
     """
     if findings:
         first = findings[0]
@@ -108,7 +108,7 @@ def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:
 
 
 def _early_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
-    """Errors of the runtime before the driver started, by time; for a failed test what pytest says."""
+    """Errors of the runtime before the driver, by time; a failed test is shown by its line of pytest."""
     events = [event for event in attempt.events if event.finding is not None and event.finding.is_error]
     for event in sorted(events, key=lambda item: item.time):
         if event.phase in BEFORE_DRIVER and event.finding is not None:
@@ -128,9 +128,9 @@ def _failed_check(evidence: Evidence, attempt: Attempt) -> Cause | None:
 
 def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
     """The runtime's errors about the driver, and those that only `results.json` holds."""
-    seen = {event.finding: event for event in attempt.events if event.finding is not None}
+    events = {event.finding: event for event in attempt.events if event.finding is not None}
     for finding in attempt.findings:
-        event = seen.get(finding)
+        event = events.get(finding)
         if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
             cause = _from_finding(attempt, finding, event)
             limited = finding.rule == "driver.out-of-memory" and evidence.plan.slurm.memory
@@ -138,7 +138,7 @@ def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
 
 
 def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Cause:
-    """A finding as a cause; where it names a log of the attempt, that is the better place to look at."""
+    """A finding as a cause. Its place is the log that the finding names, else the event."""
     log = f"{attempt.folder}/{finding.file}"
     named = any(item.path == log for item in attempt.logs)
     tested = finding.rule.startswith("driver.") and (event is None or event.phase not in BEFORE_DRIVER)
@@ -173,7 +173,7 @@ def _from_match(match: Match) -> Cause:
 
 
 def cause_from(item: Deliverable) -> Cause:
-    """A deliverable that did not pass, as the cause where nothing more specific is known."""
+    """A deliverable that did not pass as a cause, for want of a more specific one."""
     place = item.evidence[0] if item.evidence else None
     return Cause(
         text=item.reason,

@@ -1,7 +1,8 @@
 """The verdict over files of a run that jobspec did not launch: logs, metrics and checkpoints, as found.
 
-There are no events, and an exit code only where a log states it: what is not shown is not claimed. A run is
-`Pass` only where the framework's own criteria, the requirements and the import paths all hold.
+Such a run has no events, and an exit code only where a log states it. The verdict claims nothing that the
+files do not show. It is `Pass` only where the framework's own criteria, the requirements and the import paths
+hold.
 """
 
 from __future__ import annotations
@@ -57,49 +58,49 @@ def expected(
     learning: str,
     imports: Iterable[str],
 ) -> Expected:
-    """Raises: JobspecError for a level that the framework does not have, and for what cannot be read."""
+    """The criteria from the options of `judge`. Raises: JobspecError for an unknown or malformed value."""
     for text in requirements:
-        parse_requirement(text)  # a slip of the pen is no failure of the run
+        parse_requirement(text)  # a mistyped requirement is no failure of the run
     pairs = {}
     for text in imports:
-        module, found, folder = text.partition("=")
-        if not (module and found and folder):
+        module, equals, folder = text.partition("=")
+        if not (module and equals and folder):
             raise fail(
                 "usage.arguments",
                 f"`--expect-import {text}` is not MODULE=PATH",
                 fix="write it like `megatron.bridge=/src/Megatron-Bridge`",
             )
         pairs[module] = str(Path(folder).expanduser().absolute())
-    asked = find_level(framework, level)
+    proved_level = find_level(framework, level)
     for name in variants:
-        if name not in asked.variants:
-            what = f"level `{asked.name}` of `{framework.name}` has no variant `{name}`"
-            fix = did_you_mean(name, asked.variants) or f"use {one_of(asked.variants)}"
-            raise fail("judge.variant", what, fix=fix if asked.variants else "leave `--variant` out")
-    return Expected(framework, asked, tuple(variants), steps, tuple(requirements), learning, pairs)
+        if name not in proved_level.variants:
+            what = f"level `{proved_level.name}` of `{framework.name}` has no variant `{name}`"
+            fix = did_you_mean(name, proved_level.variants) or f"use {one_of(proved_level.variants)}"
+            raise fail("judge.variant", what, fix=fix if proved_level.variants else "leave `--variant` out")
+    return Expected(framework, proved_level, tuple(variants), steps, tuple(requirements), learning, pairs)
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """The evidence of a foreign run, and what its logs state. `names` maps unpacked logs to their own."""
+    """The evidence of a foreign run and the facts of its logs. `names` maps unpacked logs to real names."""
 
     evidence: Evidence
     facts: Facts
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def judge_files(place: Path, wanted: Expected) -> tuple[Evidence, Verdict]:
+def judge_files(place: Path, expectation: Expected) -> tuple[Evidence, Verdict]:
     """Read the files at or below `place` and judge them. Raises: JobspecError when they cannot be judged."""
-    with read_foreign(place, wanted) as found:
-        verdict = judge_foreign(found, wanted)
-        return _named(found.evidence, found.names), _renamed(verdict, found.names)
+    with read_foreign(place, expectation) as foreign:
+        verdict = judge_foreign(foreign, expectation)
+        return _named(foreign.evidence, foreign.names), _renamed(verdict, foreign.names)
 
 
 @contextmanager
-def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
-    """Evidence out of one file, or a folder of any shape; compressed logs are unpacked meanwhile.
+def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
+    """The evidence of one file or of a folder of any shape; compressed logs stay unpacked inside the context.
 
-    Raises: JobspecError when there is nothing at `place`, or when it is a run directory of ours.
+    Raises: JobspecError when `place` does not exist or is a run directory of jobspec.
     """
     _check_place(place)
     root = (place if place.is_dir() else place.parent).absolute()
@@ -107,7 +108,7 @@ def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
         logs, problems = find_logs(place.absolute(), Path(unpacked))
         names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
         metrics = _read_metrics(place, root)
-        facts = scan_facts([(log.path, _shown(log, names)) for log in logs], wanted.imports)
+        facts = scan_facts([(log.path, _shown(log, names)) for log in logs], expectation.imports)
         attempt = Attempt(
             number=1,
             folder="",
@@ -119,7 +120,7 @@ def read_foreign(place: Path, wanted: Expected) -> Iterator[Foreign]:
         yield Foreign(
             Evidence(
                 root,
-                _plan(root, wanted, metrics.last_step() or 0, facts),
+                _plan(root, expectation, metrics.last_step() or 0, facts),
                 attempts=(attempt,),
                 checkpoints=tuple(checkpoints),
                 problems=tuple(problems),
@@ -141,7 +142,7 @@ def _check_place(place: Path) -> None:
 
 
 def _shown(log: FoundLog, names: Mapping[str, str]) -> str:
-    """A log by its path below the root; an unpacked one by where it is, for its readers to find."""
+    """The log's path below the root; of an unpacked log its real path, so that readers can open it."""
     return str(log.path) if str(log.path) in names else log.name
 
 
@@ -149,20 +150,22 @@ def _read_metrics(place: Path, root: Path) -> Table:
     return read_metrics(root, relative_to=root) if place.is_dir() else read_file(place, place.name)
 
 
-def _plan(root: Path, wanted: Expected, last_step: int, facts: Facts) -> Plan:
-    expect = wanted.framework.expect(wanted.level, wanted.variants, wanted.steps or last_step)
-    expect = replace(
-        wanted.level.stated_in(expect),
-        metrics_require=(*expect.metrics_require, *wanted.requirements),
-        # As the user asked: the last logged step may stand on another axis, such as seconds.
-        options={**_stated(facts), **expect.options, "steps": wanted.steps},
+def _plan(root: Path, expectation: Expected, last_step: int, facts: Facts) -> Plan:
+    expect = expectation.framework.expect(
+        expectation.level, expectation.variants, expectation.steps or last_step
     )
-    if wanted.learning:
-        expect = replace(expect, learning=LearningPlan(wanted.learning))
-    proofs = tuple(ImportProof(module, path) for module, path in wanted.imports.items())
+    expect = replace(
+        expectation.level.stated_in(expect),
+        metrics_require=(*expect.metrics_require, *expectation.requirements),
+        # Only the user's number: the last logged step may be on another axis, such as seconds.
+        options={**_stated(facts), **expect.options, "steps": expectation.steps},
+    )
+    if expectation.learning:
+        expect = replace(expect, learning=LearningPlan(expectation.learning))
+    proofs = tuple(ImportProof(module, path) for module, path in expectation.imports.items())
     # 0 is "not known" here: no limitation about the size may be made up.
     nodes, gpus = facts.sizes.get("nodes", 0), facts.sizes.get("gpus", 0)
-    name = wanted.framework.name
+    name = expectation.framework.name
     return Plan(root.name, name, "", "", "", nodes, gpus, expect=expect, proofs=proofs)
 
 
@@ -172,37 +175,42 @@ def _stated(facts: Facts) -> dict[str, Scalar]:
     return {**sizes, **{key: text for key, text in named.items() if text}}
 
 
-def judge_foreign(found: Foreign, wanted: Expected) -> Verdict:
+def judge_foreign(foreign: Foreign, expectation: Expected) -> Verdict:
     """The verdict that the files support."""
-    return for_guide(_judge(found, wanted), found.evidence, wanted.framework)
+    return for_guide(_judge(foreign, expectation), foreign.evidence, expectation.framework)
 
 
-def _judge(found: Foreign, wanted: Expected) -> Verdict:
-    evidence = found.evidence
+def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
+    evidence = foreign.evidence
     attempt = evidence.attempts[0]
     if not attempt.logs and not len(attempt.metrics):
-        reason = "no log and no metric was found there"
-        return Verdict(Result.NOTHING_RAN, wanted.level.name, findings=evidence.problems, reason=reason)
-    own = tuple(wanted.framework.judge(evidence))
-    imports, metrics = _imports(found.facts, wanted.imports), metrics_deliverable(evidence, finished=True)
-    run = _run(found.facts, attempt, (imports, *own, metrics))
-    deliverables = (imports, run, *own, metrics)
+        reason = "the path holds no log and no metric"
+        return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
+    framework_items = tuple(expectation.framework.judge(evidence))
+    imports, metrics = (
+        _imports(foreign.facts, expectation.imports),
+        metrics_deliverable(evidence, finished=True),
+    )
+    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics))
+    deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
-        reason = "nothing was asked that files can prove: give `--require`, `--learning` or `--expect-import`"
-        return Verdict(Result.NOTHING_RAN, wanted.level.name, deliverables, reason=reason)
+        reason = (
+            "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
+        )
+        return Verdict(Result.NOTHING_RAN, expectation.level.name, deliverables, reason=reason)
     cause = None
     if decide(deliverables, None) is not Result.PASS:
-        cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, wanted, run))
+        cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, expectation, run))
     result = Result.BLOCKED if is_void(deliverables) else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
-        # Stopped from outside: what is missing for that reason is no failure of what is tested.
-        deliverables = (imports, run, *(held_back(item) for item in own), held_back(metrics))
+        # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
+        deliverables = (imports, run, *(held_back(item) for item in framework_items), held_back(metrics))
     return Verdict(
         result=result,
-        level=wanted.level.name,
+        level=expectation.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=tuple(_limitations(found)),
+        limitations=tuple(_limitations(foreign)),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
@@ -218,30 +226,30 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     return f"{bad[0].name}: {bad[0].reason}"
 
 
-def _complete(evidence: Evidence, wanted: Expected, run: Deliverable) -> bool:
-    """Every step that was asked for is there, or the run's own exit code is 0."""
-    asked = wanted.steps and (evidence.metrics.last_step() or 0) >= wanted.steps
-    return bool(asked) or run.status is Status.PASS
+def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
+    """Whether every requested step is logged, or the run's own exit code is 0."""
+    all_steps = expectation.steps and (evidence.metrics.last_step() or 0) >= expectation.steps
+    return bool(all_steps) or run.status is Status.PASS
 
 
 def _cause(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...], complete: bool
 ) -> Cause | None:
-    """Of a run that did all its steps, lines that only say that something failed are its shutdown's noise."""
+    """The cause of a bad result. In a complete run, generic failure lines are noise of the shutdown."""
     if complete:
         attempt = replace(attempt, matches=tuple(match for match in attempt.matches if not match.generic))
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 
-def _limitations(found: Foreign) -> Iterator[str]:
-    yield from limitations(found.evidence)
-    if not found.facts.ended:
+def _limitations(foreign: Foreign) -> Iterator[str]:
+    yield from limitations(foreign.evidence)
+    if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
-    yield "jobspec did not launch the run: what was planned is only known as far as the command line says"
+    yield "jobspec did not launch the run: only the command line says what was planned"
 
 
 def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliverable:
-    """How the run ended, where a log states it; else a line that shows a failure when nothing is proved."""
+    """How the run ended, where a log states it; else, without other proof, the first failure line."""
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
@@ -261,25 +269,25 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliv
 
 
 def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
-    """The code of the job that ended last, as far as their times are stated; else of a task that failed."""
+    """The exit code of the last job by its stated end time; else of the first failed task; else 0."""
     if facts.ended:
-        _, code, item = max(facts.ended, key=lambda one: one[0])
+        _, code, item = max(facts.ended, key=lambda end: end[0])
         return code, item
     return next(((code, item) for code, item in facts.tasks if code), (0, None))
 
 
 def _proved(others: Sequence[Deliverable]) -> bool:
-    asked = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
-    return bool(asked) and all(status is Status.PASS for status in asked)
+    statuses = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
+    return bool(statuses) and all(status is Status.PASS for status in statuses)
 
 
-def _imports(facts: Facts, wanted: Mapping[str, str]) -> Deliverable:
-    """Where the logs say that modules came from; another place voids the run."""
-    if not wanted:
+def _imports(facts: Facts, roots: Mapping[str, str]) -> Deliverable:
+    """Whether the logs show each module below its root; another place voids the run."""
+    if not roots:
         reason = "no `--expect-import` was given: which checkout was imported is not judged"
         return Deliverable(IMPORTS, Status.NOT_REQUESTED, reason=reason, required=False)
     items: list[EvidenceItem] = []
-    for module, root in wanted.items():
+    for module, root in roots.items():
         lines = facts.imports.get(module, [])
         wrong = next(((file, item) for file, item in lines if not Path(file).is_relative_to(root)), None)
         if wrong is not None:
@@ -289,7 +297,7 @@ def _imports(facts: Facts, wanted: Mapping[str, str]) -> Deliverable:
             reason = f"no log says where `{module}` was imported from"
             return Deliverable(IMPORTS, Status.BLOCKED, reason=reason)
         items.append(lines[0][1])
-    return Deliverable(IMPORTS, Status.PASS, tuple(items), "every module comes from where it must")
+    return Deliverable(IMPORTS, Status.PASS, tuple(items), "every module comes from its expected folder")
 
 
 def _folders(place: Path) -> list[Path]:
@@ -297,11 +305,11 @@ def _folders(place: Path) -> list[Path]:
     if not place.is_dir():
         return []
     patterns = ("*", "*/*", "*/*/*")
-    found = (path for pattern in patterns for path in sorted(place.absolute().glob(pattern)))
-    return [path for path in found if path.is_dir() and not path.is_symlink()]
+    paths = (path for pattern in patterns for path in sorted(place.absolute().glob(pattern)))
+    return [path for path in paths if path.is_dir() and not path.is_symlink()]
 
 
-# -- unpacked logs are called by their own names ------------------------------------------------------
+# -- unpacked logs get their own names back ---------------------------------------------------------
 
 
 def _named(evidence: Evidence, names: Mapping[str, str]) -> Evidence:
@@ -324,5 +332,7 @@ def _renamed(verdict: Verdict, names: Mapping[str, str]) -> Verdict:
             for item in verdict.deliverables
         ),
         first_cause=None if cause is None else replace(cause, file=names.get(cause.file, cause.file)),
-        findings=tuple(replace(one, file=names.get(one.file, one.file)) for one in verdict.findings),
+        findings=tuple(
+            replace(finding, file=names.get(finding.file, finding.file)) for finding in verdict.findings
+        ),
     )

@@ -1,7 +1,7 @@
 """From evidence to a verdict: the rules of design section 8. Pure; reads no file and asks no scheduler.
 
-`docs/verdict.md` states the rules for users. A level passes only when all that it asks for is proved by
-evidence; what is missing is never taken for granted.
+`docs/verdict.md` states the rules for users. A level passes only when evidence proves every criterion of the
+level. Missing evidence never counts as proof.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from jobspec.verdict import (
 if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
-EXCEPTION = "effect.exception"  # a traceback of no known cause: of effects the one worth a look
-MAX_SURVIVED = 3  # lines told of that look like failures and were none; a fourth says nothing new
-FIGURE_SHARE = 10  # a figure's first and last value are means over this part of the steps, so 1/10
+EXCEPTION = "effect.exception"  # a traceback of no known cause: the one effect that is worth a look
+MAX_SURVIVED = 3  # reported lines that look like failures and were none; a fourth says nothing new
+FIGURE_SHARE = 10  # the first and last value of a figure are means over 1/10 of the steps
 
 
 def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
     """The verdict that the evidence supports.
 
-    `framework` is looked up by the plan's name when not given. The last attempt decides; earlier ones are
-    recorded. Never raises for missing evidence.
+    Without `framework` the plan names it. The last attempt decides; earlier attempts are recorded. Never
+    raises for missing evidence.
     """
     problems: tuple[Finding, ...] = ()
     if framework is None and evidence.plan_read:
@@ -65,7 +65,7 @@ def judge(evidence: Evidence, framework: Framework | None = None) -> Verdict:
 
 
 def _with_level_of_today(evidence: Evidence, framework: Framework | None) -> Evidence:
-    """Evidence whose plan, of an older jobspec, says of its level what the installed adapter says."""
+    """The evidence; the installed adapter states the level where the plan of an older jobspec does not."""
     expect = evidence.plan.expect
     levels = framework.levels if framework is not None else ()
     level = next((level for level in levels if expect.level in (level.name, str(level.number))), None)
@@ -75,7 +75,7 @@ def _with_level_of_today(evidence: Evidence, framework: Framework | None) -> Evi
 
 
 def for_guide(verdict: Verdict, evidence: Evidence, framework: Framework | None) -> Verdict:
-    """The verdict with what the guides' short form needs: the level by number and claim, and the guide."""
+    """The verdict with the number and claim of its level and the guide, for the guides' short form."""
     expect = evidence.plan.expect
     guide = tuple(getattr(framework, "guide", ()))
     return replace(verdict, number=expect.number, proves=expect.proves, guide=guide)
@@ -110,20 +110,20 @@ def _judge_attempt(
     cause = None if finished else first_cause(evidence, attempt, (*phases, run))
     if cause is not None and run.status is not Status.PASS:
         run = _explain(run, cause, attempt.started("driver"))
-    own = _own_deliverables(evidence, framework)
-    own = (*other_checks(evidence, own), *own)
+    framework_items = _own_deliverables(evidence, framework)
+    framework_items = (*other_checks(evidence, framework_items), *framework_items)
     if not finished:
-        own = tuple(held_back(item) for item in own)
+        framework_items = tuple(held_back(item) for item in framework_items)
     metrics = metrics_deliverable(evidence, finished)
     artifacts = artifacts_deliverable(evidence, attempt, finished)
-    return (*phases, run, *own, metrics, artifacts), cause
+    return (*phases, run, *framework_items, metrics, artifacts), cause
 
 
 def _own_deliverables(evidence: Evidence, framework: Framework | None) -> tuple[Deliverable, ...]:
-    """The framework's deliverables; without its adapter nobody can say what the level asks for."""
+    """The framework's deliverables; one `Blocked` deliverable where its adapter is not installed."""
     if framework is not None:
         return tuple(framework.judge(evidence))
-    reason = f"no adapter of `{evidence.plan.framework}` here says what the level asks for"
+    reason = f"no adapter for `{evidence.plan.framework}` is installed, so the level's criteria are not known"
     return (Deliverable("Framework", Status.BLOCKED, reason=reason),)
 
 
@@ -139,15 +139,15 @@ def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:
 
 
 def held_back(item: Deliverable) -> Deliverable:
-    """A run that did not end well passes nothing and fails nothing of its own."""
+    """The deliverable, `Skipped` unless settled: a run that did not end well passes and fails nothing."""
     if item.settled or item.status in (Status.SKIPPED, Status.NOT_REQUESTED, Status.BLOCKED):
         return item
-    seen = f"would be {item.status}: {item.reason}".rstrip(": ")
-    return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({seen})")
+    otherwise = f"would be {item.status}: {item.reason}".rstrip(": ")
+    return replace(item, status=Status.SKIPPED, reason=f"the run did not end well ({otherwise})")
 
 
 def decide(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result:
-    """`Pass` when everything required passed; else what the cause says, else the worst status."""
+    """`Pass` when every required deliverable passed; else the cause's verdict, else the worst status."""
     required = [item for item in deliverables if item.required]
     if all_pass(required):
         return Result.PASS
@@ -160,11 +160,11 @@ def decide(deliverables: tuple[Deliverable, ...], cause: Cause | None) -> Result
 
 
 def cause_of(deliverables: tuple[Deliverable, ...]) -> Cause | None:
-    """The first required deliverable that is proved wrong, else the first that was stopped, as a cause."""
+    """The first required deliverable with `Fail`, else the first with `Blocked`, as a cause."""
     for status in (Status.FAIL, Status.BLOCKED):
-        found = next((item for item in deliverables if item.required and item.status is status), None)
-        if found is not None:
-            return cause_from(found)
+        deciding = next((item for item in deliverables if item.required and item.status is status), None)
+        if deciding is not None:
+            return cause_from(deciding)
     return None
 
 
@@ -182,7 +182,7 @@ def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: 
     return f"{bad[0].name}: {bad[0].reason}" if bad else ""
 
 
-# The job got its nodes and no agent of ours ever spoke: container, shared storage or node are to blame.
+# The job got its nodes, but no agent wrote an event: container, shared storage or node are to blame.
 _STARTED_ENDS = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
@@ -210,40 +210,44 @@ def _nothing_ran(evidence: Evidence) -> Verdict:
 
 
 def _no_evidence(evidence: Evidence) -> str:
-    """The last attempt decides, even where it left nothing: an earlier one was not enough to end the run."""
+    """Why nothing is judged. The last attempt decides, even an empty one: no earlier one ended the run."""
     left = [attempt.number for attempt in evidence.attempts if attempt.events or attempt.results]
     if not left or evidence.last is None:
         return "no attempt left any evidence"
-    return f"attempt {evidence.last.number} left no evidence; the last one that did is attempt {left[-1]}"
+    return f"attempt {evidence.last.number} left no evidence; the last attempt with evidence is {left[-1]}"
 
 
 def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple[Finding, ...]:
-    """What reading and the runtime found, a line of a passed run that looks bad, and secrets in logs."""
-    found = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
+    """Findings of the reader and the runtime, suspicious lines, troubles of the metrics, secrets in logs."""
+    findings = [*evidence.problems, *attempt.findings, *attempt.metrics.findings]
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
-    found.extend(_suspicious(match, ", and the run went on", "it did not stop the run") for match in survived)
-    told = [match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE]
-    odd = next((match for match in told if not match.generic or match.signature == EXCEPTION), None)
+    findings.extend(
+        _suspicious(match, ", and the run went on", "it did not stop the run") for match in survived
+    )
+    failures = [
+        match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE
+    ]
+    odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
     if result is Result.PASS and odd is not None:
-        found.append(_suspicious(odd, "", "the run passed all the same"))
-    for one in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
-        named = warning(f"metrics.{one.kind}", one.what, one.why, one.fix)
-        found.append(named.at(one.row.source, one.row.line))
+        findings.append(_suspicious(odd, "", "the run passed all the same"))
+    for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
+        finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
+        findings.append(finding.at(trouble.row.source, trouble.row.line))
     for match in attempt.matches:
         if match.kind == SECRET:
-            found.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
-    return tuple(dict.fromkeys(found))
+            findings.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
+    return tuple(dict.fromkeys(findings))
 
 
 def _suspicious(match: Match, went_on: str, so_what: str) -> Finding:
     what = f"a line looks like a failure{went_on}: {match.text[:200]}"
-    told = warning("verdict.suspicious-line", what, match.title, f"{so_what}; look at it once")
-    return told.at(match.file, match.line)
+    finding = warning("verdict.suspicious-line", what, match.title, f"look at the line once: {so_what}")
+    return finding.at(match.file, match.line)
 
 
 def figures(evidence: Evidence) -> tuple[Figure, ...]:
-    """First and last value of the metrics that people ask for; each a mean over a tenth of the steps."""
+    """First and last value of the metrics that people ask for, each a mean over a tenth of the steps."""
     return tuple(_figures(evidence))
 
 
@@ -258,15 +262,17 @@ def _figures(evidence: Evidence) -> Iterator[Figure]:
 
 
 def _figure_keys(evidence: Evidence) -> dict[str, str]:
-    """Name and metric of each figure: what is to be learned, what people ask for, the framework's others."""
+    """Metric by name of each figure: the learnt metric, then `FIGURES`, then the framework's other names."""
     expect, logged = evidence.plan.expect, set(evidence.metrics.metrics)
-    own = own_names(expect.metric_keys)
+    plan_names = own_names(expect.metric_keys)
     learnt = expect.learning.metric if expect.learning is not None else ""
-    keys = {next((name for name, key in own.items() if key == learnt), learnt): learnt} if learnt else {}
+    keys = (
+        {next((name for name, key in plan_names.items() if key == learnt), learnt): learnt} if learnt else {}
+    )
     for name in FIGURES:
         if key := find_metric(name, expect.metric_keys, logged):
             keys.setdefault(name, key)
-    keys.update({name: key for name, key in own.items() if name not in keys})
+    keys.update({name: key for name, key in plan_names.items() if name not in keys})
     once = {key: name for name, key in reversed(keys.items())}
     return {name: key for name, key in keys.items() if key in logged and once[key] == name}
 

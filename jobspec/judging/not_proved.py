@@ -1,4 +1,4 @@
-"""What a run did not prove, said without being asked (design section 8)."""
+"""The limitations of a run: what it did not prove (design section 8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence
 
-# Key of the plan's options, what size 1 of it leaves unproved.
+# Key of the plan's options -> the parallelism that its size 1 leaves unproved.
 PARALLEL = {
     "tp": "tensor parallelism",
     "pp": "pipeline parallelism",
@@ -14,7 +14,7 @@ PARALLEL = {
     "etp": "expert tensor parallelism",
     "cp": "context parallelism",
 }
-# Options that adapters set where they know; the value that limits a claim, and the claim.
+# (option that an adapter sets, value that limits the claim) -> the limitation.
 STATED = {
     ("dummy_model", True): "the weights were random: no compatibility with real weights is proved",
     ("text_only", True): "the data was text only: nothing is proved about images, audio or video",
@@ -25,20 +25,21 @@ STATED = {
 
 
 def limitations(evidence: Evidence) -> tuple[str, ...]:
-    """One sentence per claim that the run must not be taken for, each once."""
-    found = [*evidence.plan.expect.limitations]
-    found.extend(_of_resources(evidence))
-    found.extend(_of_sources(evidence))
-    found.extend(_of_training(evidence))
-    found.extend(_of_learning(evidence, found))
-    return tuple(dict.fromkeys(found))
+    """One sentence per thing that the run does not prove, each once."""
+    sentences = [*evidence.plan.expect.limitations]
+    sentences.extend(_of_resources(evidence))
+    sentences.extend(_of_sources(evidence))
+    sentences.extend(_of_training(evidence))
+    sentences.extend(_of_learning(evidence, sentences))
+    return tuple(dict.fromkeys(sentences))
 
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
     unknown = [what for what, count in (("nodes", plan.nodes), ("GPUs", plan.gpus_per_node)) if not count]
     if evidence.foreign and unknown:
-        yield f"how many {' and '.join(unknown)} took part is not among the files: nothing is claimed of them"
+        sizes = " and ".join(unknown)
+        yield f"the files do not say how many {sizes} took part: nothing is claimed about them"
     elif plan.gpus_per_node == 0:
         yield "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory"
     if plan.nodes == 1:
@@ -66,13 +67,13 @@ def _of_training(evidence: Evidence) -> Iterator[str]:
         off = "no checkpoint is asked for at this level" if evidence.foreign else "checkpointing was off"
         yield f"{off}: neither saving nor resuming is proved"
     elif not expect.resume:
-        yield "no resume was asked for: that a checkpoint can be continued from is not proved"
+        yield "no resume was asked for: resuming from a checkpoint is not proved"
     if len(evidence.attempts) > 1:
         yield f"the run took {len(evidence.attempts)} attempts; only the last one decides"
 
 
 def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
-    """A signal over few steps is no convergence; without one nothing at all is claimed about learning."""
+    """At most one sentence about learning; none where another limitation speaks of it."""
     if any("convergence" in item or "learning" in item for item in said):
         return
     expect = evidence.plan.expect

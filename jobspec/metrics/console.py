@@ -1,7 +1,7 @@
 """Metrics that programs print: the last resort, where no metric file exists.
 
-One small parser per format, tried in order on every cleaned line; a new framework adds one to `PARSERS`.
-Lines are read as a stream. A line that was cut off gives the values that are whole.
+Each format has one small parser. The parsers are tried in order on every cleaned line; a new framework adds
+its parser to `PARSERS`. Lines are read as a stream. A line that was cut off gives its whole values.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
 class ConsoleReader:
     """Reads a log piece by piece, as it grows; memory does not grow with it.
 
-    `feed` takes the next bytes and gives the rows of the lines that are whole by then. `close` reads the line
-    that was never ended: its last value may be cut, so it is left out. `skip_line` leaves out the first line:
-    the bytes begin inside it.
+    `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
+    line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for
+    bytes that begin inside a line.
     """
 
     source: str = ""
@@ -132,24 +132,24 @@ class ConsoleReader:
                 yield Row(intern(metric), printed.step, value, None, self.source, self.number)
 
     def _nemo_rl_step(self, text: str) -> None:
-        """The number of NeMo-RL's step over all epochs: its headers start anew in each.
+        """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.
 
-        The name of the step's data file has it, where one is written. Source: NeMo-RL `algorithms/grpo.py`.
+        The name of a step's data file holds that number. Source: NeMo-RL `algorithms/grpo.py`.
         """
-        if (found := NEMO_DATA.match(text)) is not None and self.header:
-            self.step = int(found[1])
+        if (match := NEMO_DATA.match(text)) is not None and self.header:
+            self.step = int(match[1])
             self.base = self.step - self.header
-        elif (found := NEMO_EPOCH.match(text)) is not None:
-            following = self.epoch and int(found[1]) > self.epoch
+        elif (match := NEMO_EPOCH.match(text)) is not None:
+            following = self.epoch and int(match[1]) > self.epoch
             self.base = self.base + self.header if following else 0
-            self.epoch, self.header = int(found[1]), 0
-        elif (found := NEMO_STEP.match(text)) is not None:
-            self.header = int(found[1])
+            self.epoch, self.header = int(match[1]), 0
+        elif (match := NEMO_STEP.match(text)) is not None:
+            self.header = int(match[1])
             self.step = self.base + self.header
 
 
 def _parse(line: str, step: int | None) -> Printed | None:
-    return next((found for parser in PARSERS if (found := parser(line, step)) is not None), None)
+    return next((printed for parser in PARSERS if (printed := parser(line, step)) is not None), None)
 
 
 def parse_verl(line: str, step: int | None) -> Printed | None:
@@ -157,38 +157,38 @@ def parse_verl(line: str, step: int | None) -> Printed | None:
     if ") step:" in line or ")step:" in line:
         inside = VERL_INSIDE.search(line)
         line = inside[1] if inside is not None else line
-    found = VERL_STEP.match(line)
-    if found is None:
+    match = VERL_STEP.match(line)
+    if match is None:
         return None
     values: Values = []
-    for item in unwrap_scalars(line[found.end() :]).split(" - "):
+    for item in unwrap_scalars(line[match.end() :]).split(" - "):
         metric, _, text = item.rpartition(":")
         number = to_number(text)
         if metric and number is not None:
             values.append((metric, number))
-    return Printed(int(found[1]), values)
+    return Printed(int(match[1]), values)
 
 
 def parse_dict(line: str, step: int | None) -> Printed | None:
     """`{'loss': 0.1, 'grad_norm': nan, 'step': 3}`, as the Hugging Face Trainer and TRL print it."""
-    found = DICT_LINE.search(line)
-    if found is None or line.count("{") > 1:  # a printed configuration is nested
+    match = DICT_LINE.search(line)
+    if match is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(found[1]))}
+    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(match[1]))}
     numbers = {key: value for key, value in values.items() if value is not None}
-    own = next((numbers[key] for key in STEP_NAMES if key in numbers), None)
+    logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), None)
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
-    step = int(own) if own is not None and math.isfinite(own) else None
+    step = int(logged_step) if logged_step is not None and math.isfinite(logged_step) else None
     return Printed(step, kept) if kept else None
 
 
 def parse_nemo_rl(line: str, step: int | None) -> Printed | None:
     """`• Loss: 0.1` below a step's header. Source: NeMo-RL `algorithms/grpo.py`."""
-    found = NEMO_VALUE.match(line) if step is not None else None
-    number = to_number(found[2]) if found is not None else None
-    if found is None or number is None:
+    match = NEMO_VALUE.match(line) if step is not None else None
+    number = to_number(match[2]) if match is not None else None
+    if match is None or number is None:
         return None
-    return Printed(step, [(NEMO_NAMES.get(found[1], found[1]), number)])
+    return Printed(step, [(NEMO_NAMES.get(match[1], match[1]), number)])
 
 
 PARSERS: tuple[Parser, ...] = (parse_verl, parse_dict, parse_nemo_rl)

@@ -1,15 +1,15 @@
-"""Which curve do the values of a metric follow? A fit that tells a rise from the noise around it. Pure.
+"""Fits curves to the values of a metric, to tell a rise from the noise around it. Pure.
 
-What a curve misses of a real rise looks like noise with a long memory, so the family must hold the shapes
-that training has. A reward that takes off late, rises quickly and levels off is a sigmoid, which no
-polynomial of low degree follows; one that only saturates is its right half. Lines and gentle bends are
-polynomials. Several stages, and a plateau that is lost again, are splines. Flat and short series must not be
-overfitted: Schwarz's criterion charges each curve for its parameters.
+The family of curves holds the shapes of real training, because a part of a rise that no curve follows looks
+like noise with a long memory. A sigmoid follows a reward that takes off late, rises quickly and levels off;
+no polynomial of low degree does. The right half of a sigmoid follows a reward that only saturates.
+Polynomials follow lines and gentle bends. Splines follow several stages, and a plateau that is lost again.
+Schwarz's criterion charges each curve for its parameters, so that flat and short series are not overfitted.
 Source: G. Schwarz, Annals of Statistics 6 (1978) 461, for the criterion. G. H. Golub and V. Pereyra, SIAM J.
-Numerical Analysis 10 (1973) 413, for the sigmoid: its level and height are solved for, only its middle and
-width are searched. C. de Boor, A Practical Guide to Splines (1978), for splines as sums of bumps.
-L. Vostrikova, Soviet Mathematics Doklady 24 (1981) 55, for jumps found one after the other; Y.-C. Yao,
-Statistics and Probability Letters 6 (1988) 181, for their number by Schwarz's criterion.
+Numerical Analysis 10 (1973) 413, for the sigmoid: least squares solve for level and height, a search finds
+middle and width. C. de Boor, A Practical Guide to Splines (1978), for splines as sums of bumps.
+L. Vostrikova, Soviet Mathematics Doklady 24 (1981) 55, for the search of one jump after the other. Y.-C. Yao,
+Statistics and Probability Letters 6 (1988) 181, for the number of jumps by Schwarz's criterion.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-ROUNDING = 1e-12  # what is below this share of the values is the arithmetic's own
-INEXACT = 1e-6  # of the squares around the mean: what less than that is left is the fit's own, and no noise
+ROUNDING = 1e-12  # anything below this share of the values is the arithmetic's own error
+INEXACT = 1e-6  # of the squares around the mean: a smaller rest is the fit's own error, not noise
 DEGREES = (1, 2, 3)
 INTERVALS = (3, 4, 6, 8, 12, 16, 24, 32)  # between the knots of cubic splines
 SPLINE_SHARE = 3  # points for each parameter of a spline, or of a staircase, at least
-MIN_JUMPS, MAX_JUMPS = 4, 12  # four jumps all go up or all go down by chance once in eight
-MIN_STEP = 3  # points of a step of a staircase: with fewer each outlier would be one
-# Places run from -1 to 1. A middle outside them leaves a half of the sigmoid: a rise that only saturates, or
-# only takes off. The narrowest rise takes about three points: a narrower one would be fitted to an outlier.
+MIN_JUMPS, MAX_JUMPS = 4, 12  # by chance four jumps all go one way once in eight
+MIN_STEP = 3  # points of a step of a staircase: with fewer, each outlier would be a step
+# Places run from -1 to 1. With a middle outside, half of the sigmoid remains: a rise that only saturates, or
+# only takes off. The narrowest rise takes about three points: a narrower rise would fit an outlier.
 REACH = 2.0
 MIDDLES = 25
 WIDTHS = 6
@@ -40,7 +40,7 @@ BUMPS = 4  # of a cubic spline reach any one place
 
 @dataclass(frozen=True)
 class Curve:
-    """What the curve leaves of the values, and how many parameters it took."""
+    """The residuals `rest` of a fitted curve, and its number of parameters."""
 
     rest: Sequence[float]
     parameters: int
@@ -54,25 +54,25 @@ class Curve:
 
     @property
     def cost(self) -> float:
-        """Schwarz's criterion: the smaller, the better does the curve explain the values."""
+        """Schwarz's criterion: a smaller cost means a better explanation of the values."""
         n = len(self.rest)
         return n * math.log(max(self.squares, self.negligible) / n) + self.parameters * math.log(n)
 
 
 def best(candidates: Iterable[Curve]) -> Curve:
-    """The one that explains the values best for its parameters."""
+    """The curve of the lowest cost."""
     return min(candidates, key=lambda curve: curve.cost)
 
 
 def curves(values: Sequence[float]) -> list[Curve]:
     """The best of each kind for `values`: polynomials, a sigmoid, splines."""
     negligible = _negligible(values)
-    found = [Curve(residuals(values, degree), degree + 1, negligible) for degree in DEGREES]
-    found.append(Curve(sigmoid_residuals(values), SIMPLE, negligible))
+    candidates = [Curve(residuals(values, degree), degree + 1, negligible) for degree in DEGREES]
+    candidates.append(Curve(sigmoid_residuals(values), SIMPLE, negligible))
     for intervals in INTERVALS:
         if (intervals + 3) * SPLINE_SHARE <= len(values):
-            found.append(Curve(spline_residuals(values, intervals), intervals + 3, negligible))
-    return found
+            candidates.append(Curve(spline_residuals(values, intervals), intervals + 3, negligible))
+    return candidates
 
 
 def _negligible(values: Sequence[float]) -> float:
@@ -85,13 +85,13 @@ def _negligible(values: Sequence[float]) -> float:
 
 
 def residuals(values: Sequence[float], degree: int) -> list[float]:
-    """What a least-squares polynomial over equally spaced points leaves of `values`."""
+    """The residuals of the least-squares polynomial of `degree` over equally spaced points."""
     places = _places(len(values))
     rest = list(values)
     basis: list[list[float]] = []
     for power in range(degree + 1):
         vector = [place**power for place in places]
-        for other in basis:  # Gram-Schmidt: each new direction is freed of the ones before
+        for other in basis:  # Gram-Schmidt: each new direction loses its shares of the earlier ones
             vector = _without(vector, other)
         length = math.sqrt(math.fsum(x * x for x in vector))
         basis.append([x / length for x in vector])
@@ -112,14 +112,14 @@ def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
 
 
 def sigmoid_residuals(values: Sequence[float]) -> list[float]:
-    """What the best sigmoid leaves of `values`: level + height * tanh((place - middle) / width)."""
+    """The residuals of the best sigmoid, level + height * tanh((place - middle) / width)."""
     level = residuals(values, 0)
     shape = _unit_sigmoid(_places(len(values)), *_best_sigmoid(level))
     return _without(level, shape) if shape else level
 
 
 def _best_sigmoid(level: Sequence[float]) -> tuple[float, float]:
-    """Middle and logarithm of the width: the best of a coarse grid, then climbed from there."""
+    """Middle and logarithm of the width: the best point of a coarse grid, then a climb from there."""
     places = _places(len(level))
     narrowest, widest = math.log(2 / (len(level) - 1)), math.log(REACH)
     mesh = (2 * REACH / (MIDDLES - 1), (widest - narrowest) / (WIDTHS - 1))
@@ -141,7 +141,7 @@ def _best_sigmoid(level: Sequence[float]) -> tuple[float, float]:
 def _climb(
     height: Callable[[tuple[float, float]], float], point: tuple[float, float], step: tuple[float, float]
 ) -> tuple[float, float]:
-    """The top that is reached from `point` by steps along either axis."""
+    """The highest point that steps along either axis reach from `point`."""
     (x, y), (a, b) = point, step
     while (top := max(((x, y), (x - a, y), (x + a, y), (x, y - b), (x, y + b)), key=height)) != (x, y):
         x, y = top
@@ -149,7 +149,7 @@ def _climb(
 
 
 def _unit_sigmoid(places: Sequence[float], middle: float, log_width: float) -> list[float] | None:
-    """The sigmoid freed of its mean, of length 1; none where it is flat over all places."""
+    """The sigmoid with mean 0 and length 1; None for a sigmoid that is flat over all places."""
     steep = math.exp(-log_width)
     shape = [math.tanh((place - middle) * steep) for place in places]
     mean = sum(shape) / len(shape)
@@ -165,7 +165,7 @@ def _unit_sigmoid(places: Sequence[float], middle: float, log_width: float) -> l
 
 
 def spline_residuals(values: Sequence[float], intervals: int) -> list[float]:
-    """What a least-squares cubic spline with equal intervals leaves of `values`."""
+    """The residuals of the least-squares cubic spline with equal intervals."""
     level = residuals(values, 0)
     rows = [_bumps(i * intervals / (len(values) - 1), intervals) for i in range(len(values))]
     squares = [[0.0] * BUMPS for _ in range(intervals + 3)]  # from the diagonal to the right
@@ -183,7 +183,7 @@ def spline_residuals(values: Sequence[float], intervals: int) -> list[float]:
 
 
 def _bumps(place: float, intervals: int) -> tuple[int, tuple[float, ...]]:
-    """The first of the four bumps that reach `place`, which counts in intervals, and their heights there."""
+    """The first of the four bumps that reach `place`, and their heights there. `place` counts intervals."""
     first = min(int(place), intervals - 1)
     x = place - first
     y = 1 - x
@@ -191,7 +191,7 @@ def _bumps(place: float, intervals: int) -> tuple[int, tuple[float, ...]]:
 
 
 def _solve(band: list[list[float]], right: list[float]) -> list[float]:
-    """Solve symmetric equations, in place. `band` has the main diagonal and those right of it, by rows."""
+    """The solution of symmetric equations, in place. A row of `band` begins at the main diagonal."""
     size = len(right)
     for i in range(size):
         for j in range(1, min(BUMPS, size - i)):
@@ -209,15 +209,15 @@ def _solve(band: list[list[float]], right: list[float]) -> list[float]:
 
 
 def staircase(values: Sequence[float]) -> Curve | None:
-    """The best levels with jumps between them, if all jumps go one way and are too many to do so by chance.
+    """The best staircase: levels with jumps between them. None unless many jumps all go one way.
 
-    Jumps are found one after the other, the most telling first. Each takes two parameters, its place and its
-    height. None for too few points, too few jumps, and where one goes the other way.
+    The search finds one jump after the other, the largest gain first. Each jump costs two parameters, its
+    place and its height. None for too few points, for too few jumps, and for jumps in both directions.
     """
     level, negligible = residuals(values, 0), _negligible(values)
     sums = list(accumulate(level, initial=0.0))
     parts = {(0, len(level)): _best_jump(sums, 0, len(level))}
-    found = []
+    staircases = []
     for jumps in range(1, min(MAX_JUMPS, (len(level) // SPLINE_SHARE - 1) // 2) + 1):
         start, end = max(parts, key=lambda part: parts[part][0])
         gain, at = parts.pop((start, end))
@@ -226,14 +226,14 @@ def staircase(values: Sequence[float]) -> Curve | None:
         parts |= {part: _best_jump(sums, *part) for part in ((start, at), (at, end))}
         means = [((sums[b] - sums[a]) / (b - a), a, b) for a, b in sorted(parts)]
         rest = [value - mean for mean, a, b in means for value in level[a:b]]
-        found.append((Curve(rest, 2 * jumps + 1, negligible), [mean for mean, _, _ in means]))
-    curve, steps = min(found, key=lambda item: item[0].cost, default=(None, []))
+        staircases.append((Curve(rest, 2 * jumps + 1, negligible), [mean for mean, _, _ in means]))
+    curve, steps = min(staircases, key=lambda item: item[0].cost, default=(None, []))
     one_way = steps in (sorted(steps), sorted(steps, reverse=True))
     return curve if one_way and len(steps) > MIN_JUMPS else None
 
 
 def _best_jump(sums: Sequence[float], start: int, end: int) -> tuple[float, int]:
-    """By how much a jump between `start` and `end` lowers the sum of squares, and where; 0 for too few."""
+    """The gain of the best jump between `start` and `end` in squares, and its place; 0 for too few points."""
     total, size = sums[end] - sums[start], end - start
     best, place = 0.0, start
     for at in range(start + MIN_STEP, end - MIN_STEP + 1):

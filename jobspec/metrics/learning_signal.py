@@ -1,19 +1,19 @@
-"""Does a metric rise, or fall, beyond its own noise? Pure statistics over (step, value) pairs.
+"""Tells whether a metric rises, or falls, beyond its own noise. Pure statistics over (step, value) pairs.
 
-Three questions must be answered with yes:
+The metric moved if the answer to three questions is yes:
 
-1. Is there a trend at all? A one-sided Mann-Kendall test (ranks only, so no outlier and no scale can
-   fake one), its variance corrected for ties and for noise that depends on its predecessor.
-2. Is it large against the noise? Mean of the last fifth minus mean of the first fifth, against the
-   spread of the values around a curve (`jobspec.metrics.curve_fit`).
-3. Would a metric that only wanders not have got there as well? See `jobspec.metrics.random_walk`.
+1. Is there a trend? A one-sided Mann-Kendall test decides. It uses ranks only, so neither an outlier nor a
+   scale fakes a trend. Its variance is corrected for ties and for noise that depends on its predecessor.
+2. Is the change large against the noise? The change is the mean of the last fifth minus the mean of the first
+   fifth. The noise is the spread of the values around a curve (`jobspec.metrics.curve_fit`).
+3. Is the change more than a random walk explains? See `jobspec.metrics.random_walk`.
 
-A pass says that the metric moved and that noise does not explain it. It never says "converged". How often
-noise of several kinds passes, and how often a real rise is missed, stands in docs/verdict.md.
-Source: H. B. Mann, Econometrica 13 (1945); K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998), for
-correcting the variance, and for doing so only where the dependence is significant: in short series chance
-alone looks like some, and would hide a late rise. How often flat noise passes is measured in
-tests/metrics/test_learning_signal.py.
+A pass says that the metric moved and that noise does not explain the change. It never says "converged".
+docs/verdict.md says how often several kinds of noise pass and how often a real rise is missed.
+tests/metrics/test_learning_signal.py measures how often flat noise passes.
+Source: H. B. Mann, Econometrica 13 (1945), for the test. K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998),
+for the correction of the variance, and for correcting it only where the dependence is significant. In a short
+series chance alone looks like dependence, and a correction would hide a late rise.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ MAX_POINTS = 400  # longer series are averaged in blocks: the tests look at all 
 
 @dataclass(frozen=True)
 class Signal:
-    """What a series did. All figures are of the series as it is, whatever `direction` asks for.
+    """The figures of a series, and whether it moved.
 
-    `start` and `end` are means of the first and last window of `window` points, `change` is their
-    difference, `slope` the median slope per step (Theil-Sen), `noise` the standard deviation around a
-    smooth curve, `effect` the change in the asked direction in standard errors, `p_value` one-sided. `drift`
-    is the change in the asked direction in standard errors of a random walk with the same steps.
+    `start`, `end`, `change`, `slope` and `noise` do not depend on `direction`.
+    `start` and `end` are the means of the first and the last `window` points; `change` is their difference.
+    `slope` is the median slope per step (Theil-Sen). `noise` is the standard deviation around a smooth curve.
+    `effect` is the change in `direction` in standard errors. `p_value` is one-sided. `drift` is the change in
+    `direction` in standard errors of a random walk with the same steps.
     """
 
     moved: bool
@@ -81,7 +82,7 @@ def assess(
 ) -> Signal:
     """Whether `points` (train step, value) move in `direction` beyond their noise.
 
-    Of several values of one step the last counts. `min_change` is in the metric's own unit.
+    The last value of a step counts. `min_change` is in the metric's own unit.
     """
     series = sorted(dict(points).items())
     bad = next((step for step, value in series if not math.isfinite(value)), None)
@@ -94,8 +95,10 @@ def assess(
 
 
 def thin(series: Sequence[tuple[float, float]], limit: int) -> Sequence[tuple[float, float]]:
-    """At most `limit` points: means of blocks of equal size, at each block's last step; the rest is dropped
-    from the front, where it costs least."""
+    """At most `limit` points: means of blocks of equal size, each at the last step of its block.
+
+    Points that fill no block are dropped from the front, where they matter least.
+    """
     size = -(-len(series) // limit)
     if size == 1:
         return series
@@ -121,7 +124,7 @@ def _measure(
     drift = sign * drift_ratio(values, window)
     moved, reason = _decide(sign * change, effect, p_value, min_change, direction)
     if moved and wanders(values, family, drift, window):
-        moved, reason = False, "may be wandering: a random walk with its steps explains the change"
+        moved, reason = False, "may be wandering: a random walk with the same steps explains the change"
     return Signal(
         moved, reason, count, direction, start, end, change, theil_sen(series), noise, effect, p_value,
         window, drift,
@@ -196,5 +199,5 @@ def _noise(curve: Curve) -> tuple[float, float]:
 
 
 def _inflation(correlation: float) -> float:
-    """How much larger the variance of a mean is than with independent values."""
+    """The factor by which correlation raises the variance of a mean over independent values."""
     return (1 + correlation) / (1 - correlation)

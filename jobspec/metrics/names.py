@@ -1,7 +1,7 @@
-"""Names that frameworks give to the metrics that people ask for: one table for all that look for them.
+"""The one table of the names that frameworks give to common metrics.
 
-Report, `status`, tables of sweeps and the look at training health read it. A framework's own name, out of the
-plan, comes before these.
+Report, `status`, tables of sweeps and the check of training health read it. A framework's own name in the
+plan comes before these names.
 """
 
 from __future__ import annotations
@@ -30,5 +30,5 @@ def own_names(metric_keys: Mapping[str, str]) -> dict[str, str]:
 
 def find_metric(name: str, metric_keys: Mapping[str, str], logged: Container[str]) -> str:
     """The metric that holds a figure, the framework's own name first; empty where none is logged."""
-    own = own_names(metric_keys).get(name, "")
-    return next((key for key in (own, *LIKELY.get(name, ())) if key in logged), "")
+    plan_name = own_names(metric_keys).get(name, "")
+    return next((key for key in (plan_name, *LIKELY.get(name, ())) if key in logged), "")

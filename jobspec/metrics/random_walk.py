@@ -1,23 +1,24 @@
-"""Could a series have got there without a cause? Questions to a random walk. Pure.
+"""Tells whether a random walk explains the change of a series. Pure.
 
-A trend test takes the noise around a trend for short-lived. A metric that wanders, where each step only adds
-to the last, then passes far too often. One of two things must speak against that.
+A trend test assumes that the noise around a trend is short-lived. In a random walk each step only adds to the
+last value, and such a walk passes a trend test far too often. One of two observations must rule the walk out.
 
-Either the change is larger than such a walk explains. That needs no curve, but the steps of a quick rise make
-the walk's look large, so it misses rises that happen in a small part of the run.
+First: the change is larger than a walk explains. This test needs no curve. But the steps of a quick rise make
+the steps of the walk look large, so the test misses a rise within a small part of the run.
 
-Or a curve explains the series better than a walk does: the steps are large against what the curve leaves.
-Around a learnt curve the values only scatter, so the squares of the steps are twice those of the residuals,
-and more where the metric rises. A walk leaves any curve in many small steps: its ratio falls with the number
-of points and grows with the parameters of the curve. Noise that forgets slowly has small steps too. A calm
-start, a quick rise and a calm end thus differ from a walk by a wide margin: the curve takes the large steps
-away. A slow walk under much noise has large steps as well. So the change must also stand out of noise with a
-memory, and that around a simple curve: a spline would follow the walk.
+Second: a curve explains the series better than a walk does, which means that the steps are large against the
+residuals of the curve. Around a learnt curve the values only scatter. The squares of the steps are then twice
+the squares of the residuals, and more where the metric rises. A walk leaves any curve in many small steps:
+its ratio falls with the number of points and grows with the parameters of the curve. Noise with a long memory
+has small steps too. A calm start, a quick rise and a calm end differ from a walk by a wide margin, since the
+curve absorbs the large steps. A slow walk under much noise also has large steps. So the change must also
+exceed noise with a memory. That noise is measured around a simple curve, because a spline would follow the
+walk.
 
-Smooth curves follow a staircase only with knots along all of it, and pay for each. So where they do not
-explain the series, levels with jumps may. But jumps also go up and down by chance, and two that go up say
-little: only many that all go one way count. The noise is never measured around a staircase, whose jumps lie
-where the values ask for them.
+A smooth curve follows a staircase only with knots along the whole series, and each knot costs parameters. So
+where no smooth curve explains the series, levels with jumps may. Jumps also go up and down by chance, and two
+upward jumps prove little: only many jumps in one direction count. The noise is never measured around a
+staircase, because the values themselves choose its jumps.
 Source: J. D. Sargan and A. Bhargava, Econometrica 51 (1983) 153, for the ratio of steps to residuals as a
 test for a random walk; Harvey, Leybourne and Taylor, J. Econometrics 141 (2007) 1302, for a trend under both
 kinds of noise and its statistic from increments; Newey and West, Econometrica 55 (1987) 703.
@@ -34,10 +35,11 @@ from jobspec.metrics.curve_fit import ROUNDING, SIMPLE, Curve, best, residuals, 
 LAG_SHARE = 10  # of the increments' own dependence: a tenth of the points, and one
 # Chosen by simulation for all together: docs/verdict.md has the table of benchmarks/learning_signal.py.
 MIN_DRIFT = 3.0
-# What is asked of `step_ratio`, times the curve's parameters, divided by the number of points. A walk's is in
-# proportion to both: with 12 to 300 points and any of the curves, one walk in 40 reaches 14 to 16.
+# The bound of `step_ratio` is this, times the curve's parameters, divided by the number of points. The ratio
+# of a walk is in proportion to both: with 12 to 300 points and any of the curves, one walk in 40 reaches 14
+# to 16.
 WALK_RATIO = 17.0
-MIN_RATIO = 0.5  # for long series, where noise that forgets slowly is the nearer danger: AR(1) of 0.75
+MIN_RATIO = 0.5  # for long series, where noise with a long memory is the greater danger: AR(1) of 0.75
 MIN_STEADY = 6.0
 
 
@@ -66,7 +68,7 @@ def step_ratio(values: Sequence[float], curve: Curve) -> float:
 def drift_ratio(values: Sequence[float], window: int) -> float:
     """Mean of the last minus mean of the first `window` values, in a random walk's standard errors.
 
-    The walk has the series' own increments, freed of a line: a curve that saturates has ever smaller ones.
+    The walk has the increments of the series, less a fitted line: a saturating curve has shrinking ones.
     """
     change = (math.fsum(values[-window:]) - math.fsum(values[:window])) / window
     rest = residuals([later - earlier for earlier, later in pairwise(values)], 1)
@@ -77,7 +79,7 @@ def drift_ratio(values: Sequence[float], window: int) -> float:
 
 
 def steady_ratio(values: Sequence[float], curve: Curve, window: int) -> float:
-    """The same change in standard errors of noise that returns to the curve, however long that takes."""
+    """The same change in standard errors of noise that returns to the curve, slowly or fast."""
     change = (math.fsum(values[-window:]) - math.fsum(values[:window])) / window
     freedom = len(values) - curve.parameters
     variance = _long_run_variance(curve.rest, 1 + len(values) // LAG_SHARE, freedom)
@@ -91,7 +93,7 @@ def _ratio(change: float, error: float, values: Sequence[float]) -> float:
 
 
 def _long_run_variance(rest: Sequence[float], lags: int, freedom: int) -> float:
-    """Variance of a sum of the values for each of them, with Bartlett's weights."""
+    """Variance of the sum of the values, divided by their number, with Bartlett's weights."""
     total = math.fsum(x * x for x in rest)
     for lag in range(1, lags + 1):
         products = math.fsum(a * b for a, b in zip(rest, rest[lag:], strict=False))

@@ -32,10 +32,10 @@ BLOCK_BYTES = 4 * 1024**2
 def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     """All metrics below `folder`; an empty table when there are none.
 
-    Where two kinds of files hold one value, JSON lines count before JSON dumps. TensorBoard's event files
-    repeat them in all drivers of ours, under names of their own: they are read only where nothing else held a
-    metric. Sources are named relative to `relative_to` where they lie below it. Metrics below a folder
-    `@NAME` are called `NAME/...`: each of several trainings has its own.
+    For a value in two kinds of files, JSON lines count before JSON dumps. In all our drivers TensorBoard's
+    event files repeat the other files under names of their own: they are read only where no other file holds
+    a step. A source below `relative_to` gets its relative path as name. Metrics below a folder `@NAME` are
+    called `NAME/...`: each of several trainings has such a folder.
     """
     paths = files_below(folder)
 
@@ -77,12 +77,12 @@ def read_events(path: Path, name: str = "") -> Table:
     elif decoder.rest and not trouble:
         trouble = "the last record is not whole"
     what, fix = "TensorBoard events cannot be read in full", "use the metrics that were read"
-    found = warning("metrics.tensorboard", what, trouble, fix, file=source)
-    return Table(tuple(rows), (found,) if trouble else ())
+    finding = warning("metrics.tensorboard", what, trouble, fix, file=source)
+    return Table(tuple(rows), (finding,) if trouble else ())
 
 
 def _read(path: Path, decoder: LineDecoder | EventDecoder) -> tuple[list[Row], str]:
-    """The rows of a file, and why it cannot be read to its end."""
+    """The rows of a file, and why reading stopped before its end; empty when it did not."""
     rows: list[Row] = []
     try:
         with open_file(path) as file:
@@ -118,8 +118,8 @@ def _dump_rows(data: Mapping[str, Any], source: str) -> Iterator[Row]:
 
 
 def _unreadable(source: str, line: int, why: str) -> Finding:
-    return warning("metrics.unreadable", "metrics cannot be read in full", why,
-                   "what is missing counts as not logged", file=source, line=line)  # fmt: skip
+    what, fix = "metrics cannot be read in full", "restore the file; missing values count as not logged"
+    return warning("metrics.unreadable", what, why, fix, file=source, line=line)
 
 
 def _name(path: Path, root: Path | None) -> str:

@@ -4,8 +4,8 @@
     function    = max | min | mean | first | last | count | finite
     operator    = > | >= | < | <= | == | !=
 
-`finite` takes no comparison, all others need one. A metric name is any text without parentheses, so it may
-hold `/`, `@`, `-` and spaces inside.
+`finite` takes no comparison; every other function needs one. A metric name is any text without parentheses:
+it may hold `/`, `@`, `-` and inner spaces.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Requirement(TermPlan):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a requirement holds, the value it was judged by, and the row that the value stands in."""
+    """Whether a requirement holds, its deciding value, and the row of that value."""
 
     requirement: Requirement
     holds: bool
@@ -74,17 +74,19 @@ def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
     """
     terms = []
     for part in re.split(r"(?<=[\d.])\s+and\s+", text):
-        found = parse_requirement(part)
-        if found.function == "finite":
+        requirement = parse_requirement(part)
+        if requirement.function == "finite":
             raise fail(
                 RULE, f"`finite` cannot end a run in `{text}`", fix="compare a value, as in `last(loss) > 5`"
             )
-        terms.append(TermPlan(found.function, found.metric, found.operator, found.bound))
+        terms.append(
+            TermPlan(requirement.function, requirement.metric, requirement.operator, requirement.bound)
+        )
     return AbortPlan(text, tuple(terms), why, fix)
 
 
 def prefixed(condition: AbortPlan, prefix: str) -> AbortPlan:
-    """The condition on metrics whose names begin with `prefix`: on one of several trainings of a run."""
+    """The condition with `prefix` before each metric's name: it then watches one of several trainings."""
     terms = tuple(replace(term, metric=f"{prefix}{term.metric}") for term in condition.terms)
     text = " and ".join(f"{term.function}({term.metric}) {term.operator} {term.bound:.12g}" for term in terms)
     return replace(condition, text=text, terms=terms)
@@ -119,7 +121,7 @@ def _error(text: str, at: int, what: str, fix: str) -> JobspecError:
 
 
 def evaluate(requirement: Requirement, table: Table) -> Outcome:
-    """Judge `requirement` on `table`, as the watch over a run judges a condition on the same files."""
+    """The outcome of `requirement` on `table`; the watch over a run judges a condition in the same way."""
     judged = judge(requirement, table.series(requirement.metric))
     return Outcome(requirement, judged.holds, _reason(requirement, judged, table), judged.value, judged.row)
 

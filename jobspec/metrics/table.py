@@ -23,7 +23,7 @@ class Table:
 
     @cached_property
     def by_metric(self) -> dict[str, tuple[Row, ...]]:
-        """Rows of each metric by step; of two rows with one step the later one stays, as after a resume."""
+        """Rows of each metric by step. The later of two rows of one step stays, as after a resume."""
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
             groups.setdefault(row.metric, []).append(row)
@@ -59,10 +59,10 @@ class Table:
 
 def concat(tables: Iterable[Table]) -> Table:
     """All rows and findings, in order."""
-    found = list(tables)
+    parts = list(tables)
     return Table(
-        tuple(row for table in found for row in table.rows),
-        tuple(finding for table in found for finding in table.findings),
+        tuple(row for table in parts for row in table.rows),
+        tuple(finding for table in parts for finding in table.findings),
     )
 
 
@@ -75,12 +75,12 @@ def grouped(table: Table, prefix: str) -> Table:
 
 def only(table: Table, prefix: str) -> Table:
     """The metrics whose names begin with `prefix`, without it."""
-    own = (row for row in table.rows if row.metric.startswith(prefix))
-    return Table(tuple(row._replace(metric=row.metric.removeprefix(prefix)) for row in own))
+    rows = (row for row in table.rows if row.metric.startswith(prefix))
+    return Table(tuple(row._replace(metric=row.metric.removeprefix(prefix)) for row in rows))
 
 
 def prefer(first: Table, *others: Table) -> Table:
-    """One table of several sources: a value that an earlier one has at a step is not taken again."""
+    """One table of several sources. The earlier table wins for the same metric and step."""
     rows, findings = list(first.rows), list(first.findings)
     for table in others:
         have = {(row.metric, row.step) for row in rows}
@@ -90,10 +90,10 @@ def prefer(first: Table, *others: Table) -> Table:
 
 
 def continue_tables(tables: Iterable[Table]) -> Table:
-    """The table of a run that went on over several attempts.
+    """The one table of a run with several attempts.
 
-    An attempt that resumes at step 50 replaces what earlier attempts logged from step 50 on, one that
-    starts again replaces all of it: the metrics that remain belong to the weights that remain.
+    An attempt that resumes at step 50 replaces the earlier rows from step 50 on. An attempt from the start
+    replaces all earlier rows. The remaining metrics thus belong to the remaining weights.
     """
     rows: list[Row] = []
     findings: list[Finding] = []

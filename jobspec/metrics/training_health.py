@@ -1,6 +1,6 @@
-"""Training that goes on and teaches nothing: patterns of metrics that look like a run and are none. Pure.
+"""Finds patterns of metrics that show a training that runs and learns nothing. Pure.
 
-Names are those of NeMo-RL, verl and TRL; a framework's own names for them come with the plan.
+The patterns know the metric names of NeMo-RL, verl and TRL; the plan adds a framework's own names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HIGH = 0.95
 class Trouble:
     """One pattern: `kind` for scripts, the row that shows it first, and what it means.
 
-    `fatal` ones contradict any claim of learning; the others explain one that is missing.
+    A `fatal` pattern contradicts any claim of learning; the others explain a missing learning signal.
     """
 
     kind: str
@@ -47,16 +47,16 @@ def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Troub
 
 
 def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
-    own = names.own_names(keys)
-    for rows in _series(table, GRADIENT, own.get(names.GRAD_NORM)):
+    plan_names = names.own_names(keys)
+    for rows in _series(table, GRADIENT, plan_names.get(names.GRAD_NORM)):
         yield from _not_finite(rows)
         yield from _no_gradient(rows)
     for rows in _series(table, KL_LOSS, None):
         yield from _not_finite(rows)
         yield from _frozen(rows)
     for rows in _series(table, LOG_PROBS, None):
-        yield from _constant(rows, "constant-logprobs", "the policy that is asked never changes")
-    for rows in _series(table, REWARD, own.get(names.REWARD)):
+        yield from _constant(rows, "constant-logprobs", "the sampled policy never changes")
+    for rows in _series(table, REWARD, plan_names.get(names.REWARD)):
         yield from _not_finite(rows)
         yield from _saturated(rows) or _constant(rows, "constant-reward", "no answer is better than another")
     for rows in _series(table, CLIPPED, None):
@@ -64,9 +64,9 @@ def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
             yield from _capped(rows)
 
 
-def _series(table: Table, pattern: re.Pattern[str], own: str | None) -> Iterator[Sequence[Row]]:
+def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> Iterator[Sequence[Row]]:
     for name in table.metrics:
-        if name == own or pattern.search(name):
+        if name == plan_name or pattern.search(name):
             rows = [row for row in table.series(name) if row.step is not None]
             if rows:
                 yield rows
@@ -85,24 +85,24 @@ def _no_gradient(rows: Sequence[Row]) -> Iterator[Trouble]:
     if 2 * len(zero) > len(rows):
         what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} steps"
         why = "nothing is trained in such a step: equal rewards in every group, or no parameter takes part"
-        fix = "see that rewards differ within a group, and which parameters require gradients"
+        fix = "check that rewards differ within a group, and which parameters require gradients"
         yield Trouble("zero-gradient", zero[0], what, why, fix)
 
 
 def _frozen(rows: Sequence[Row]) -> Iterator[Trouble]:
-    # The first step's is 0 by itself: policy and reference are the same then.
+    # The first step's value is 0 by itself: policy and reference are then the same.
     later = rows[1:]
     if len(later) >= MIN_ROWS and all(row.value == 0 for row in later):
         what = f"`{rows[0].metric}` is exactly 0 at all {len(later)} steps after the first"
         why = "the policy never leaves its reference: the adapter is frozen or not used, or no KL is computed"
-        fix = "see that the adapter is trainable and that its weights reach the policy that is measured"
+        fix = "check that the adapter is trainable and that its weights reach the measured policy"
         yield Trouble("frozen-policy", later[0], what, why, fix)
 
 
 def _constant(rows: Sequence[Row], kind: str, why: str) -> Iterator[Trouble]:
     if len(rows) >= MIN_CONSTANT and len({row.value for row in rows}) == 1:
         what = f"`{rows[0].metric}` is {rows[0].value:.6g} at all {len(rows)} steps"
-        yield Trouble(kind, rows[0], what, why, "look at some samples and what they were given", fatal=False)
+        yield Trouble(kind, rows[0], what, why, "look at some samples and at their values", fatal=False)
 
 
 def _saturated(rows: Sequence[Row]) -> list[Trouble]:

@@ -1,4 +1,4 @@
-"""The command line's reference, `docs/cli.md`, out of the parsers themselves."""
+"""The reference of the command line, `docs/cli.md`, from the parsers themselves."""
 
 from __future__ import annotations
 

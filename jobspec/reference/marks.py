@@ -8,7 +8,7 @@ END = "<!-- end of the generated part -->"
 
 
 def with_part(page: str, maker: str, text: str) -> str:
-    """The page with the part that module `maker` makes renewed as `text`, which ends its last line.
+    """The page with `text` as the part that module `maker` makes. `text` ends with a line end.
 
     Raises: ValueError when the two marks are not there once each.
     """

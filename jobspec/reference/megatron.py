@@ -14,7 +14,7 @@ PAGE = "docs/megatron.md"
 
 
 def tables() -> str:
-    """Markdown: one row per rule, then the models that are known by name."""
+    """Markdown: one row per rule, then one row per model that is known by name."""
     rules = [
         f"| `{rule.id}` | {'error' if rule.is_error else 'warning'} | {rule.text} | {rule.source} |"
         for rule in RULES

@@ -32,7 +32,7 @@ _TYPES = {
 
 
 def reference(kind: Kind) -> str:
-    """Markdown: a table of the top-level keys, then one section for each key that has keys of its own."""
+    """Markdown: a table of the top-level keys, then one section for each key with keys below it."""
     root = root_shape(kind)
     sections = [_table(root, ())]
     for key, shape in (root.properties or {}).items():

@@ -53,7 +53,8 @@ def write_reports(
 ) -> dict[str, Path]:
     """Write every form into `run_dir`; returns form -> file.
 
-    Evidence is read and judged where it is not given. Each file is replaced whole or not at all.
+    Without `evidence` or `verdict` the run directory is read and judged. Each file is replaced whole or not
+    at all.
     Raises: OSError when the folder cannot be written.
     """
     evidence = read_evidence(run_dir) if evidence is None else evidence

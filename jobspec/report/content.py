@@ -1,11 +1,10 @@
-"""The report model: all that any form of the report shows, taken from a verdict and its evidence.
+"""The report model: the content of every form of the report, from a verdict and its evidence.
 
 Plain frozen data without clock or random number: the same evidence gives the same report, byte for byte.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +15,11 @@ from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
 from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.requirements import parse_requirement
-from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan, to_json
+from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan
 from jobspec.verdict import Verdict
 
 MAX_CURVES = 8
-MAX_POINTS = 400  # of one curve; more are averaged, which no screen would show apart
+MAX_POINTS = 400  # of one curve; a longer one is averaged, since no screen shows more
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         inputs=plan.stage,
         image=plan.container.image,
         container_runtime=plan.container.runtime,
-        plan_sha256=hashlib.sha256(to_json(plan).encode()).hexdigest() if evidence.plan_read else "",
+        plan_sha256=evidence.plan_sha256,
         jobspec_version=_version(),
         commands=tuple(_commands(last)),
         nodes=results.nodes if results else (),
@@ -170,7 +169,7 @@ def _bars(attempt: Attempt) -> Iterator[Bar]:
 
 
 def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
-    """Curves of the figures' metrics, then of those that the spec requires something of."""
+    """Curves of the figures' metrics, then of the metrics in the spec's requirements."""
     names = {figure.metric: figure.name for figure in verdict.figures}
     for text in evidence.plan.expect.metrics_require:
         metric = _required_metric(text)

@@ -50,7 +50,7 @@ def _template() -> Template:
 
 
 def _code(text: str) -> Markup:
-    """Escaped text, with what stands in paired backticks as code."""
+    """Escaped text; a part in paired backticks becomes code."""
     from markupsafe import Markup, escape
 
     parts = text.split("`")

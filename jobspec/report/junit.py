@@ -18,7 +18,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_junit(report: Report) -> str:
-    """One `testsuite` for the run; a run of which nothing ran is one test case with an error."""
+    """One `testsuite` for the run; a run that never started is one test case with an error."""
     verdict = report.verdict
     cases = [_case(report, item) for item in verdict.deliverables]
     if verdict.result is Result.NOTHING_RAN:

@@ -1,6 +1,6 @@
-"""Words and lines that several forms of the report share: a figure, a place, a piece of evidence, an attempt.
+"""Lines that several forms of the report share: a figure, a place, a piece of evidence, an attempt.
 
-Plain text for one line each. What a form puts around it, and how it escapes it, is that form's own.
+Each is plain text for one line; each form escapes and decorates it in its own way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def number(value: float) -> str:
 
 
 def place(item: EvidenceItem | Cause) -> str:
-    """`file:line` of a piece of evidence or of a cause, as far as it has one."""
+    """`file:line` of a piece of evidence or of a cause; `file` alone without a line."""
     return f"{item.file}:{item.line}" if item.line else item.file
 
 
@@ -65,5 +65,5 @@ def attempt_text(attempt: AttemptVerdict) -> str:
 
 
 def attempt_lines(verdict: Verdict) -> list[str]:
-    """How each attempt ended; nothing for a run of one, whose end the verdict itself tells."""
+    """How each attempt ended; empty for a single attempt, whose end the verdict itself states."""
     return [attempt_text(item) for item in verdict.attempts] if len(verdict.attempts) > 1 else []

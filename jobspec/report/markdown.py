@@ -68,9 +68,18 @@ def _cause(cause: Cause | None) -> list[str]:
     parts = (f"**{cause.verdict}**", f"({escape(cause.kind)})", escape(cause.node), at)
     head = " ".join(part for part in parts if part)
     rows = [("Why", cause.why), ("Fix", cause.fix), ("Seen before", cause.source)]
-    told = [f"- {name}: {escape(text)}" for name, text in rows if text]
+    explanation = [f"- {name}: {escape(text)}" for name, text in rows if text]
     context = [line[:MAX_LINE] for line in cause.context or (cause.text,)]
-    return ["## First cause", "", head, "", *(f"    {_plain(line)}" for line in context), "", *told, ""]
+    return [
+        "## First cause",
+        "",
+        head,
+        "",
+        *(f"    {_plain(line)}" for line in context),
+        "",
+        *explanation,
+        "",
+    ]
 
 
 def _plain(line: str) -> str:
@@ -90,10 +99,10 @@ def _provenance(report: Report) -> Iterator[str]:
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    found = [f"| {' | '.join(row)} |" for row in rows]
-    if not found:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    if not lines:
         return []
-    return [f"## {title}", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *found, ""]
+    return [f"## {title}", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines, ""]
 
 
 def _list(title: str, items: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from jobspec.units import duration
 
 WIDTH, HEIGHT = 340, 150  # of one curve, in SVG units
 LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 22
-MAX_MARKS = 40  # with no more points than this each is drawn, and has a tooltip
+MAX_MARKS = 40  # up to this number each point is drawn and has a tooltip
 SMOOTH_SHARE = 12  # the trend line is a mean over a twelfth of the points
 MIN_SMOOTHED = 12
 
@@ -20,7 +20,7 @@ LINE_WIDTH, LINE_LEFT, ROW_HEIGHT = 860, 130, 24  # of the time line
 MIN_BAR = 2.0
 MAX_NODE_ROWS = 16
 MAX_TICKS = 7
-# Seconds between ticks that people can read: 1, 2 and 5, then what divides minutes and hours.
+# Readable seconds between ticks: 1, 2 and 5, then divisors of minutes and hours.
 TICK_STEPS = (
     0.05,
     0.1,
@@ -123,7 +123,7 @@ def draw_curve(curve: Curve) -> CurvePicture:
 
 
 def draw_time_line(report: Report) -> TimeLine | None:
-    """The picture of the phases, or None when no event says when anything ran."""
+    """The picture of the phases; None without an event that says when a phase ran."""
     bars = [bar for bar in report.bars if bar.end >= bar.start]
     if not bars:
         return None
@@ -149,7 +149,7 @@ def _time_label(seconds: float, span: float) -> str:
 
 
 def _groups(bars: Sequence[Bar]) -> Iterator[tuple[str, list[Bar]]]:
-    """Rows in order: each attempt's phases, each followed by its nodes where there are few."""
+    """Rows in order: the phases of each attempt; with few nodes, each phase is followed by its nodes."""
     several = len({bar.attempt for bar in bars}) > 1
     nodes = {bar.node for bar in bars if bar.node}
     for attempt, phase in dict.fromkeys((bar.attempt, bar.phase) for bar in bars):
@@ -185,7 +185,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Centred moving mean, over ever fewer points at the ends: one-sided it would level off every rise."""
+    """Centred moving mean, over fewer points near the ends: a one-sided mean would level off every rise."""
     most = max(1, len(points) // SMOOTH_SHARE // 2 + 1)
     smooth = []
     for at, (x, _) in enumerate(points):

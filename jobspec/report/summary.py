@@ -1,6 +1,7 @@
 """The short form that the guides of Megatron-Bridge ask for at the end of a validation: text to paste.
 
-The fields and their order are the guides' own. What a status leaves open is said, never left to be guessed.
+The guides set the fields and their order. The text says what a status leaves open, so that nobody has to
+guess.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_COMMAND = 300
 MAX_DIRTY = 20  # files named; the patch in the run directory has all
 UNKNOWN = "not known: no file of the run says so"
 NOT_EVIDENCE = "this is not evidence against {}"
-# Deliverables of every run: in the short form only worth a line when they are what went wrong.
+# Deliverables of every run: the short form shows them only when they went wrong.
 GENERAL = frozenset(
     {"Preflight", "Staging", "Dataset helpers", "Import proof", "Ray cluster", "Run", "Artifacts",
      "Required metrics"}
@@ -62,7 +63,7 @@ def _one_line(text: str) -> str:
 
 
 def _overall(result: Result) -> str:
-    """The guides know three results; a run of which nothing ran was blocked."""
+    """The result in the guides' words, which have no `nothing ran`: such a run is `Blocked`."""
     return str(Result.BLOCKED if result is Result.NOTHING_RAN else result)
 
 
@@ -87,9 +88,9 @@ def _void(report: Report) -> bool:
 
 
 def _how_far(report: Report) -> str:
-    """Where the run was stopped, as far as files say so."""
+    """Where the run was stopped; empty where no file says so."""
     if any(item.name == "Run" and item.status is Status.PASS for item in report.verdict.deliverables):
-        return ""  # it ended by itself: only what was left of it is not as it must be
+        return ""  # it ended by itself: only its results are not as they must be
     steps = [attempt.steps for attempt in report.verdict.attempts if attempt.steps is not None]
     if steps:
         return f"it was stopped after train step {max(last for _, last in steps)}, and "
@@ -110,13 +111,13 @@ def _coverage(report: Report) -> str:
 
 
 def _deliverables(report: Report) -> Iterator[str]:
-    """The guide's in its order, whatever became of them; then the others that say more."""
-    found = report.verdict.deliverables
-    by_name = {item.name: item for item in found}
+    """All deliverables of the guide, in its order; then others, unless general and without a problem."""
+    deliverables = report.verdict.deliverables
+    by_name = {item.name: item for item in deliverables}
     for name in report.guide:
         item = by_name.get(name) or Deliverable(name, Status.SKIPPED, reason=report.verdict.reason)
         yield _deliverable(item)
-    for item in found:
+    for item in deliverables:
         quiet = item.name in GENERAL and item.status in (Status.PASS, Status.NOT_REQUESTED, Status.SKIPPED)
         if item.name not in report.guide and not quiet:
             yield _deliverable(item)
@@ -140,7 +141,7 @@ def _evidence(report: Report) -> Iterator[str]:
 
 
 def _repos(report: Report) -> Iterator[str]:
-    """Each repository with its commit and what was not committed; the guide's two even when not named."""
+    """Each repository with its commit and uncommitted files; the guide's two come even without a name."""
     named: set[str] = set()
     for label, repo in _labelled(report):
         named.add(repo.name if repo is not None else "")
@@ -155,11 +156,11 @@ def _labelled(report: Report) -> Iterator[tuple[str, RepoPlan | None]]:
         return
     bridge = next((repo for repo in report.repos if repo.name == report.bridge), None)
     yield "Bridge", bridge
-    wanted = _letters(report.framework)
+    framework = _letters(report.framework)
     others = [repo for repo in report.repos if repo is not bridge]
-    own = next((repo for repo in others if _letters(repo.name).startswith(wanted)), None)
+    framework_repo = next((repo for repo in others if _letters(repo.name).startswith(framework)), None)
     # The guide's second deliverable ends with the framework's name as its people write it.
-    yield report.guide[1].rpartition(" in ")[2], own
+    yield report.guide[1].rpartition(" in ")[2], framework_repo
 
 
 def _letters(name: str) -> str:
@@ -168,7 +169,7 @@ def _letters(name: str) -> str:
 
 def _state(report: Report, repo: RepoPlan | None) -> str:
     if repo is None:
-        return UNKNOWN if report.foreign else "no repository of the spec: the one of the image was used"
+        return UNKNOWN if report.foreign else "the spec names no repository: the image's own was used"
     commit = repo.commit or "no commit recorded"
     if not repo.dirty:
         return f"{commit}, no uncommitted files"
@@ -185,7 +186,7 @@ def _commands(report: Report) -> str:
 
 
 def shown_command(command: CommandPlan) -> str:
-    """The command in one line, cut where a whole script stands in it."""
+    """The command in one line, cut where it holds a whole script."""
     text = command.argv[0] if command.shell else shlex.join(command.argv)
     lines = re.sub(r"\\\n\s*", "", text).splitlines()  # a continued line is one
     return _cut(_one_line("; ".join(line.strip() for line in lines if line.strip())))
@@ -196,15 +197,15 @@ def _cut(text: str) -> str:
 
 
 def _key_lines(report: Report) -> Iterator[EvidenceItem]:
-    """The first cause; else lines behind the guide's deliverables, the first of each in turn."""
+    """The first cause; else evidence lines of the deliverables, one of each in turn."""
     cause = report.verdict.first_cause
     if cause is not None:
         yield EvidenceItem(cause.file, cause.line, cause.text)
         return
     items = [item for item in report.verdict.deliverables if item.name not in GENERAL]
     parts = [[part for part in item.evidence if part.text and part.line] for item in items]
-    found = (row[at] for at in range(MAX_KEY_LINES) for row in parts if at < len(row))
-    yield from list(dict.fromkeys(found))[:MAX_KEY_LINES]
+    in_turn = (row[at] for at in range(MAX_KEY_LINES) for row in parts if at < len(row))
+    yield from list(dict.fromkeys(in_turn))[:MAX_KEY_LINES]
 
 
 def _key_line(item: EvidenceItem) -> str:

@@ -32,7 +32,7 @@ class PlotBar:
 
 
 def render_sweep_table(table: SweepTable, fmt: str) -> str:
-    """The table in the form `fmt`. Raises: KeyError for another than `SWEEP_FORMATS`."""
+    """The table in the form `fmt`, one of `SWEEP_FORMATS`. Raises: KeyError for another form."""
     return SWEEP_FORMATS[fmt](table)
 
 
@@ -64,7 +64,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _cells(table: SweepTable) -> tuple[list[str], list[list[str]]]:
-    """Header and rows as people read them; keys by their last part where that tells them apart."""
+    """Header and rows for people. A key is shown by its last part where the last parts differ."""
     keys = table.keys
     short = [key.rpartition(".")[2] for key in keys]
     names = short if len(set(short)) == len(short) else list(keys)
@@ -82,7 +82,7 @@ def _cells(table: SweepTable) -> tuple[list[str], list[list[str]]]:
 def _best(table: SweepTable) -> str:
     best = table.best
     if best is None:
-        return "no point has passed and measured its speed"
+        return "no point has a pass and a measured speed"
     speed = (
         f"{best.tokens_per_s:.5g} tokens/s" if best.tokens_per_s is not None else f"{best.step_s:.4g} s/step"
     )
@@ -136,13 +136,13 @@ def _json(table: SweepTable) -> str:
 
 
 def _rows(table: SweepTable) -> list[dict[str, Any]]:
-    """Every point, those left out last and without a number."""
+    """Every point; points that were left out come last and have no number."""
     return [{**row.to_json(), "point": row.index if row.index >= 0 else None}
             for row in (*table.rows, *table.pruned)]  # fmt: skip
 
 
 def plot(table: SweepTable) -> tuple[PlotBar, ...]:
-    """A bar for each point, the longest for the fastest; without tokens per second by seconds of a step."""
+    """A bar for each point, by tokens per second; by seconds of a step where no point has those."""
     by_speed = any(row.tokens_per_s is not None for row in table.rows)
     sizes = [(row.tokens_per_s if by_speed else row.step_s) or 0.0 for row in table.rows]
     scale = (WIDTH - LABEL - 160) / (max(sizes, default=0.0) or 1.0)

@@ -17,8 +17,8 @@ COLUMN = re.compile(r"^ *- |^ *\w+: +|  +")  # where a column begins: after a bu
 def render_text(report: Report) -> str:
     """Result, level, deliverables, figures, first cause and what was not proved.
 
-    The short form of a framework's guide, where it has one, comes first. Where the written report lies is
-    for the caller to say: this text is also one of its files.
+    The short form of a framework's guide, if any, comes first. The caller names the folder of the reports:
+    this text is itself one of the files.
     """
     verdict = report.verdict
     run = report.run_id if report.run_id != report.name else ""  # of a foreign run both are its folder's
@@ -36,9 +36,9 @@ def render_text(report: Report) -> str:
 
 
 def fit(text: str, columns: int) -> str:
-    """`text` for a screen of `columns`: long lines go on under the column that they began in.
+    """`text` for a screen of `columns`: a long line goes on under the column in which it began.
 
-    Words stay whole: a path or a number that a terminal cuts in two can be neither read nor copied.
+    Words stay whole: nobody can copy a path or a number that is cut in two.
     """
     return "\n".join(part for line in text.split("\n") for part in _fit_line(line, columns))
 
@@ -46,7 +46,7 @@ def fit(text: str, columns: int) -> str:
 def _fit_line(line: str, columns: int) -> list[str]:
     if len(line) <= columns:
         return [line]
-    starts = [found.end() for found in COLUMN.finditer(line)]
+    starts = [match.end() for match in COLUMN.finditer(line)]
     hang = max((start for start in starts if start <= columns * 2 // 3), default=0)
     wrapped = textwrap.wrap(
         line[hang:], columns - hang, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
@@ -55,11 +55,11 @@ def _fit_line(line: str, columns: int) -> list[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    found = list(lines)
-    if found:
+    body = list(lines)
+    if body:
         yield ""
         yield title
-        yield from (f"  {line}" for line in found)
+        yield from (f"  {line}" for line in body)
 
 
 def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:

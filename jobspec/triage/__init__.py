@@ -1,6 +1,6 @@
 """First cause of a failed run: failure signatures as data, and the matcher over logs.
 
-Knows logs and signatures only; what a cause means for a run is the business of `jobspec.judging.judge`.
+Knows logs and signatures only; `jobspec.judging.judge` decides what a cause means for a run.
 """
 
 from jobspec.triage.match import Match

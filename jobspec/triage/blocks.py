@@ -1,4 +1,4 @@
-"""A stream of bytes as blocks of whole lines, with the lines around them. Knows nothing of what they say."""
+"""A stream of bytes as blocks of whole lines, with the lines around them. Ignores the lines' meaning."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import BinaryIO, NamedTuple
 
 from jobspec.log_search import whole_lines
 
-LINES_BEFORE, LINES_AFTER = 2000, 50  # of the neighbouring blocks, that a match may look at
+LINES_BEFORE, LINES_AFTER = 2000, 50  # of the neighbouring blocks that a match may read
 
 
 class View(NamedTuple):
-    """The lines of a block between some of those before and after it; its own ones begin at `start`."""
+    """The lines of a block with some lines before and after it; the block's own lines begin at `start`."""
 
     text: bytes
     ends: int
@@ -21,7 +21,7 @@ class View(NamedTuple):
     start: int
 
     def offset(self, at: int) -> int:
-        """Which of the lines holds the byte `at` of the block; counted from the nearer end."""
+        """The index of the line that holds byte `at` of the block. The count starts at the nearer end."""
         if 2 * at < len(self.text):
             return self.start + self.text.count(b"\n", 0, at)
         return self.start + self.ends - self.text.count(b"\n", at)
@@ -29,7 +29,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines, of which `ends` have an end: all but perhaps the log's last; and the texts around them."""
+    """Whole lines, and the texts around them. `ends` counts line ends; a log's last line may lack one."""
 
     text: bytes
     ends: int
@@ -38,9 +38,9 @@ class Block:
 
     def view(self) -> View:
         before = b"".join(self.before).rsplit(b"\n", LINES_BEFORE + 1)[:-1][-LINES_BEFORE:]
-        own = self.text.removesuffix(b"\n").split(b"\n")
+        inside = self.text.removesuffix(b"\n").split(b"\n")
         after = b"".join(self.after).split(b"\n", LINES_AFTER)[:LINES_AFTER]
-        return View(self.text, self.ends, [*before, *own, *after], len(before))
+        return View(self.text, self.ends, [*before, *inside, *after], len(before))
 
 
 def blocks(stream: BinaryIO, head: bytes = b"") -> Iterator[Block]:

@@ -1,6 +1,6 @@
-"""The fact that decides between causes of the same text: from the line itself, or as the runtime recorded it.
+"""Facts that decide between causes with the same text, from the line itself or from the runtime's records.
 
-Pure. A fact that is not known is left out, never guessed; `cli/machine_facts.py` asks this machine.
+Pure. An unknown fact is left out, never guessed. `cli/machine_facts.py` asks this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_recorded_facts(matches: Iterable[Match], nodes: Mapping[str, Mapping[st
 
 
 def facts_of_line(match: Match) -> tuple[str, ...]:
-    """What the line itself says and is easily read over."""
+    """Facts in the line itself that readers easily overlook."""
     if match.kind == CREDENTIALS or match.signature == "container.registry-separator":
         host = registry_host(match.text)
         return (f"the registry is {host}",) if host else ()
@@ -46,7 +46,7 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
 
 
 def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the runtime saw on the match's node before the run, as far as it decides."""
+    """The deciding fact that the runtime recorded on the match's node before the run; `()` without one."""
     if match.kind == PORT_KIND and isinstance(facts.get("ephemeral"), list):
         return port_fact(port_of(match.text), tuple(facts["ephemeral"]), f"on {match.node}")
     if match.kind in DISK_KINDS and isinstance(facts.get("local_free"), int):
@@ -57,18 +57,18 @@ def recorded(match: Match, facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def path_of(text: str) -> str:
-    """The path that a line names last, "" for none: of a copy that failed, its target."""
-    found = [path for path in _PATH.findall(text) if len(PurePosixPath(path).parts) > 1]
-    return found[-1] if found else ""
+    """The last path in a line, or "": in a failed copy it is the target."""
+    paths = [path for path in _PATH.findall(text) if len(PurePosixPath(path).parts) > 1]
+    return paths[-1] if paths else ""
 
 
 def port_of(text: str) -> int | None:
-    found = _PORT.search(text)
-    return int(next(group for group in found.groups() if group)) if found is not None else None
+    match = _PORT.search(text)
+    return int(next(group for group in match.groups() if group)) if match is not None else None
 
 
 def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple[str, ...]:
-    """Whether the kernel may have given the port to somebody else."""
+    """A fact that says whether the kernel may have given the port to another process."""
     if len(ephemeral) != 2:
         return ()
     low, high = ephemeral
@@ -81,8 +81,8 @@ def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple
 
 
 def registry_host(text: str) -> str:
-    """The host that an image is pulled from; one that was read as part of the name is told apart."""
+    """The host of an image's registry, with a note where the image's name holds another host; else empty."""
     inside = _IMAGE_HOST.search(text)
-    found = _REGISTRY.search(text)
-    host = next((group for group in found.groups() if group), "") if found is not None else ""
+    match = _REGISTRY.search(text)
+    host = next((group for group in match.groups() if group), "") if match is not None else ""
     return f"{host}, though the image names {inside[1]}" if inside is not None and host else host

@@ -19,7 +19,7 @@ class HintIndex:
 
     def __post_init__(self) -> None:
         self.trends = tuple(signature for signature in self.signatures if signature.trend)
-        # Of landmarks and trends it is enough to know that a text holds them.
+        # For landmarks and trends only their presence in a text matters.
         self.numbers: dict[str, list[int]] = {kind.literal.decode(): [] for kind in landmarks.ALL}
         for number, signature in enumerate(self.signatures):
             for hint in signature.hints:
@@ -29,13 +29,13 @@ class HintIndex:
         self.hints = Hints(self.numbers)
 
     def hot(self, lines: Mapping[bytes, Set[str]]) -> dict[bytes, tuple[Signature, ...]]:
-        """Of lines with their hints those that may show signatures, and these by precedence."""
-        found = {
+        """The lines that may show signatures, each with these signatures by precedence."""
+        numbers_by_line = {
             line: sorted(set(chain.from_iterable(self.numbers[hint] for hint in hints)))
             for line, hints in lines.items()
         }
         return {
             line: tuple(self.signatures[number] for number in numbers)
-            for line, numbers in found.items()
+            for line, numbers in numbers_by_line.items()
             if numbers
         }

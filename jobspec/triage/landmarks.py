@@ -1,6 +1,6 @@
-"""Lines that say how far a run had come: what a failure means depends on which of them it follows.
+"""Landmarks: lines that show how far a run had come. A failure's meaning depends on those before it.
 
-Found by their literal texts, block by block, so that they cost a few fast searches and no pattern per line.
+A search for literal texts, block by block, finds them: a few fast searches, and no pattern per line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from jobspec.log_search import line_at
 from jobspec.log_text import bare
 
-PART_BYTES = 20_000  # of one state of a progress bar, or of a line without any: more is not looked at
+PART_BYTES = 20_000  # read of one state of a progress bar, or of a line without one
 MAX_TRIES = 100  # lines of a block that hold a literal and turn out to be something else
 
 
@@ -35,7 +35,7 @@ def _kind(literal: str, pattern: str = "") -> Kind:
     return Kind(literal.encode(), re.compile(pattern) if pattern else None)
 
 
-# The run is one of those in which Megatron-Bridge builds the model: a failure before that is not its own.
+# In these runs Megatron-Bridge builds the model: an earlier failure is not Megatron-Bridge's.
 MANAGED = (
     _kind("MegatronPolicyWorker"),
     _kind("verl.trainer.main_ppo"),
@@ -52,18 +52,18 @@ CONSTRUCTION = (
     _kind("Using default megatron checkpoint dir"),
     _kind("time to initialize megatron"),
 )
-# Trainer workers are whole: what follows is the rollout's start or a training step.
+# Trainer workers are complete: next comes the rollout's start or a training step.
 BUILT = (
     _kind("actor and ref model engine initialized"),
     _kind("Model, optimizer, and learning rate scheduler built"),
 )
-# A training step is done. Progress bars do not count: they are drawn once more when a program dies.
+# A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
     _kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
     _kind("Total step time: "),
     _kind("'loss': ", r"^\{'loss': "),
 )
-# The program has reached its end; what it complains about afterwards is its own shutdown.
+# The program has reached its end: later complaints come from its shutdown.
 DONE = (
     _kind("Max number of steps has been reached"),
     _kind("GRPO training complete!"),

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 class Match:
     """A log line and the signature that it shows.
 
-    `kind` is the signature's class; `verdict` is `Blocked` or `Fail`. `generic` lines say that something
-    failed but not why, and never win over a specific one. `time` is seconds since the epoch read from the
-    line or its neighbours, None where the log carries no times. `order` is the reading order.
-    `wrapper` lines only repeat that something else failed, and come after everything else. `survived` ones
-    were followed by further training steps. `facts` are what the runtime or a look at this machine adds.
+    `kind` is the signature's class; `verdict` is `Blocked`, `Fail` or `Note`. A `generic` line says that
+    something failed but not why; it never wins over a specific line. A `wrapper` line only repeats that
+    something else failed; it comes after all other failures. A `survived` line was followed by further
+    training steps.
+    `time` is in seconds since the epoch, from the line or its neighbours; None in a log without times.
+    `order` is the reading order. `facts` come from the runtime or from this machine.
     """
 
     signature: str

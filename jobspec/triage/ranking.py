@@ -1,4 +1,4 @@
-"""From matches to a first cause: what was survived, what depends on how far the run was, and the order."""
+"""From matches to a first cause: survived failures, verdicts by the run's course, and the order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
 
-# A step right after a failure on another node may have been under way: clocks and buffers differ that much.
+# A step that ends so soon after a failure on another node may have begun before it: clocks differ.
 SAME_MOMENT_S = 5.0
-# Kinds that stay what they are though the run goes on: about the training itself, or a scheduler's last word,
-# whose time may be in another zone than the program's.
+# Kinds that stay causes though the run goes on. They are about the training itself, or the scheduler's last
+# word, whose time may be in another zone than the program's.
 NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
@@ -27,7 +27,7 @@ BOUNDARIES = {
 
 @dataclass(frozen=True)
 class Course:
-    """How far the run had come by the landmarks of one log."""
+    """How far the run had come, by the landmarks of one log."""
 
     managed: bool = False
     construction: Landmark | None = None
@@ -39,26 +39,25 @@ class Course:
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    found = [_survived(match, courses) for match in matches]
-    found = [_at_boundary(match, courses) for match in _one_each(found)]
-    failing = any(match.verdict != NOTE and not match.survived for match in found)
-    return rank(found if failing else [_as_note(match) for match in found])
+    settled = [_survived(match, courses) for match in matches]
+    settled = [_at_boundary(match, courses) for match in _one_each(settled)]
+    failing = any(match.verdict != NOTE and not match.survived for match in settled)
+    return rank(settled if failing else [_as_note(match) for match in settled])
 
 
 def rank(matches: Iterable[Match]) -> list[Match]:
-    """The likeliest first cause first.
+    """The matches, the likeliest first cause first.
 
-    Specific lines come before weak ones, these before lines that were survived, then wrappers, of which one
-    that says what ended comes before those that only repeat it, then notes.
-    Within them time decides where every match has one, otherwise the order of reading: a line without a time
-    cannot be placed between two that have one.
+    Levels in order: specific lines, weak lines, survived lines, wrappers that say what ended, wrappers of
+    kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the reading order
+    decides, since a line without a time has no place between two lines with times.
     """
-    found = list(matches)
+    unordered = list(matches)
     timed = {
-        level: all(match.time is not None for match in found if _level(match) == level)
+        level: all(match.time is not None for match in unordered if _level(match) == level)
         for level in range(NOTES + 1)
     }
-    return sorted(found, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
+    return sorted(unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
 
 
 def first_cause(matches: Iterable[Match]) -> Match | None:
@@ -75,12 +74,12 @@ def _level(match: Match) -> int:
 
 
 def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
-    """The match, weakened where the run went on after it or had reached its end before."""
+    """The match, weakened where the run went on after it or had ended before it."""
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
     went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    own = courses.get(match.file, Course()).done
-    shutdown = match.generic and own is not None and own.line < match.line
+    end = courses.get(match.file, Course()).done
+    shutdown = match.generic and end is not None and end.line < match.line
     return replace(match, survived=True, generic=True) if went_on or shutdown else match
 
 
@@ -93,7 +92,7 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
 
 
 def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
-    """Of a signature's matches in a log the first that was not survived, else the first."""
+    """One match per signature and log: the first that was not survived, else the first."""
     best: dict[tuple[str, str], Match] = {}
     for match in matches:
         key = (match.file, match.signature)
@@ -109,10 +108,10 @@ def _as_note(match: Match) -> Match:
 
 
 def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
-    """The verdict of a match that depends on where the run was.
+    """The match, with its verdict by the position of the run where the signature has a boundary.
 
-    Before Megatron-Bridge builds the model a failure is about the surroundings; before the first step a size
-    or a fabric was never proved to work. Runs that are not managed so have no such boundary.
+    Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
+    size and no fabric has proved to work. In a run without Megatron-Bridge the boundary does not apply.
     """
     if not match.boundary or not any(course.managed for course in courses.values()):
         return match
@@ -127,7 +126,7 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
 
 
 def _before(mark: Landmark | None, match: Match, file: str) -> bool:
-    """Whether the landmark came before the match; one in another log without times counts as before."""
+    """Whether the landmark came before the match; in another log without times it counts as before."""
     if mark is None:
         return False
     if file == match.file:

@@ -33,10 +33,10 @@ from jobspec.triage.traceback import Traceback, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
-HEAD_BYTES = 1024**2  # of a log, in which a date is looked for
+HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
-TREND = 3  # values of a metric, the last of a log, by which it is judged
+TREND = 3  # last values of a metric in a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
@@ -57,8 +57,8 @@ NOISE = re.compile(
 
 
 class LogSource(NamedTuple):
-    """A log to scan: where it lies, what to call it in a match, the node that wrote it, and by how many
-    seconds that node's clock is ahead."""
+    """A log to scan: its path, its name in a match, the node that wrote it, and the seconds by which that
+    node's clock is ahead."""
 
     path: Path
     name: str = ""
@@ -71,25 +71,23 @@ def scan_files(
 ) -> list[Match]:
     """First match of every signature in every log, in the order of `rank`.
 
-    A source is a path or a `LogSource`; gzip is read as well. One that cannot be opened is left out: what it
-    would have shown is not known. An `index` serves any number of calls: the words of their logs are
-    looked at once.
+    A source is a path or a `LogSource`; gzip is read as well. A log that cannot be opened gives no match.
+    One `index` may serve any number of calls.
     """
-    index = index or HintIndex()
-    found, courses = list[Match](), dict[str, Course]()
+    index, matches, courses = index or HintIndex(), list[Match](), dict[str, Course]()
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
             log.latest = source.path.stat().st_mtime
             log.read(_unpacked(stream))
-        found.extend(log.matches(order=len(found)))
+        matches.extend(log.matches(order=len(matches)))
         courses[log.name] = log.course
-    return settle(found, courses)
+    return settle(matches, courses)
 
 
 def _unpacked(stream: BinaryIO) -> BinaryIO:
-    """Looks at the first bytes without taking them: a pipe gives them once."""
+    """The stream, decompressed if it is gzip. Peeks at the first bytes: a pipe gives them only once."""
     if not isinstance(stream, BufferedReader) or stream.peek(2)[:2] != GZIP_MAGIC:
         return stream
     return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
@@ -110,7 +108,7 @@ def scan_lines(lines: Iterable[str], name: str = "<lines>") -> list[Match]:
 
 @dataclass
 class _Log:
-    """One log as it is read: each signature's first match, and its first one after the last training step."""
+    """The state of one log: each signature's first match, and its first after the last training step."""
 
     name: str
     node: str
@@ -132,23 +130,23 @@ class _Log:
 
     def matches(self, order: int = 0) -> list[Match]:
         """In the order of their lines, counted from `order`."""
-        found = [*self.first.values(), *self.since.values(), *self.last.values()]
+        matches = [*self.first.values(), *self.since.values(), *self.last.values()]
         for values in self.trends.values():
             bad = [value for value in values if value is not None]
-            found += bad[:1] if 2 * len(bad) > len(values) else []
-        found.sort(key=lambda match: match.line)
-        return [replace(match, order=place) for place, match in enumerate(found, order)]
+            matches += bad[:1] if 2 * len(bad) > len(values) else []
+        matches.sort(key=lambda match: match.line)
+        return [replace(match, order=place) for place, match in enumerate(matches, order)]
 
     def _date(self, head: bytes) -> None:
-        """A log that was copied is younger than its lines: its own first date says their year."""
-        found = ISO_TIME.search(head.decode("utf-8", "replace"))
-        own = find_time(found[0]) if found is not None else None
-        if own is not None:
-            self.latest = min(self.latest, own + 300 * 86400)
+        """Take the year from the first date in the log: a copied file is younger than its lines."""
+        date = ISO_TIME.search(head.decode("utf-8", "replace"))
+        first_time = find_time(date[0]) if date is not None else None
+        if first_time is not None:
+            self.latest = min(self.latest, first_time + 300 * 86400)
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)
-        # What no shape holds no line holds: most blocks end here.
+        # A hint that no shape holds is in no line: most blocks end here.
         lines = self.index.hints.lines(distinct(shapes))
         if lines:
             hints = frozenset[str]().union(*lines.values())
@@ -160,17 +158,17 @@ class _Log:
 
     def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
         """Matches of a block; `step` is the offset of its last training step, -1 without one."""
-        found: dict[int, tuple[Signature, str]] = {}
+        hits: dict[int, tuple[Signature, str]] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
             for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
-                self._try(view.lines, part, hot[shape], found)
+                self._try(view.lines, part, hot[shape], hits)
         stepped = step < 0
-        for offset in sorted(found):
+        for offset in sorted(hits):
             if not stepped and offset > step:
                 self.since.clear()
                 stepped = True
-            self._keep(*found[offset], view, offset)
+            self._keep(*hits[offset], view, offset)
         if not stepped:
             self.since.clear()
 
@@ -179,20 +177,20 @@ class _Log:
         lines: Sequence[bytes],
         offsets: Sequence[int],
         signatures: Sequence[Signature],
-        found: dict[int, tuple[Signature, str]],
+        hits: dict[int, tuple[Signature, str]],
     ) -> None:
-        """The first match among lines of one shape, and of each signature that goes by numbers.
+        """Add the first match among lines of one shape, and of each signature that depends on digits.
 
-        Only digits tell such lines apart, so few are tried.
+        Lines of one shape differ in digits alone, so a few tries suffice.
         """
         missing = {signature.id for signature in signatures if signature.numbered}
-        seen: set[str] = set()
+        matched: set[str] = set()
         for offset in offsets[:MAX_TRIES]:
-            hit = found.get(offset) or _match_line(lines, offset, signatures)
-            if hit is not None and hit[0].id not in seen:
-                found[offset] = hit
-                seen.add(hit[0].id)
-            if seen and missing <= seen:
+            hit = hits.get(offset) or _match_line(lines, offset, signatures)
+            if hit is not None and hit[0].id not in matched:
+                hits[offset] = hit
+                matched.add(hit[0].id)
+            if matched and missing <= matched:
                 break
 
     def _keep(self, signature: Signature, text: str, view: View, offset: int) -> None:
@@ -203,7 +201,7 @@ class _Log:
         self.last[signature.id] = self._match(signature, text, view, offset)
 
     def _trends(self, view: View, hints: Set[str]) -> None:
-        """The last values of the metrics that signatures judge."""
+        """Keep the last values of the metrics that signatures judge."""
         for signature in self.index.trends:
             values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
             present = [hint.encode() for hint in signature.hints if hint in hints]
@@ -212,13 +210,13 @@ class _Log:
                 values.append(self._match(signature, hit[1], view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
-        """Note how far the run has come by the end of this block; the offset of the last step's line."""
+        """Note how far the run has come in this block; returns the offset of the last step's line, or -1."""
         course = self.course
         if not course.managed:
             course = replace(course, managed=bool(_present(landmarks.MANAGED, hints)))
         marks: dict[str, Any] = {}
-        for name, wanted in _FIRST_MARKS:
-            present = _present(wanted, hints)
+        for name, kinds in _FIRST_MARKS:
+            present = _present(kinds, hints)
             if present and getattr(course, name) is None:
                 marks[name] = self._landmark(view, landmarks.find_first(view.text, present))
         course = replace(course, **marks)
@@ -262,13 +260,13 @@ class _Log:
         )
 
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
-        """The time on the line, or on the nearest line before it that has one, else after it."""
+        """The time on the line, else on the nearest line with a time, first before it, then after it."""
         before = range(offset, max(-1, offset - LINES_BEFORE), -1)
         after = range(offset + 1, min(len(lines), offset + LINES_AFTER))
         for at in (*before, *after):
-            found = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"), self.latest)
-            if found is not None:
-                return found - self.ahead_s
+            seconds = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"), self.latest)
+            if seconds is not None:
+                return seconds - self.ahead_s
         return None
 
 
@@ -289,9 +287,9 @@ def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
     """Offsets of the block's last `count` lines with one of the literals, in their order."""
     starts: set[int] = set()
     for literal in literals:
-        at, found = view.text.rfind(literal), 0
-        while at >= 0 and found < count:
-            start, found = view.text.rfind(b"\n", 0, at) + 1, found + 1
+        at, tried = view.text.rfind(literal), 0
+        while at >= 0 and tried < count:
+            start, tried = view.text.rfind(b"\n", 0, at) + 1, tried + 1
             starts.add(start)
             at = view.text.rfind(literal, 0, start)
     return [view.offset(start) for start in sorted(starts)[-count:]]
@@ -320,6 +318,6 @@ def _match_line(
 
 
 def _show(secret: re.Pattern[str] | None, line: str) -> str:
-    """A line as people may see it: what a secret's signature recognised is not repeated."""
+    """A line for people; the text that the signature of a secret matches is replaced by `[secret]`."""
     text = clean(line.rsplit("\r", 1)[-1][:MAX_LINE_CHARS])
     return secret.sub("[secret]", text) if secret is not None else text

@@ -35,7 +35,7 @@ class Signature:
 
     @cached_property
     def numbered(self) -> bool:
-        """Whether the pattern asks for digits: then lines that differ in them alone may differ in this."""
+        """Whether the pattern matches digits: then two lines of one shape may differ in their match."""
         return re.search(r"\d|\\d", _COUNTS.sub("", self.pattern.pattern)) is not None
 
 

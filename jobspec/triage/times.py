@@ -1,7 +1,7 @@
 """Times in log lines: ISO 8601 and the forms of glog, vLLM, syslog, `date` and the US.
 
-All are pure functions of a line. A time without a zone is taken as UTC: logs of one job share a zone, and
-only their order matters. A form without a year takes the one that puts it nearest before `latest`.
+All are pure functions of a line. A time without a zone counts as UTC: logs of one job share a zone, and only
+their order matters. A time without a year gets the latest year that puts it before `latest`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ DATE_TIME = re.compile(rf"\b({_MONTH}) ([ \d]\d) {_CLOCK}(?: (?:[A-Z]{{3,5}} )?(
 def find_time(line: str, latest: float | None = None) -> float | None:
     """Seconds since the epoch of the first time in `line`, or None.
 
-    `latest` is when the log was last written; without it forms that carry no year are not read.
+    `latest` is the time at which the log was last written. Without it, forms without a year are not read.
     """
-    found = [(match.start(), read, match) for pattern, read in _FORMS if (match := pattern.search(line))]
-    for _, read, match in sorted(found, key=lambda item: item[0]):
+    hits = [(match.start(), read, match) for pattern, read in _FORMS if (match := pattern.search(line))]
+    for _, read, match in sorted(hits, key=lambda item: item[0]):
         try:
             time = read(match, latest)
         except ValueError:
@@ -45,24 +45,24 @@ def find_time(line: str, latest: float | None = None) -> float | None:
     return None
 
 
-def _iso(found: re.Match[str], latest: float | None) -> float | None:
-    year, _, month, day, *clock, utc, hours, minutes = found.groups()
+def _iso(match: re.Match[str], latest: float | None) -> float | None:
+    year, _, month, day, *clock, utc, hours, minutes = match.groups()
     zone = UTC if utc or not hours else _zone(hours, minutes)
     return _stamp(int(year), int(month), int(day), clock, zone)
 
 
-def _glog(found: re.Match[str], latest: float | None) -> float | None:
-    month, day, *clock = found.groups()
+def _glog(match: re.Match[str], latest: float | None) -> float | None:
+    month, day, *clock = match.groups()
     return _without_year(int(month), int(day), clock, latest)
 
 
-def _us(found: re.Match[str], latest: float | None) -> float | None:
-    month, day, year, *clock = found.groups()
+def _us(match: re.Match[str], latest: float | None) -> float | None:
+    month, day, year, *clock = match.groups()
     return _stamp(int(year), int(month), int(day), clock)
 
 
-def _date(found: re.Match[str], latest: float | None) -> float | None:
-    month, day, *clock, year = found.groups()
+def _date(match: re.Match[str], latest: float | None) -> float | None:
+    month, day, *clock, year = match.groups()
     if year:
         return _stamp(int(year), _MONTHS[month], int(day), clock)
     return _without_year(_MONTHS[month], int(day), clock, latest)

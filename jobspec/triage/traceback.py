@@ -1,4 +1,4 @@
-"""The traceback that ends at an exception line: which code it went through, and whether it matters."""
+"""The traceback above an exception line: its frames, and whether it matters."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
-MAX_LINES = 160  # lines looked back: a deep traceback of a trainer has about 100
+MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
 _FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
-# Source: CPython 3.9 to 3.13 prints this before a traceback that it goes on after.
+# CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
 
 @dataclass(frozen=True)
 class Traceback:
-    """Its frames as `file:function`, outermost first; `ignored` when Python went on after it."""
+    """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback."""
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
-    """The traceback whose exception stands at `lines[offset]`; an empty one where there is none.
+    """The traceback of the exception at `lines[offset]`; an empty one if there is none.
 
-    Lines of other workers that got in between are passed over: Ray's prefix tells whose a line is.
+    Interleaved lines of other workers are skipped: Ray's prefix names the worker of a line.
     """
     owner = _owner(_text(lines[offset]))
     frames: list[str] = []
@@ -42,7 +42,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
             above = bare(_text(lines[at - 1])) if at else ""
             return Traceback(tuple(reversed(frames)), _IGNORED.match(above) is not None)
         elif text[:1] not in (" ", "\t", ""):
-            break  # neither a frame nor its source: the traceback is not there
+            break  # neither a frame nor its source: there is no traceback
     return Traceback(tuple(reversed(frames)))
 
 
@@ -51,9 +51,9 @@ def _text(line: bytes) -> str:
 
 
 def _owner(line: str) -> str:
-    """Which process said it. vLLM puts prefixes of its own below Ray's, one for each process on the way."""
+    """The processes in the line's prefixes. vLLM puts its own prefixes after Ray's, one for each process."""
     owner = ""
-    while found := RAY_PREFIX.match(line):
-        owner += f"{found['pid']}@{found['ip']} "
-        line = line[found.end() :]
+    while match := RAY_PREFIX.match(line):
+        owner += f"{match['pid']}@{match['ip']} "
+        line = line[match.end() :]
     return owner

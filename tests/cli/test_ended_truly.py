@@ -91,7 +91,7 @@ def test_point_that_goes_on_after_an_error_has_not_finished(project: Project) ->
     (point,) = sweep.points()
     await_true(lambda: "OutOfMemory" in "".join(path.read_text() for path in observe.log_files(point)))
     done = project.cli("report", sweep.run_id, "--json")
-    assert "is RUNNING: the verdict is of what it has written so far" in done.err
+    assert "is RUNNING: the verdict covers its files so far" in done.err
     (record,) = read_points(sweep).points
     assert finished_points(sweep.root.parent, {0: record.key}) == {}
     assert project.cli("cancel", sweep.run_id).code == 0

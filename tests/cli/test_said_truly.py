@@ -21,7 +21,7 @@ FIXTURE = Path(__file__).parents[1] / "fixtures/skyrl_fsdp"
         (["explain", "hello.yaml", "memry"], "why:  did you mean `memory`?"),
         (["render", "hello.yaml", "--out", "."], "fix:  name a folder that does not exist yet"),
         (["init", "--name", ""], "what: argument --name: the value is empty"),
-        (["init", "--out", "nosuch/x.yaml"], "fix:  name a file in a folder that is there"),
+        (["init", "--out", "nosuch/x.yaml"], "fix:  name a file in an existing folder"),
         (["judge", ".", "--framework", "command", "--format", "csv"], "invalid choice: 'csv'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -254,7 +254,11 @@ def test_other_checkout_voids_whatever_else_a_log_says(tmp_path: Path) -> None:
 def test_nothing_about_size_is_made_up(tmp_path: Path) -> None:
     metrics(tmp_path)
     limits = " ".join(judge(tmp_path).limitations)
-    assert "not among the files" in limits and "no GPU took part" not in limits and "one node" not in limits
+    assert (
+        "the files do not say how many" in limits
+        and "no GPU took part" not in limits
+        and "one node" not in limits
+    )
     (tmp_path / "run.log").write_text(
         "Config(cluster={'gpus_per_node': 2, 'num_nodes': 1}, 'expert_model_parallel_size': 1)\n"
     )

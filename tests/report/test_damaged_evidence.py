@@ -272,7 +272,7 @@ DAMAGES: dict[str, Damage] = {
         "phase `preflight` ended as `blocked`",
     ),
     "the driver ended twice, once badly": Damage(
-        on_events(lambda found: [*found, end("driver", "failed")]), "an event that it ended as `failed`"
+        on_events(lambda found: [*found, end("driver", "failed")]), "an event says that it ended as `failed`"
     ),
     # Attempts.
     "a second attempt that left nothing": Damage(new_attempt, "attempt 2 left no evidence"),
@@ -282,7 +282,7 @@ DAMAGES: dict[str, Damage] = {
     "plan gone": Damage(gone("plan.json"), "`plan.json` cannot be read"),
     "plan torn": Damage(cut("plan.json", 0.5), "`plan.json` cannot be read"),
     "manifest gone": Damage(gone("artifacts/manifest.json"), "`manifest.json` is missing or torn"),
-    "artifact torn": Damage(cut("artifacts/notes.txt", 0.4), "not as collected"),
+    "artifact torn": Damage(cut("artifacts/notes.txt", 0.4), "is missing or has another size"),
 }
 
 

@@ -1,6 +1,6 @@
-"""The table of commands; one module for each: its arguments, one call, its output, its exit code.
+"""The table of commands. Each command has a module: its arguments, one call, its output, its exit code.
 
-Decisions are made below the command line.
+The layers below the command line make all decisions.
 """
 
 from __future__ import annotations

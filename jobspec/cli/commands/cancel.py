@@ -1,6 +1,6 @@
 """End runs: on Slurm by scancel, on this machine by signalling the run's processes and waiting for them.
 
-What a run has produced so far is collected first, within the grace the scheduler allows.
+What a run has produced so far is collected first, within the scheduler's grace time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args.runs)
-    found = [store.find(ref) for ref in args.runs_wanted]
-    views = observe.observe(found)
+    runs = [store.find(ref) for ref in args.runs_wanted]
+    views = observe.observe(runs)
     damaged = [finding for view in views for finding in view.damaged]
-    if damaged:  # whether these runs go on is not known
+    if damaged:  # nobody knows whether these runs go on
         raise JobspecError(*damaged)
     live = [view.launch for view in views if view.launch is not None and not view.final]
     launchers.cancel(live)
-    after = observe.observe(found)
+    after = observe.observe(runs)
     if args.json:
         output.print_json([as_json(view) for view in after])
         return 0

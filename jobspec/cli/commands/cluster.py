@@ -15,14 +15,14 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     actions = into.add_subparsers(
         dest="action", required=True, metavar="list|show|detect|check", parser_class=parser.Parser
     )
-    listing = actions.add_parser("list", help="profiles that a name can reach", allow_abbrev=False)
+    listing = actions.add_parser("list", help="profiles that can be used by name", allow_abbrev=False)
     show = actions.add_parser("show", help="one profile with every default", allow_abbrev=False)
     detect = actions.add_parser(
         "detect", help="propose a profile from sinfo, scontrol and this node", allow_abbrev=False
     )
     detect.add_argument("--name", default="mycluster", help="name of the proposed profile")
     detect.add_argument(
-        "--partition", metavar="NAME", help="partition to describe (default: the default one)"
+        "--partition", metavar="NAME", help="partition to describe (default: the site's default partition)"
     )
     check = actions.add_parser("check", help="prove a profile with a small job", allow_abbrev=False)
     check.add_argument(
@@ -89,10 +89,10 @@ def _detect(args: argparse.Namespace) -> int:
     from jobspec.launchers.access.here import LocalClient
     from jobspec.launchers.slurm.detect import detect, profile_text
 
-    found = detect(LocalClient(), args.partition or "")
-    text = profile_text(found, args.name)
+    detected = detect(LocalClient(), args.partition or "")
+    text = profile_text(detected, args.name)
     if args.json:
-        output.print_json({"profile": text, "notes": list(found.notes)})
+        output.print_json({"profile": text, "notes": list(detected.notes)})
     else:
         print(text, end="")
     return 0
@@ -106,12 +106,12 @@ def _facts(node: dict[str, Any]) -> str:
     )
 
 
-def _reduced(seen: dict[str, Any]) -> str:
-    variables = " ".join(f"{name}={value}" for name, value in seen["variables"].items())
+def _reduced(result: dict[str, Any]) -> str:
+    variables = " ".join(f"{name}={value}" for name, value in result["variables"].items())
     return (
-        f"all-reduce of {output.size(seen['bytes'])} over {seen['ranks']} x {seen['device']} is right, "
-        f"bus bandwidth {seen['bus_gb_per_s']:.0f} GB/s ({seen['backend']} {seen['nccl']}, "
-        f"torch {seen['torch']}{', ' if variables else ''}{variables})"
+        f"all-reduce of {output.size(result['bytes'])} over {result['ranks']} x {result['device']} is right, "
+        f"bus bandwidth {result['bus_gb_per_s']:.0f} GB/s ({result['backend']} {result['nccl']}, "
+        f"torch {result['torch']}{', ' if variables else ''}{variables})"
     )
 
 

@@ -1,4 +1,4 @@
-"""Compare runs: the settings that differ, what each phase took, and what became of the metrics."""
+"""Compare runs: the settings that differ, the time of each phase, and the metrics."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.judging.compare import compare, read_side
 
     store = pipeline.store(args.runs)
-    found = _chosen(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
+    comparison = _only(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
     if args.json:
-        output.print_json(found.to_json())
+        output.print_json(comparison.to_json())
         return 0
-    output.print_table(("", *found.runs), [("result", *found.results)])
-    if found.settings:
+    output.print_table(("", *comparison.runs), [("result", *comparison.results)])
+    if comparison.settings:
         print()
         output.print_table(
-            ("SETTING", *found.runs), [(name, *map(_short, row)) for name, row in found.settings]
+            ("SETTING", *comparison.runs), [(name, *map(_short, row)) for name, row in comparison.settings]
         )
     else:
         print("\nno setting differs")
     print()
     phases = [
         (name, *(duration(value) if value is not None else "-" for value in row))
-        for name, row in found.phases
+        for name, row in comparison.phases
     ]
-    output.print_table(("PHASE", *found.runs), phases)
+    output.print_table(("PHASE", *comparison.runs), phases)
     metrics = [
         (
             name,
@@ -56,22 +56,24 @@ def run(args: argparse.Namespace) -> int:
                 for row in rows
             ),
         )
-        for name, rows in found.metrics
+        for name, rows in comparison.metrics
     ]
     print()
-    output.print_table(("METRIC", *found.runs), metrics)
+    output.print_table(("METRIC", *comparison.runs), metrics)
     return 0
 
 
-def _chosen(found: Comparison, wanted: Sequence[str]) -> Comparison:
-    """The comparison with the metrics asked for. Raises: JobspecError for one that no run has logged."""
-    known = [name for name, _ in found.metrics]
-    for name in wanted:
+def _only(comparison: Comparison, names: Sequence[str]) -> Comparison:
+    """The comparison with only these metrics. Raises: JobspecError for a name that no run has logged."""
+    known = [name for name, _ in comparison.metrics]
+    for name in names:
         if name not in known:
             why = f"logged: {', '.join(known)}" if known else "no metric was logged"
             fix = did_you_mean(name, known) or "leave `--metric` out to see all"
             raise fail("usage.metric", f"no run has logged `{name}`", why, fix, file=f"--metric {name}")
-    return replace(found, metrics=tuple(row for row in found.metrics if not wanted or row[0] in wanted))
+    return replace(
+        comparison, metrics=tuple(row for row in comparison.metrics if not names or row[0] in names)
+    )
 
 
 def _short(text: str) -> str:

@@ -26,7 +26,7 @@ complete -o default -F _jobspec jobspec
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("shell", choices=("bash",), help="which shell")
+    into.add_argument("shell", choices=("bash",), help="the shell")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Say what this machine has for running jobspec, what is missing, and how to get it.
 
-Exit code 1 when something is missing that every run needs; the rest is only told.
+Exit code 1 when an item is missing that every run needs; other missing items are only listed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jobspec.disk import exists
 
 @dataclass(frozen=True)
 class Item:
-    """One thing looked for. `needed` ones make the exit code 1 when they are missing."""
+    """One thing to look for. A missing one with `needed` makes the exit code 1."""
 
     name: str
     ok: bool
@@ -75,7 +75,7 @@ def _slurm() -> Iterator[Item]:
     )
     ping = _output(["scontrol", "ping"])
     up = " UP" in ping
-    yield Item("Slurm controller", up, ping if up else "", f"{ping or 'no answer'}; set SLURM_CONF?")
+    yield Item("Slurm controller", up, ping if up else "", f"{ping or 'no answer'}; check SLURM_CONF")
 
 
 def _output(argv: list[str]) -> str:
@@ -91,9 +91,12 @@ def _output(argv: list[str]) -> str:
 def _containers() -> Iterator[Item]:
     names = {"enroot": "pyxis", "apptainer": "apptainer", "ch-run": "charliecloud", "podman": "podman",
              "bwrap": "bubblewrap", "crun": "oci"}  # fmt: skip
-    found = [f"{runtime} ({name})" for name, runtime in names.items() if shutil.which(name)]
+    installed = [f"{runtime} ({name})" for name, runtime in names.items() if shutil.which(name)]
     yield Item(
-        "container runtimes", bool(found), ", ".join(found), "none here; nodes may have one all the same"
+        "container runtimes",
+        bool(installed),
+        ", ".join(installed),
+        "none here, though nodes may have one",
     )
 
 

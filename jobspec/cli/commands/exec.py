@@ -1,6 +1,6 @@
 """Run a command in a running job's container: `jobspec exec RUN -- nvidia-smi`. Its exit code is passed on.
 
-With `launch: {hold: true}` the job stays up for it after the driver has ended.
+With `launch: {hold: true}` the job stays up after the driver has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         raise fail(
             "usage.arguments",
             "no command was given",
-            why="`exec` runs what stands after `--`",
-            fix="jobspec exec RUN -- nvidia-smi",
+            why="`exec` runs the command after `--`",
+            fix="write it like `jobspec exec RUN -- nvidia-smi`",
         )
     return in_job.enter(args, args.rest)

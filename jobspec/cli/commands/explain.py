@@ -1,7 +1,7 @@
 """Show every resolved value of a spec and where it came from: file and line, --set, site profile, default.
 
-With KEY (for example `train.steps` or `resources`) only the values below it. KEY `memory` prints what a
-Megatron run needs of GPUs and hosts.
+KEY, for example `train.steps` or `resources`, limits the list to that value or section. KEY `memory` prints
+the memory that a Megatron run needs on GPUs and hosts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "key", metavar="KEY", nargs="?", default="", help="dotted path of a value or a section, or `memory`"
     )
     into.add_argument(
-        "--plan", action="store_true", help="the whole plan as JSON: what render and submit use"
+        "--plan", action="store_true", help="print the whole plan as JSON, as render and submit use it"
     )
     parser.add_json(into)
 
@@ -71,7 +71,7 @@ def _values(resolved: Resolved) -> dict[str, tuple[Any, str]]:
 
 
 def _planned(plan: Plan | None) -> dict[str, Any]:
-    """Values that are chosen while resolving: the spec leaves them open."""
+    """Values that the resolver chooses where the spec leaves them open."""
     if plan is None:
         return {}
     return {
@@ -88,14 +88,14 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
 
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:
-    """The value of a key: as chosen over the spec, as given, as planned, or the typed model's default."""
+    """The value of a key: the resolver's choice, the spec's value, the plan's, or the model's default."""
     if (key in resolved.chosen or key == "coverage.level") and planned.get(key) is not None:
-        return planned[key]  # a level by its name, also where its number was given
+        return planned[key]  # a level by its name, even if the spec has its number
     path = parse_path(key)
-    found = find_value(resolved.loaded.data, path)
-    if found is None:
-        found = planned.get(key)
-    return find_value(resolved.spec, path) if found is None else found
+    value = find_value(resolved.loaded.data, path)
+    if value is None:
+        value = planned.get(key)
+    return find_value(resolved.spec, path) if value is None else value
 
 
 def find_value(data: Any, path: tuple[str | int, ...]) -> Any:
@@ -113,8 +113,8 @@ def find_value(data: Any, path: tuple[str | int, ...]) -> Any:
     return data
 
 
-def _below(key: str, wanted: str) -> bool:
-    return not wanted or key == wanted or key.startswith((f"{wanted}.", f"{wanted}["))
+def _below(key: str, section: str) -> bool:
+    return not section or key == section or key.startswith((f"{section}.", f"{section}["))
 
 
 def _shown(value: Any) -> str:

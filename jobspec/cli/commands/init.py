@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             "init.cannot-write",
             f"`{path}` cannot be written",
             why=(problem.strerror or str(problem)).lower(),
-            fix="name a file in a folder that is there",
+            fix="name a file in an existing folder",
         ) from problem
     if args.json:
         output.print_json({"file": str(path), "framework": args.framework})

@@ -25,7 +25,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         type=parser.whole_number(0),
         default=0,
         metavar="N",
-        help="planned steps (default: the last one seen)",
+        help="planned steps (default: the last logged step)",
     )
     into.add_argument(
         "--learning",
@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
     framework = frameworks.get(args.framework)
     level = args.level or framework.levels[0].name
-    wanted = foreign_run.expected(
+    expectation = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
-    evidence, verdict = foreign_run.judge_files(Path(args.path), wanted)
+    evidence, verdict = foreign_run.judge_files(Path(args.path), expectation)
     conclude.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

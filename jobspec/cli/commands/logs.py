@@ -30,7 +30,7 @@ PIECE_BYTES = 1024 * 1024
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_run(into)
-    into.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    into.add_argument("-f", "--follow", action="store_true", help="print new lines until the job has ended")
     into.add_argument(
         "-n", "--lines", type=parser.whole_number(0), metavar="N", help="only the last N lines of each log"
     )
@@ -43,28 +43,28 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = pipeline.store(args.runs).find(args.run)
-    launch = read_launch(found)
+    run_paths = pipeline.store(args.runs).find(args.run)
+    launch = read_launch(run_paths)
     if launch is not None:
         launchers.sync(launch)
     if args.list or args.json:
-        return _list(found, args.json)
-    printer = _Printer(found)
-    files = observe.log_files(found, args.node, args.name)
+        return _list(run_paths, args.json)
+    printer = _Printer(run_paths)
+    files = observe.log_files(run_paths, args.node, args.name)
     if not files and not args.follow:
-        raise _nothing(found, args)
+        raise _nothing(run_paths, args)
     printer.print_new(files, args.lines)
-    steps = _Steps(found)
+    steps = _Steps(run_paths)
     steps.print_new()
-    while args.follow and not observe.observe([found])[0].final:
+    while args.follow and not observe.observe([run_paths])[0].final:
         time.sleep(POLL_S)
         if launch is not None:
             launchers.sync(launch)
-        printer.print_new(observe.log_files(found, args.node, args.name))
+        printer.print_new(observe.log_files(run_paths, args.node, args.name))
         steps.print_new()
-    files = observe.log_files(found, args.node, args.name)
-    if not files:  # followed to the end of the run, and there was nothing of that name
-        raise _nothing(found, args)
+    files = observe.log_files(run_paths, args.node, args.name)
+    if not files:  # the run has ended without a log of that name
+        raise _nothing(run_paths, args)
     printer.print_new(files)
     return 0
 
@@ -90,7 +90,7 @@ class _Steps:
 
 
 class _Printer:
-    """Prints what is new in files, with a head line when it changes from one file to another."""
+    """Prints the new bytes of files, with a head line at each change of the file."""
 
     def __init__(self, run: RunPaths) -> None:
         self._run = run
@@ -111,7 +111,7 @@ class _Printer:
             if lines is not None:
                 start = _last_lines(file, lines)
             file.seek(start)
-            # No more than there is now: a log may grow faster than it is printed.
+            # Print no more than the present size: a log may grow faster than it is printed.
             self._offsets[path] = start + self._copy(path, file, size - start, files)
 
     def _copy(self, path: Path, file: BinaryIO, size: int, files: int) -> int:
@@ -123,7 +123,7 @@ class _Printer:
                 self._head(path, many=files > 1 or self._last is not None)
             copied += len(data)
             sys.stdout.write(decoder.decode(data))
-        kept = len(decoder.getstate()[0])  # the first bytes of a character that is still being written
+        kept = len(decoder.getstate()[0])  # first bytes of a half-written character
         sys.stdout.flush()
         return copied - kept
 
@@ -154,11 +154,11 @@ def _last_lines(file: BinaryIO, lines: int) -> int:
     return 0
 
 
-def _list(found: RunPaths, as_json: bool) -> int:
+def _list(run_paths: RunPaths, as_json: bool) -> int:
     rows = []
-    for path in observe.all_logs(found):
+    for path in observe.all_logs(run_paths):
         with contextlib.suppress(FileNotFoundError):  # gone since it was listed
-            rows.append((path.relative_to(found.root).as_posix(), path.stat().st_size))
+            rows.append((path.relative_to(run_paths.root).as_posix(), path.stat().st_size))
     if as_json:
         output.print_json([{"file": name, "bytes": size} for name, size in rows])
     else:
@@ -166,17 +166,19 @@ def _list(found: RunPaths, as_json: bool) -> int:
     return 0
 
 
-def _nothing(found: RunPaths, args: argparse.Namespace) -> Exception:
-    logs = observe.all_logs(found)
+def _nothing(run_paths: RunPaths, args: argparse.Namespace) -> Exception:
+    logs = observe.all_logs(run_paths)
     if not logs:
-        fix = "`jobspec status` says what it waits for"
-        return fail("run.no-log", f"run `{found.run_id}` has no such log", "it has written nothing yet", fix)
+        fix = "look at `jobspec status` for what the run waits for"
+        return fail(
+            "run.no-log", f"run `{run_paths.run_id}` has no such log", "the run has written no log yet", fix
+        )
     close = did_you_mean(args.node, {path.parent.name for path in logs}) if args.node else ""
     if args.name and not close:
         close = did_you_mean(args.name, {path.stem for path in logs})
     return fail(
         "run.no-log",
-        f"run `{found.run_id}` has no such log",
-        why="there are: " + ", ".join(path.relative_to(found.root).as_posix() for path in logs),
-        fix=close or "`--list` names the logs",
+        f"run `{run_paths.run_id}` has no such log",
+        why="existing logs: " + ", ".join(path.relative_to(run_paths.root).as_posix() for path in logs),
+        fix=close or "list the logs by `--list`",
     )

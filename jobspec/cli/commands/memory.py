@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_memory(resolved: Resolved, as_json: bool) -> int:
-    """Exit code 2 when the spec has an error, which `does not fit` is, 0 otherwise.
+    """Exit code 2 when the spec has an error, such as `does not fit`; 0 otherwise.
 
     Raises: JobspecError when there is no Megatron run, or its model is not known.
     """
@@ -39,7 +39,7 @@ def _training(resolved: Resolved) -> Training:
     raise fail(
         "usage.memory",
         f"framework `{resolved.spec.framework}` says nothing about Megatron in this spec",
-        why="the estimate needs the sizes that Megatron is told",
+        why="the estimate needs the sizes that a spec sets for Megatron",
         path="framework",
     )
 
@@ -84,7 +84,7 @@ def _print(training: Training, memory: Estimate) -> None:
 def _unknown(memory: Estimate) -> list[str]:
     if memory.capacity:
         return []
-    return ["the site profile has no `node.gpu_memory`: nothing is said about fitting"]
+    return ["the site profile has no `node.gpu_memory`, so whether the run fits is not known"]
 
 
 def _sizes(training: Training) -> str:

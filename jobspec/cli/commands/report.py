@@ -1,7 +1,7 @@
 """Print the verdict of a run from its evidence files, and write every form of the report beside them.
 
-Of a sweep the table of its points: what each set, how fast it was, its status, and the best one (also as
-`csv` and `jsonl`; `html` has a plot).
+The report of a sweep is the table of its points, with settings, speed, status and the best point. Only this
+table has the formats `csv` and `jsonl`; its `html` has a plot.
 
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """
@@ -29,24 +29,24 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = pipeline.store(args.runs).find(args.run)
-    _settle(found)
-    return conclude.conclude(found, "json" if args.json else args.format, show_tail=False)
+    run_paths = pipeline.store(args.runs).find(args.run)
+    _settle(run_paths)
+    return conclude.conclude(run_paths, "json" if args.json else args.format, show_tail=False)
 
 
-def _settle(found: RunPaths) -> None:
+def _settle(run_paths: RunPaths) -> None:
     """Ask the scheduler how the job ended, where that is not recorded yet."""
-    launch = read_launch(found)
+    launch = read_launch(run_paths)
     if launch is None:
         return
-    status = observe.observe([found])[0].status
+    status = observe.observe([run_paths])[0].status
     if status is not None and not status.state.final:
-        told = f"run {found.ref} is {status.state.value}: the verdict is of what it has written so far"
-        print(told, file=sys.stderr)
+        message = f"run {run_paths.ref} is {status.state.value}: the verdict covers its files so far"
+        print(message, file=sys.stderr)
         return
-    newest = found.attempts()[-1:]
-    if newest and not (found.attempt(newest[0]) / "results.json").is_file():
-        # Who saw the job end and wrote it down may have looked before the last file was there.
+    newest = run_paths.attempts()[-1:]
+    if newest and not (run_paths.attempt(newest[0]) / "results.json").is_file():
+        # An earlier call may have recorded the end of the job before the last file arrived.
         try:
             launchers.sync(launch)
         except JobspecError as problem:

@@ -1,7 +1,7 @@
 """Submit a run's lock again: the same commits, patches, image, model revision and values.
 
-`--check` only says what has changed since and what cannot be the same; exit code 1 when something has.
-RUN may also be a lock file.
+`--check` submits nothing and lists what has changed and what cannot be the same; exit code 1 when the list is
+not empty. RUN may also be a lock file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def changes(request: pipeline.Request) -> tuple[Finding, ...]:
     if not isinstance(facts, dict):
         raise fail(
             "reproduce.no-lock",
-            f"`{request.spec}` is a spec and no lock",
+            f"`{request.spec}` is a spec, not a lock",
             why="it has no `lock` section",
             fix="name the spec.lock.yaml of a run, or submit the spec by `jobspec submit`",
         )
@@ -71,13 +71,15 @@ def _lock_file(args: argparse.Namespace) -> Path:
     named = Path(args.run)
     if named.is_file():
         return named
-    found = pipeline.store(args.runs).find(args.run)
-    if not found.lock.is_file():
-        points = len(found.points())
+    run_paths = pipeline.store(args.runs).find(args.run)
+    if not run_paths.lock.is_file():
+        points = len(run_paths.points())
         raise fail(
             "reproduce.no-lock",
-            f"run `{found.run_id}` has no lock",
+            f"run `{run_paths.run_id}` has no lock",
             why=f"it is a sweep of {points} points" if points else "spec.lock.yaml is missing",
-            fix=f"name a point's: {found.root}/points/0" if points else "name a lock file",
+            fix=f"name the lock of a point, such as {run_paths.root}/points/0"
+            if points
+            else "name a lock file",
         )
-    return found.lock
+    return run_paths.lock

@@ -1,8 +1,8 @@
 """Submit a spec, follow it through its phases, and report. The exit code is the verdict.
 
-0 Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran. Ctrl-C on a Slurm cluster leaves the job
-running and says how to end it; a run on this machine is cancelled, since nobody else would end it. SIGTERM
-is taken as Ctrl-C; a terminal that closes cancels nothing.
+0 Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran. Ctrl-C leaves a Slurm job running and prints
+how to end it. Ctrl-C cancels a run on this machine, since nobody else would end it. SIGTERM works like
+Ctrl-C; a closed terminal cancels nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def _run(args: argparse.Namespace) -> int:
         if not args.json:
             print(announcement(run_paths, launch), flush=True)
         return follow_to_verdict(run_paths, launch, as_json=args.json)
-    except KeyboardInterrupt:  # after the start, and before anybody followed the run
+    except KeyboardInterrupt:  # after the start, before the run is followed
         launchers.cancel_started()
         raise

@@ -9,7 +9,7 @@ import argparse
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("kind", choices=("job", "cluster"), help="which schema")
+    into.add_argument("kind", choices=("job", "cluster"), help="the schema to print")
     into.add_argument(
         "--json", action="store_true", help="accepted for uniformity: the output is JSON anyway"
     )

@@ -1,9 +1,9 @@
-"""Say which of a spec's models and data sets are on shared storage, and bring those that are not.
+"""Say which of a spec's models and data sets are on shared storage, and bring the missing ones.
 
-`--check` only looks. `--from DIR` copies from a mirror: a Hugging Face cache, or folders named ORG/NAME;
-otherwise huggingface_hub downloads, in a process of its own. `--job` does it in a CPU job on the cluster.
-What is there already is not brought again; a download goes on where it ended. Exit code 1 when something is
-still missing.
+`--check` only looks. `--from DIR` copies from a mirror: a Hugging Face cache, or folders named ORG/NAME.
+Without it, huggingface_hub downloads in a process of its own. `--job` copies or downloads in a CPU job on the
+cluster. Complete items are not brought again, and an interrupted download goes on where it ended. Exit code 1
+when an item is still missing.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ MAX_HOURS = 24 * 365
 def _hours(text: str) -> float:
     hours = float(text)
     if not 0 < hours < MAX_HOURS:
-        raise argparse.ArgumentTypeError(f"hours from 0 to {MAX_HOURS} are wanted, not `{text}`")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of hours between 0 and {MAX_HOURS}")
     return hours
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
-    into.add_argument("--check", action="store_true", help="only say what is there and what is missing")
+    into.add_argument("--check", action="store_true", help="only list present and missing items")
     into.add_argument(
         "--from", dest="mirror", metavar="DIR", help="copy from this folder instead of the network"
     )
-    into.add_argument("--job", action="store_true", help="bring it by a CPU job on the cluster (submitit)")
+    into.add_argument(
+        "--job", action="store_true", help="bring missing items by a CPU job on the cluster (submitit)"
+    )
     into.add_argument(
         "--timeout", type=_hours, default=24.0, metavar="H", help="with --job: give up after so many hours"
     )
@@ -46,7 +48,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # A model that is not there yet is what this command is for, so those errors do not stop it.
+    # This command brings missing models, so errors about them do not stop it.
     resolved = pipeline.resolve(parser.request(args))
     findings = [item for item in resolved.findings if not item.rule.startswith("stage.")]
     stop_on_errors(findings)
@@ -73,11 +75,11 @@ def _bring(args: argparse.Namespace, resolved: Resolved, item: shared.Item) -> N
 
         bring_there(resolved.cluster.profile, item, mirror, args.timeout * 3600)
         return
-    told = [0.0]
+    printed_at = [0.0]
 
     def progress(count: int) -> None:
-        if not args.json and time.monotonic() - told[0] > PROGRESS_S:
-            told[0] = time.monotonic()
+        if not args.json and time.monotonic() - printed_at[0] > PROGRESS_S:
+            printed_at[0] = time.monotonic()
             print(f"{item.name}: {output.size(count)} on the disk", flush=True)
 
     shared.bring(item, mirror, progress)

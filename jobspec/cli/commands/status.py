@@ -1,7 +1,7 @@
-"""Show where runs are: state, step, reward and its like, attempt, what is staged, the scheduler's reason.
+"""Show where runs are: state, step, reward and other figures, attempt, staging, the scheduler's reason.
 
-Without RUN the newest runs; a run asked for by name has a row for each point, and for each node that stages.
-The scheduler is asked once for all of them, and not at all about runs that have ended.
+Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
+each node that stages. One query asks the scheduler about all runs, except those that have ended.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _row(view: View) -> tuple[str, ...]:
 
 
 def _reason(view: View, more: str) -> str:
-    """What the scheduler says, and how far staging is while nodes are at it."""
+    """The scheduler's reason, and the progress of staging while nodes stage."""
     said = (view.status.reason if view.status else "") + more
     staged = f"staging: {view.stage.text()}" if view.stage and view.stage.text() else ""
     return "; ".join(words for words in (said, staged) if words)

@@ -1,6 +1,6 @@
 """Render a spec and start it; SPEC may also be a folder that `jobspec render` wrote.
 
-Submitting the same folder again never starts a second job: a lost answer of the scheduler is looked up.
+Submitting the same folder again never starts a second job: a submission without an answer is looked up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from jobspec.runs.records import Launch
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
     into.add_argument("--dry-run", action="store_true", help="check and render in memory, start nothing")
-    into.add_argument("--watch", action="store_true", help="follow the run to its verdict, as `jobspec run`")
+    into.add_argument(
+        "--watch", action="store_true", help="follow the run to its verdict, as `jobspec run` does"
+    )
     parser.add_rerun(into)
     parser.add_json(into)
 
@@ -58,12 +60,12 @@ def _nothing_to_run(run_paths: RunPaths, as_json: bool) -> int:
     if as_json:
         output.print_json({"run_id": run_paths.run_id, "run_dir": str(run_paths.root), "job_id": ""})
     else:
-        print(f"every point has finished before, nothing was started: jobspec report {run_paths.ref}")
+        print(f"nothing was started, every point has finished before: jobspec report {run_paths.ref}")
     return 0
 
 
 def submit(request: Request, as_json: bool) -> tuple[RunPaths, Launch | None]:
-    """`pipeline.submit`, which says before the start what was found."""
+    """`pipeline.submit`; findings are printed before the start."""
     return pipeline.submit(request, None if as_json else _tell)
 
 

@@ -27,7 +27,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "logs", metavar="LOG", nargs="+", help="log file, folder of logs, or - for standard input"
     )
-    into.add_argument("--all", action="store_true", help="every match, not only the first specific one")
+    into.add_argument("--all", action="store_true", help="print every match, not only the first specific one")
     parser.add_json(into)
 
 
@@ -53,25 +53,27 @@ def _scan(names: list[str]) -> list[Match]:
             raise fail(
                 "triage.mixed", "standard input cannot be read beside files", fix="name `-` alone, or files"
             )
-        found = scan_stream(sys.stdin.buffer)
+        matches = scan_stream(sys.stdin.buffer)
     else:
         files = list(dict.fromkeys(path for name in names for path in _logs(Path(name))))
-        found = scan_files([(path, str(path), "") for path in files])
-    known = with_recorded_facts(found, {})
+        matches = scan_files([(path, str(path), "") for path in files])
+    known = with_recorded_facts(matches, {})
     return [replace(match, facts=(*match.facts, *look_up(match))) for match in known]
 
 
 def _logs(path: Path) -> Iterator[Path]:
-    """Raises: JobspecError for a name that leads to no log that can be read."""
+    """The logs at or below `path`. Raises: JobspecError when there is no readable log."""
     if path.is_dir():
-        next(path.iterdir(), None)  # the search below takes a folder that may not be read for an empty one
-        found = sorted(item for item in path.rglob("*") if item.is_file() and _is_log(item))
-        if not found:
+        next(
+            path.iterdir(), None
+        )  # raises for an unreadable folder, which the search below takes for an empty one
+        logs = sorted(item for item in path.rglob("*") if item.is_file() and _is_log(item))
+        if not logs:
             what = f"the folder `{path}` holds no log"
             raise fail(
                 "triage.no-log", what, f"logs end in {', '.join(LOG_SUFFIXES)} or .gz", "name the file"
             )
-        yield from found
+        yield from logs
     elif path.exists():
         yield _readable(path)
     else:
@@ -84,7 +86,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _readable(path: Path) -> Path:
-    """The path of a log that can be opened; a pipe is left alone, since it can be opened only once."""
+    """The path, if it can be opened. A pipe is not tried, since it opens only once. Raises: JobspecError."""
     if path.is_fifo() or (path.is_char_device() and path.samefile(os.devnull)):
         return path
     if not path.is_file() and not _terminal(path):
@@ -130,12 +132,12 @@ def _text(match: Match) -> str:
     head = f"{match.verdict} [{match.signature}] {match.kind}  {match.file}:{match.line}"
     facts = "; ".join(match.facts)
     rows = (("what", match.title), ("why", match.why), ("fact", facts), ("fix", match.fix))
-    told = [f"  {name + ':':<5} {text}" for name, text in rows if text]
-    return "\n".join([head, *_context(match), *told])
+    explanation = [f"  {name + ':':<5} {text}" for name, text in rows if text]
+    return "\n".join([head, *_context(match), *explanation])
 
 
 def _context(match: Match) -> Iterator[str]:
-    """The lines around, the matching one marked."""
+    """The lines around the match, which is marked."""
     for line in match.context or (match.text,):
         mark = ">" if match.text.strip() and match.text.strip() in line else "|"
         yield f"  {mark} {line.strip()[:MAX_CONTEXT_CHARS]}"

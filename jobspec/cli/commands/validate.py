@@ -20,24 +20,24 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = {path: pipeline.check(parser.request(args, path)) for path in args.spec}
-    failed = [path for path, findings in found.items() if any(item.is_error for item in findings)]
+    findings_by_spec = {path: pipeline.check(parser.request(args, path)) for path in args.spec}
+    failed = [path for path, findings in findings_by_spec.items() if any(item.is_error for item in findings)]
     if args.json:
         specs = [
             {"spec": path, "ok": path not in failed, "findings": [item.to_json() for item in findings]}
-            for path, findings in found.items()
+            for path, findings in findings_by_spec.items()
         ]
         output.print_json({"ok": not failed, "specs": specs})
         return 2 if failed else 0
-    told: set[Finding] = set()
-    for path, findings in found.items():
-        # What a site profile or an option says wrong is wrong for every spec, and is told once.
-        output.print_findings(item for item in findings if item not in told)
-        told.update(findings)
+    printed: set[Finding] = set()
+    for path, findings in findings_by_spec.items():
+        # An error in a site profile or an option holds for every spec, and is printed once.
+        output.print_findings(item for item in findings if item not in printed)
+        printed.update(findings)
         if path not in failed:
             print(f"{path}: ok" + (f", {_count(len(findings), 'warning')}" if findings else ""))
     if failed:
-        print(_summary(found, _profiles(args)))
+        print(_summary(findings_by_spec, _profiles(args)))
     return 2 if failed else 0
 
 
@@ -49,16 +49,16 @@ def _profiles(args: argparse.Namespace) -> frozenset[str]:
     return frozenset([*named, *(str(entry.path) for entry in list_clusters(os.environ))]) - {*args.spec}
 
 
-def _summary(found: Mapping[str, Sequence[Finding]], profiles: frozenset[str]) -> str:
-    """How many errors there are in each file, or in the option or variable that is wrong.
+def _summary(findings_by_spec: Mapping[str, Sequence[Finding]], profiles: frozenset[str]) -> str:
+    """The number of errors in each file, and in each wrong option or variable.
 
     >>> from jobspec.finding import error
     >>> one, two = error("a", "x", file="spec.yaml"), error("b", "y", file="site.yaml")
     >>> _summary({"spec.yaml": [one, two]}, frozenset({"site.yaml"}))
     '1 error in spec.yaml, 1 in site profile site.yaml'
     """
-    wrong: dict[str, set[Finding]] = {path: set() for path in found}
-    for path, findings in found.items():
+    wrong: dict[str, set[Finding]] = {path: set() for path in findings_by_spec}
+    for path, findings in findings_by_spec.items():
         for item in findings:
             if item.is_error:
                 wrong.setdefault(_where(item, path, profiles), set()).add(item)

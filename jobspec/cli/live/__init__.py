@@ -1,4 +1,5 @@
-"""A run that goes on: followed to its end, and shown on a terminal meanwhile.
+"""A run in progress, followed to its end and shown on a terminal.
 
-What reads and prints the state of such a run belongs here; what starts, ends or judges one does not.
+Code that reads and prints the state of such a run belongs here; code that starts, ends or judges a run does
+not.
 """

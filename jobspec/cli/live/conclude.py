@@ -25,7 +25,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     if run.is_sweep:
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
-        raise fail("usage.arguments", f"`{fmt}` is a form of a sweep's table", fix="use `json`")
+        raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
     evidence, verdict = pipeline.judge_run(run.root)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
@@ -47,9 +47,9 @@ def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
 
 
 def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
-    """Write all forms of what is printed; a run directory that is read-only still gets its verdict printed.
+    """Write all forms of the printed verdict; in a read-only run directory, only print why not.
 
-    Judged anew, a run that goes on could get another verdict in the files than on the terminal.
+    The verdict is not judged anew: for a run in progress, files and terminal could differ.
     """
     from jobspec.report import write_reports
 
@@ -60,7 +60,7 @@ def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
 
 
 def _print_tail(run: RunPaths, cause: Cause | None) -> None:
-    """The end of the log that the cause is in; without one, of the last log."""
+    """Print the end of the log that holds the cause; without a cause, of the last log."""
     logs = observe.log_files(run)[-1:]
     if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
         logs = [run.root / cause.file]
@@ -80,7 +80,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     if fmt not in SWEEP_FORMATS:
         known = ", ".join(SWEEP_FORMATS)
         raise fail(
-            "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or a point"
+            "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
     judged = {}
     for point in read_points(run).points:

@@ -1,4 +1,4 @@
-"""A started run, watched until its job has ended and its files are here; then its verdict, printed."""
+"""Watches a started run until its job has ended and its files are here, then prints its verdict."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from jobspec.launchers import JobStatus
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_results
 
-# Files on shared storage are looked at often, the scheduler seldom: it serves the whole site.
+# Files on shared storage are read often; the scheduler is asked seldom, since it serves the whole site.
 FILES_S = 0.25
 _QUERY_S = {"local": 0.25, "slurm": 3.0}
-# A controller that is restarted or fails over is away for minutes; the job does not mind.
+# A restart or failover of the controller takes minutes and does not harm the job.
 SILENCE_S = 600.0
 # NFS clients keep directory entries for up to 60 s by default (acdirmax); most mounts here are quicker.
 RESULTS_S = 15.0
@@ -42,7 +42,7 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
 
 
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
-    """Show a run until its job's state is final; that state, recorded in the run directory."""
+    """Show a run until its job's state is final; returns that state and records it in the run directory."""
     events, progress = observe.EventTail(run), ProgressReader(run)
     asker = _Asker(launch)
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
@@ -58,7 +58,7 @@ def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
 
 
 class _Asker:
-    """Asks the scheduler now and then, and outlives a controller that is away for a while."""
+    """Asks the scheduler at intervals, and bears an absent controller for a while."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -81,7 +81,7 @@ class _Asker:
         return self._status
 
     def sync(self) -> bool:
-        """Bring the run's files here; whether they could be brought. Raises: as `ask`."""
+        """Bring the run's files here; returns whether they came. Raises: as `ask`."""
         with self._of_files():
             launchers.sync(self._launch)
             return True
@@ -89,7 +89,7 @@ class _Asker:
 
 
 class _Patience:
-    """Bears with a source that fails, until it has done so for `SILENCE_S` without a break."""
+    """Hides the errors of a source until it has failed for `SILENCE_S` without a break."""
 
     def __init__(self) -> None:
         self._since = 0.0
@@ -107,7 +107,7 @@ class _Patience:
 
 
 def _results_have_arrived(run: RunPaths, status: JobStatus, final_since: float) -> bool:
-    """False while a shared file system may still hold back the last file of a job that ended by itself."""
+    """False while a shared file system may still hide the last file of a job that ended by itself."""
     by_itself = status.state in (launchers.JobState.COMPLETED, launchers.JobState.FAILED)
     late = time.monotonic() - final_since > RESULTS_S
     return late or not by_itself or not run.attempts() or read_results(run) is not None

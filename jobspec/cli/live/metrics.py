@@ -1,7 +1,7 @@
-"""How far a run is, from what it logs while it goes on: metric files, else the metrics that it prints.
+"""How far a run is, by the metric files that it writes, else by the metrics that it prints.
 
-Each look reads what is new since the last one, and of a file seen for the first time only its end, so that a
-look costs the same after a gigabyte as after a line. Prints nothing.
+Each look reads only the bytes that are new since the last look. The first look at a file reads only its end,
+so a look costs the same after a gigabyte as after a line. Prints nothing.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
 CONSOLE_TAIL_BYTES = 1024 * 1024  # between two steps programs print much else
-EVENTS_BYTES = 64 * 1024 * 1024  # an event file has to be read from its start: larger ones are left alone
+EVENTS_BYTES = 64 * 1024 * 1024  # an event file is read from its start: larger ones are skipped
 KNOWN = frozenset(name for figure_name in FIGURES for name in LIKELY[figure_name])
 TRAINING = ("train/", "actor/", "training/")
-NOT_TRAINING = frozenset({"agent", "ray", "ray-probe"})  # logs of jobspec's own and of Ray's start
+NOT_TRAINING = frozenset({"agent", "ray", "ray-probe"})  # logs of jobspec itself and of Ray's start
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The newest step that the metrics show, out of those planned (0: not known), and its figures.
+    """The newest logged step, the number of planned steps (0: not known), and the step's figures.
 
-    `metric` and `value` are the reward, or what the spec asks to rise; `figures` are all that are known by
-    their names for people, in the order of display.
+    `metric` and `value` are the reward, or the metric that the spec asks to rise. `figures` are all known
+    figures under their displayed names, in the order of display.
     """
 
     step: int | None = None
@@ -59,7 +59,7 @@ class Progress:
         return f"{self.step} of {self.steps}" if self.steps else str(self.step)
 
     def figures_text(self) -> str:
-        """`reward 0.5  loss 0.01  grad norm 0.2  1200 tokens/s`, as far as they are logged."""
+        """The logged figures, such as `reward 0.5  loss 0.01  grad norm 0.2  1200 tokens/s`."""
         words = [
             f"{figure(value)} {name}" if name == TOKENS else f"{name} {figure(value)}"
             for name, value in self.figures
@@ -75,7 +75,7 @@ NO_PROGRESS = Progress()
 
 @dataclass
 class ProgressReader:
-    """Reads a run's progress again and again; see the head of this file for what a look costs."""
+    """Reads a run's progress repeatedly; the module's docstring says what a look costs."""
 
     run: RunPaths
     _attempt: int = 0
@@ -86,7 +86,7 @@ class ProgressReader:
     _from_files: bool = False
 
     def read(self) -> Progress:
-        """The progress of the newest attempt, as far as it is on disk now."""
+        """The progress of the newest attempt that is on disk now."""
         if not self._expect:
             self._expect = _expect(self.run)
         attempts = self.run.attempts()
@@ -111,7 +111,7 @@ class ProgressReader:
             self._from_files |= any(row.step is not None for row in rows)
         if self._from_files:
             return
-        # Event files have more, and what is printed is often ahead of them.
+        # Event files hold more metrics, but printed metrics are often ahead of them.
         for path in (path for path in paths if kind_of(path) == EVENTS):
             rows = [_training_step(row) for row in self._new(path, _events, EVENTS_BYTES)]
             self._take(rows, group_prefix(path, metrics))
@@ -130,8 +130,8 @@ class ProgressReader:
             self._latest[prefix + row.metric] = row.value
 
     def _progress(self) -> Progress:
-        own = _mapping(self._expect.get("metric_keys"))
-        keys = {name: find_metric(name, own, self._latest) for name in FIGURES}
+        plan_names = _mapping(self._expect.get("metric_keys"))
+        keys = {name: find_metric(name, plan_names, self._latest) for name in FIGURES}
         learnt = _mapping(self._expect.get("learning")).get("metric", "")
         metric = learnt if learnt in self._latest else keys[REWARD]
         figures = tuple((name, self._latest[key]) for name, key in keys.items() if key)
@@ -144,7 +144,7 @@ _EXPECT = '\n  "expect": '  # as `plan_json` writes a key of the plan itself
 
 
 def _expect(run: RunPaths) -> Mapping[str, Any]:
-    """The plan's expectations, read alone where the text is jobspec's own: a thousand plans are long."""
+    """The plan's expectations. Only this part of jobspec's own text is parsed: a thousand plans are long."""
     try:
         text = read_text(run.plan)
         at = text.find(_EXPECT)
@@ -160,7 +160,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _lines(cut: bool) -> LineDecoder:
-    return LineDecoder()  # a first line that is cut is no whole JSON and left out like a torn one
+    return LineDecoder()  # a cut first line is no whole JSON: it is left out like a torn line
 
 
 def _events(cut: bool) -> EventDecoder:
@@ -174,5 +174,5 @@ def _printed(cut: bool) -> Decoder:
 
 
 def _training_step(row: Row) -> Row:
-    """The row without its step where that is none: NeMo-RL counts seconds for what it samples of nodes."""
+    """The row, without its step unless it is a train step: NeMo-RL counts seconds for samples of nodes."""
     return row if row.metric.startswith(TRAINING) or row.metric in KNOWN else row._replace(step=None)

@@ -18,14 +18,14 @@ from jobspec.runs.records import Launch, read_launch, read_scheduler
 from jobspec.runtime.base.run_files import UnfitFileError, open_file
 
 _TAIL_BYTES = 64 * 1024
-OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # those of a node that no command wrote
+OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # logs of a node that no command wrote
 
 
 @dataclass(frozen=True)
 class View:
-    """One run at one moment. `status` is None when it was rendered and never started.
+    """One run at one moment. `status` is None for a run that was rendered and never started.
 
-    `stage` is None but while a run that has not ended is in phase `stage`.
+    `stage` is set only while the run is in phase `stage`.
     """
 
     run: RunPaths
@@ -42,10 +42,10 @@ class View:
 
 
 def observe(runs: Sequence[RunPaths], unanswered: list[Finding] | None = None) -> list[View]:
-    """Views of runs; the scheduler is asked once, and only about runs not known to have ended.
+    """Views of runs. One query per scheduler covers all runs that are not known to have ended.
 
-    Raises: JobspecError when one does not answer; with `unanswered` its findings go there, and its runs are
-    UNKNOWN: a cluster that is away hides no run of another.
+    Raises: JobspecError when a scheduler does not answer. With `unanswered` the findings go into that list
+    instead and the scheduler's runs are UNKNOWN, so an absent cluster hides no run of another cluster.
     """
     views = [_recorded(run) for run in runs]
     live = [view.launch for view in views if view.launch is not None and view.status is None]
@@ -71,7 +71,7 @@ def _settled(view: View, status: JobStatus | None) -> View:
         launchers.sync(view.launch)
         launchers.record_final(view.run, status)
         return replace(view, status=status, progress=progress(view.run))
-    # Who trains has staged: the events, which are many by then, are not read.
+    # A run that trains has staged: its many events are not read.
     stage = staging(view.run) if view.progress.step is None else None
     return replace(view, status=status, stage=stage)
 
@@ -106,8 +106,8 @@ class EventTail:
 
     def read(self) -> list[dict[str, Any]]:
         attempts = self.run.attempts()
-        wanted = attempts[-1:] if self.newest_only else attempts
-        return [event for number in wanted for event in self._attempt(number)]
+        numbers = attempts[-1:] if self.newest_only else attempts
+        return [event for number in numbers for event in self._attempt(number)]
 
     def _attempt(self, number: int) -> Iterator[dict[str, Any]]:
         path = self.run.attempt(number) / "events.jsonl"
@@ -126,17 +126,17 @@ class EventTail:
 
 
 def log_files(run: RunPaths, node: str = "", name: str = "") -> list[Path]:
-    """Logs of the newest attempt, chosen by node and name; without either the driver's, else the job's.
+    """Logs of the newest attempt by node and name. Without either: the driver's logs, else the job's.
 
     `name` is a file's name without `.log`, such as `train` or `ray`.
     """
     attempts = run.attempts()
     folder = run.attempt(attempts[-1]) / "logs" if attempts else run.root / "none"
-    found = [path for path in sorted(folder.glob("*/*.log")) if not node or path.parent.name == node]
+    paths = [path for path in sorted(folder.glob("*/*.log")) if not node or path.parent.name == node]
     if node or name:
-        return [path for path in found if not name or path.stem == name]
+        return [path for path in paths if not name or path.stem == name]
     commands = [
-        path for path in found if path.stem not in OWN_LOGS and not SCRIPT_LOGS.match(path.parent.name)
+        path for path in paths if path.stem not in OWN_LOGS and not SCRIPT_LOGS.match(path.parent.name)
     ]
     return commands or run.job_logs()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-# Without a terminal a step is worth a line only so often: logs of CI are read later, as a whole.
+# Without a terminal, steps get a line only this often: people read logs of CI later, as a whole.
 PLAIN_PROGRESS_S = 5.0
 # A terabyte takes an hour or so: a line a minute.
 PLAIN_STAGE_S = 60.0
@@ -41,7 +41,7 @@ def open_screen(title: str) -> Screen:
 
 
 def shown(progress: Progress) -> str:
-    """The figures of a step; what the spec asks to rise comes first where it is none of them."""
+    """The figures of a step; a metric that the spec asks to rise and that is no figure comes first."""
     if progress.value is None or progress.value == progress.figure("reward"):
         return progress.figures_text()
     return f"{progress.metric} {figure(progress.value)}  {progress.figures_text()}".rstrip()
@@ -54,7 +54,7 @@ def finding_of(event: Mapping[str, Any]) -> Finding | None:
 
 @dataclass
 class PlainScreen:
-    """One line for each state, phase and, every few seconds, step; how far staging is every minute."""
+    """One line for each state and phase, for a step every few seconds, for staging every minute."""
 
     started: float = field(default_factory=time.monotonic)
     _state: tuple[str, str] = ("", "")
@@ -106,7 +106,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """Phases with their times, and a bar for what is staged and for the steps, redrawn in place."""
+    """Phases with their times, and bars for staging and for steps, redrawn in place."""
 
     def __init__(self, title: str) -> None:
         from rich.live import Live
@@ -156,7 +156,7 @@ class LiveScreen:
         return table
 
     def _bar(self, phase: str) -> Any:
-        """What stands beside a phase; nothing where nothing is known."""
+        """The bar beside a phase; empty where no progress is known."""
         progress, stage = self._progress, self._stage.progress
         if phase == "stage" and self._stage.running and stage.text():
             return _bar(stage.share, 1.0, stage.text())

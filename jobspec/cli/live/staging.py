@@ -44,7 +44,7 @@ class NodeProgress:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """All nodes. A run is as far as its slowest node; `left_out` are nodes that the others gave up on."""
+    """The staging of all nodes. The slowest node counts; the others gave up on the nodes in `left_out`."""
 
     nodes: tuple[NodeProgress, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class StageProgress:
 
     @property
     def slowest(self) -> NodeProgress | None:
-        return min(self.nodes, key=lambda one: one.share, default=None)
+        return min(self.nodes, key=lambda node: node.share, default=None)
 
     @property
     def share(self) -> float:
@@ -73,9 +73,9 @@ class StageProgress:
 
 @dataclass
 class StageTracker:
-    """Takes a followed run's events as they come, in any portions; remembers a line for each node.
+    """Takes a followed run's events in any portions and keeps a line for each node.
 
-    `running` says whether the newest attempt is in phase `stage`, which other phases may go on beside.
+    `running` says whether the newest attempt is in phase `stage`; other phases may run beside it.
     """
 
     running: bool = False
