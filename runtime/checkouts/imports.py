@@ -168,9 +168,9 @@ def _run_child(
     python: str, names: Sequence[str], env: Mapping[str, str], timeout_s: float, cwd: str
 ) -> Tuple[List[Dict[str, Any]], str, int]:
     """(events, output, exit status); status -9 also when the time was up and we ended it."""
-    source = pkgutil.get_data("jobspec.runtime", "import_probe.py")  # also from inside runtime.pyz
+    source = pkgutil.get_data("jobspec.runtime.checkouts", "import_probe.py")  # also from inside runtime.pyz
     if source is None:
-        raise FileNotFoundError("jobspec/runtime/import_probe.py is not in this runtime")
+        raise FileNotFoundError("jobspec/runtime/checkouts/import_probe.py is not in this runtime")
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as results:
         fd = results.fileno()
         child = subprocess.Popen(
