@@ -199,7 +199,7 @@ def test_works_from_inside_a_zip_of_the_runtime(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.split() == [
-        str(tmp_path / "runtime.pyz/jobspec/runtime/imports.py"),
+        str(tmp_path / "runtime.pyz/jobspec/runtime/checkouts/imports.py"),
         "True",
         "json",
     ], done.stderr
