@@ -69,7 +69,7 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
 
 def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
     """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
-    if run.points():  # the tasks are those that the sweep's own batch script asks for
+    if run.points():  # the sweep's own batch script asks for the tasks
         from jobspec.plan import from_json
 
         array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
@@ -81,9 +81,9 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:
-    """States of any launches: one scheduler call for each cluster and login they were started from.
+    """The state of each launch, by one scheduler call for each cluster and login.
 
-    Raises: JobspecError when one does not answer; with `unanswered` its findings go there instead.
+    Raises: JobspecError when a scheduler does not answer; `unanswered` takes its findings instead.
     """
     groups: dict[tuple[str, Access], list[Launch]] = {}
     for launch in launches:
@@ -129,7 +129,7 @@ def record_final(run: RunPaths, status: JobStatus) -> None:
 
 
 def sync(launch: Launch) -> None:
-    """Bring what a run on a remote cluster has written so far here; nothing to do for one that is here."""
+    """Copy what a run on a remote cluster has written so far to this machine; a local run needs nothing."""
     if launch.login == "here" or not launch.submitted:
         return
     from pathlib import Path

@@ -174,8 +174,8 @@ HERE = Access()
 def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: float) -> Launch:
     """The intent to start `run`: everything about the launch but the answer.
 
-    The job's name ends in the run's id, or for a folder of any other name in a random one, so that no
-    other job has it: that is how a lost answer is found.
+    The job's name ends in the run's id, or in a random one for a folder of any other name. No other job
+    has this name, so it finds the job whose answer was lost.
     """
     import secrets  # 5 ms, and only who submits needs it
 

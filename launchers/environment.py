@@ -34,8 +34,8 @@ def read_secrets(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str]
 
     Raises: JobspecError with one finding for each that is not set.
     """
-    wanted = list(names)
-    missing = [name for name in wanted if name not in env]
+    secrets = list(names)
+    missing = [name for name in secrets if name not in env]
     if missing:
         raise JobspecError(
             *(
@@ -49,4 +49,4 @@ def read_secrets(names: Iterable[str], env: Mapping[str, str]) -> dict[str, str]
                 for name in missing
             )
         )
-    return {name: env[name] for name in wanted}
+    return {name: env[name] for name in secrets}

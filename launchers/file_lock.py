@@ -13,10 +13,10 @@ from typing import IO
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes that call this for the same file waiting; the kernel lets go when we end.
+    """Hold the lock of `path` while the body runs; other callers wait, and the kernel frees it when we end.
 
-    Who waits is told for whom, on stderr. A file system without locks, or a file that cannot be written,
-    costs this protection and nothing else.
+    A caller that waits prints the holder on stderr. A file system without locks, or a file that cannot be
+    written, gives no protection and no error.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -35,7 +35,7 @@ def _lock(path: Path, file: IO[bytes]) -> None:
 
 
 def holder(file: IO[bytes]) -> str:
-    """Who holds the lock of an open file, for people; one on another machine or in a container is unknown."""
+    """The holder of an open file's lock, for people; unknown on another machine or in a container."""
     status = os.fstat(file.fileno())
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     pid = ""

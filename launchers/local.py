@@ -1,7 +1,7 @@
 """A run on this machine: the same batch script in a session of its own, without a scheduler.
 
-The process outlives the command that started it and is found again by its number together with the
-moment it started, so that a number that the kernel has given to somebody else is never signalled.
+The process outlives the command that started it. Its pid and its start time together identify it: a pid
+that the kernel has given to another process is never signalled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CANCEL_FILE = "job-cancelled"
 # How long a cancelled run may take to collect its logs before it is killed.
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
-_EOF_S, _NOT_BEGUN = 2.0, 85  # for a keeper that was never told to begin to end, and how it ends
+_EOF_S, _NOT_BEGUN = 2.0, 85  # seconds in which a keeper without its start line ends, and its exit code
 
 # Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
 # shell alive when the whole group is told to end: bash runs them after its child has finished.
@@ -102,7 +102,7 @@ class LocalLauncher:
         return launch
 
     def _take_back(self, run: RunPaths, keeper: subprocess.Popen[bytes], launch: Launch) -> None:
-        """After a start that was interrupted: all as before, or a run that had begun is cancelled."""
+        """Undo an interrupted start: remove its record, or cancel a run that has begun."""
         with contextlib.suppress(OSError):
             if keeper.stdin is not None:
                 keeper.stdin.close()
@@ -158,7 +158,7 @@ _STARTED: list[Launch] = []
 
 
 def cancel_started() -> None:
-    """Cancel what this process has started, if nobody has yet: Ctrl-C came before the run was followed."""
+    """Cancel each run that this process has started and nobody has cancelled, after an early Ctrl-C."""
     started = [launch for launch in _STARTED if not (Path(launch.run_dir) / CANCEL_FILE).exists()]
     LocalLauncher().cancel(started)
 
@@ -192,7 +192,7 @@ def _signal(launch: Launch, number: signal.Signals) -> None:
 
 
 def _kill_all(launch: Launch) -> None:
-    """The agent and its programs too: they have sessions of their own, and end by themselves if they can."""
+    """Kill the run with its agent and programs, which have sessions of their own."""
     from jobspec.runtime.base.procs import descendants, send
 
     below = descendants(int(launch.job_id))
@@ -203,7 +203,7 @@ def _kill_all(launch: Launch) -> None:
 def _status(launch: Launch) -> JobStatus:
     run = RunPaths(Path(launch.root or launch.run_dir))
     if not launch.submitted:
-        return JobStatus(JobState.UNKNOWN, "it was about to be started and no process was recorded")
+        return JobStatus(JobState.UNKNOWN, "the run was about to start, and no process was recorded")
     host = os.uname().nodename
     if alive(launch):
         return JobStatus(JobState.RUNNING, nodes=host)
@@ -231,7 +231,7 @@ def _without_code(launch: Launch, run: RunPaths, host: str) -> JobStatus:
         state = JobState.COMPLETED if results.get("outcome") == "ok" else JobState.FAILED
         return JobStatus(state, "from results.json", results.get("exit_code"), host)
     if launch.boot_id != boot_id():
-        return JobStatus(JobState.NODE_FAIL, "this machine was restarted, or it is another one", nodes=host)
+        return JobStatus(JobState.NODE_FAIL, "this machine was restarted, or is another one", nodes=host)
     return JobStatus(JobState.FAILED, "the process was killed", 137, host)
 
 

@@ -12,10 +12,10 @@ def main():
     # type: () -> None
     """Ends the interpreter itself: zipapp's own entry drops what a function returns."""
     if sys.version_info < MIN_PYTHON:
-        found = ".".join(str(part) for part in sys.version_info[:3])
+        version = ".".join(str(part) for part in sys.version_info[:3])
         sys.stderr.write(
             "error[preflight.python]\n  what: `%s` is Python %s\n  why:  the runtime needs 3.9 or newer\n"
-            "  fix:  name a newer interpreter as `container.python`\n" % (sys.executable, found)
+            "  fix:  name a newer interpreter as `container.python`\n" % (sys.executable, version)
         )
         sys.exit(3)
     from jobspec.runtime.commands import run

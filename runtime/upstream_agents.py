@@ -1,8 +1,9 @@
 """Mode `upstream`: the agents of a run whose containers and Ray the framework's own script starts.
 
-Its setup command, on every node before Ray starts there, leaves this node's agent behind (`setup`); its
-driver command is the head's agent (`head`). The script chooses its head itself and removes every SLURM_
-variable: names arrive by JOBSPEC_ ones, and the nodes learn who leads from a file of the attempt.
+The script's setup command runs on every node before Ray starts there, and leaves the node's agent behind
+(`setup`). Its driver command is the head's agent (`head`). The script chooses its head itself and removes
+every SLURM_ variable: JOBSPEC_ variables carry the names, and a file of the attempt tells the nodes who
+leads.
 """
 
 from __future__ import annotations
@@ -131,10 +132,10 @@ def setup(plan: Plan, run_dir: Path) -> int:
 def _wait_and_work(plan: Plan, at: Place, name: str, env: Mapping[str, str], task: int) -> int:
     from jobspec.runtime.node.worker import run_worker
 
-    found = _await_head(at.folder, task)
-    if found is None or found[0] == name:
+    leader = _await_head(at.folder, task)
+    if leader is None or leader[0] == name:
         return 0  # nobody will call, or this is the head: the driver command is its agent
-    who = identity(at, name, *found)
+    who = identity(at, name, *leader)
     return procs.guard(lambda: run_worker(plan, who, env))
 
 

@@ -1,6 +1,6 @@
 """Runs a scheduler's commands where they work: on this machine, or on a login node over SSH.
 
-Both clients have one interface, so that nothing above knows which it has. Argument lists only; text for
+Both clients have one interface: no caller knows which one it uses. Argument lists only; text for
 a remote shell is quoted word by word, and an environment travels on standard input, never in an
 argument list that `ps` shows to everybody.
 """
@@ -74,7 +74,7 @@ def missing_program(name: str, where: str) -> JobspecError:
 def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str) -> str:
     """A script for a login shell's standard input: clean variables, secrets, then the command.
 
-    `marker` is printed before the command starts, so that what a profile prints is told apart.
+    The script prints `marker` before the command: all output above it is a shell profile's.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
     return (

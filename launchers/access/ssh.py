@@ -119,7 +119,7 @@ class SshClient:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[None]:
-        """What is done over the connection; one that is lost meanwhile is opened anew by the next call."""
+        """Guard work over the connection; after a loss the next call opens a new one."""
         self._connect()
         import paramiko
 
@@ -159,12 +159,12 @@ class SshClient:
         import paramiko
 
         name, _, host = target.rpartition("@")
-        found = config.lookup(host)
-        address, port = str(found.get("hostname", host)), int(found.get("port", 22))
+        options = config.lookup(host)
+        address, port = str(options.get("hostname", host)), int(options.get("port", 22))
         client = paramiko.SSHClient()
-        _load_known_hosts(client, found)
+        _load_known_hosts(client, options)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        keys = [str(item) for item in found.get("identityfile", [])] or None
+        keys = [str(item) for item in options.get("identityfile", [])] or None
         try:
             sock = None
             if through is not None:
@@ -174,7 +174,7 @@ class SshClient:
             client.connect(
                 address,
                 port=port,
-                username=user or name or found.get("user"),
+                username=user or name or options.get("user"),
                 key_filename=keys,  # type: ignore[arg-type]  # a list is documented and taken, the stubs say str
                 sock=sock,
                 timeout=CONNECT_TIMEOUT_S,
@@ -202,8 +202,8 @@ def _read_config(path: Path) -> paramiko.SSHConfig:
     return paramiko.SSHConfig.from_path(str(path))
 
 
-def _load_known_hosts(client: paramiko.SSHClient, found: Mapping[str, Any]) -> None:
-    files = str(found.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
+def _load_known_hosts(client: paramiko.SSHClient, options: Mapping[str, Any]) -> None:
+    files = str(options.get("userknownhostsfile", "~/.ssh/known_hosts")).split()
     for file in [*files, "/etc/ssh/ssh_known_hosts"]:
         path = Path(file).expanduser()
         if path.is_file():
@@ -248,7 +248,7 @@ def _refused(host: str, problem: Exception) -> JobspecError:
         "launch.ssh",
         f"no SSH connection to `{host}`",
         why=str(problem) or type(problem).__name__,
-        fix=f"`ssh {host}` shows more; check `access` in the site profile",
+        fix=f"run `ssh {host}`, which shows more; check `access` in the site profile",
     )
 
 

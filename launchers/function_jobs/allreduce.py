@@ -75,10 +75,10 @@ def _result(started: Sequence[subprocess.Popen[str]], ranks: int, first_node: bo
         except subprocess.TimeoutExpired:
             for other in started:
                 other.kill()
-            return Reduced(ranks, problem=f"no end within {TIMEOUT_S:.0f} s")
+            return Reduced(ranks, problem=f"the ranks did not end within {TIMEOUT_S:.0f} s")
     bad = next((text for process, text in zip(started, output, strict=True) if process.returncode), None)
     if bad is not None:
-        return Reduced(ranks, problem=(bad.strip().splitlines() or ["a rank ended without a word"])[-1])
+        return Reduced(ranks, problem=(bad.strip().splitlines() or ["a rank ended and printed nothing"])[-1])
     line = next((row for row in output[0].splitlines() if row.startswith(MARK)), None)
     if line is None or not first_node:
         return None
@@ -105,8 +105,8 @@ def main() -> int:
     dist.all_reduce(agreed, dist.ReduceOp.MIN)
     seconds = _seconds(data, gpu)
     if rank == 0:
-        seen = _seen(ranks, backend, size, seconds, bool(agreed.item()))
-        sys.stdout.write(MARK + json.dumps(asdict(seen)) + "\n")
+        reduced = _seen(ranks, backend, size, seconds, bool(agreed.item()))
+        sys.stdout.write(MARK + json.dumps(asdict(reduced)) + "\n")
     dist.destroy_process_group()
     return 0
 

@@ -48,9 +48,9 @@ def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
     """What one node sees. Touches a folder of its own below `node_local` and removes it again."""
     local = Path(node_local)
     try:
-        own = local / f"probe-{os.getpid()}"
-        own.mkdir(parents=True)
-        own.rmdir()
+        scratch = local / f"probe-{os.getpid()}"
+        scratch.mkdir(parents=True)
+        scratch.rmdir()
         writable = ""
     except OSError as problem:
         writable = str(problem)
@@ -71,9 +71,9 @@ def probe(canary: str, node_local: str, hf_home: str) -> dict[str, Any]:
 
 
 def reduce_all(gpus: int, env: Mapping[str, str], job: str) -> dict[str, Any] | None:
-    """All-reduce over the GPUs of every node of this job; None where there is nothing to say.
+    """The result of an all-reduce over the GPUs of every node of this job; None where there is none.
 
-    Runs in the probe's place on each node. One GPU in all has nobody to talk to.
+    Each node of the job calls this. A single GPU in all has no peer, and gives None.
     """
     import importlib.util
 
@@ -85,8 +85,8 @@ def reduce_all(gpus: int, env: Mapping[str, str], job: str) -> dict[str, Any] | 
     if importlib.util.find_spec("torch") is None:
         return asdict(allreduce.Reduced(gpus * len(hosts), problem=NO_TORCH))
     port = FIRST_PORT + zlib.crc32(job.encode()) % PORTS
-    found = allreduce.run_node(hosts, node, gpus, env, port)
-    return None if found is None else asdict(found)
+    reduced = allreduce.run_node(hosts, node, gpus, env, port)
+    return None if reduced is None else asdict(reduced)
 
 
 def _place() -> tuple[list[str], int]:
@@ -98,7 +98,7 @@ def _place() -> tuple[list[str], int]:
 
 
 def probe_node(canary: str, node_local: str, hf_home: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """What one node sees, and what its GPUs and the other nodes' come to together."""
+    """What one node sees, and the result of an all-reduce over the GPUs of all nodes."""
     facts = probe(canary, node_local, hf_home)
     return {**facts, "all_reduce": reduce_all(int(facts["gpus"]), env, canary)}
 
@@ -142,8 +142,8 @@ def _run(
     if profile.scheduler != "slurm":
         # submitit hides the GPUs of this machine from a local job that asks for none.
         executor.update_parameters(gpus_per_node=count_gpus())
-    elif asked := _gpu_request(profile):
-        executor.update_parameters(slurm_additional_parameters=asked)
+    elif gpu_request := _gpu_request(profile):
+        executor.update_parameters(slurm_additional_parameters=gpu_request)
     import submitit
 
     job = submit(executor, "check.refused", probe_node, *arguments)
@@ -152,7 +152,7 @@ def _run(
             "check.timeout",
             f"the check's job {job.job_id} did not end within {timeout_s:.0f} s",
             why=f"its state is {state}",
-            fix="wait for free nodes and give more time by --timeout",
+            fix="wait for free nodes, and give more time by `--timeout`",
         )
     try:
         return list(job.results())
@@ -161,7 +161,7 @@ def _run(
             "check.failed",
             f"the check's job {job.job_id} failed",
             why=last_words(job.stderr() or "", str(problem)),
-            fix="the runs folder must be shared with the nodes, and this Python must exist there",
+            fix="share the runs folder with the nodes, and make this Python available there",
         ) from problem
 
 
@@ -181,7 +181,7 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
         yield error(
             "check.not-shared",
             f"`paths.runs` ({profile.paths.runs}) is not shared with the node",
-            why="a file written here was not seen there",
+            why="the node does not see a file written here",
             fix="choose a folder on shared storage",
             path="paths.runs",
             node=node,
@@ -198,7 +198,7 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
     elif facts["node_local_free"] < MIN_FREE_BYTES:
         yield warning(
             "check.node-local-full",
-            f"only {facts['node_local_free'] // 1024**2} MiB free on the node-local disk",
+            f"the node-local disk has only {facts['node_local_free'] // 1024**2} MiB free",
             fix="choose a larger disk, or read models from shared storage (`stage: shared`)",
             path="paths.node_local",
             node=node,
@@ -210,18 +210,18 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
         )  # fmt: skip
     if facts["gpus"] < profile.node.gpus:
         yield error(
-            "check.gpus", f"{facts['gpus']} GPUs seen, the profile says {profile.node.gpus}",
+            "check.gpus", f"the node has {facts['gpus']} GPUs, the profile says {profile.node.gpus}",
             fix="correct `node.gpus`, or `slurm.gpus` if the job was given none", path="node.gpus", node=node,
         )  # fmt: skip
     if profile.node.cpus and facts["cpus"] < profile.node.cpus:
         yield warning(
-            "check.cpus", f"{facts['cpus']} processors usable, the profile says {profile.node.cpus}",
+            "check.cpus", f"the job may use {facts['cpus']} processors, the profile says {profile.node.cpus}",
             why="a job gets as many as it asks for", path="node.cpus", node=node,
         )  # fmt: skip
     reduced = facts.get("all_reduce")
     if reduced and reduced["problem"] == NO_TORCH:
         yield warning(
-            "check.all-reduce", f"communication of {reduced['ranks']} GPUs was not looked at", NO_TORCH,
+            "check.all-reduce", f"the check did not test communication of {reduced['ranks']} GPUs", NO_TORCH,
             "run the check with a Python that has torch", node=node,
         )  # fmt: skip
     elif reduced and reduced["problem"]:
@@ -234,11 +234,11 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
 
 def _check_variables(profile: ClusterProfile, reduced: Mapping[str, Any], node: str) -> Iterator[Finding]:
     """NCCL variables reach the ranks as the profile gives them."""
-    seen = reduced.get("variables") or {}
+    variables = reduced.get("variables") or {}
     for name, value in profile.env.items():
-        if seen and name.startswith("NCCL_") and seen.get(name) != value:
+        if variables and name.startswith("NCCL_") and variables.get(name) != value:
             yield error(
-                "check.nccl-variable", f"`{name}` is `{seen.get(name)}` in the ranks, not `{value}`",
-                "the profile's `env` is exported before they start",
+                "check.nccl-variable", f"`{name}` is `{variables.get(name)}` in the ranks, not `{value}`",
+                "the profile's `env` is exported before the ranks start",
                 "look for a shell profile or a prolog that sets it", path=f"env.{name}", node=node,
             )  # fmt: skip

@@ -18,7 +18,7 @@ POLL_S = 1.0
 
 
 def bring_there(profile: ClusterProfile, item: shared.Item, mirror: Path | None, timeout_s: float) -> None:
-    """`staging.bring` in a job of one node, without GPUs, followed to its end.
+    """Run `shared.bring` in a job of one node without GPUs, and wait for its end.
 
     Raises: JobspecError with what the job found, or when it is refused or takes too long.
     """
@@ -31,13 +31,16 @@ def bring_there(profile: ClusterProfile, item: shared.Item, mirror: Path | None,
     job = submit(executor, "stage.refused", _bring, item, mirror)
     if state := await_end(job, timeout_s, POLL_S):
         what = f"job {job.job_id} did not bring `{item.name}` within {timeout_s:.0f} s"
-        raise fail("stage.timeout", what, f"its state is {state}", f"see `{folder}`; the next call goes on")
+        raise fail("stage.timeout", what, f"its state is {state}", f"see `{folder}`; the next call continues")
     try:
         findings = job.result()
     except (submitit.core.utils.FailedJobError, submitit.core.utils.UncompletedJobError) as problem:
         why = last_words(job.stderr() or "", str(problem))
         raise fail(
-            "stage.job", f"job {job.job_id} failed", why, f"see `{folder}`; the nodes need this Python"
+            "stage.job",
+            f"job {job.job_id} failed",
+            why,
+            f"see `{folder}`, and make this Python available on the nodes",
         ) from problem
     if findings:
         raise JobspecError(*findings)

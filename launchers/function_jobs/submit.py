@@ -35,15 +35,15 @@ def new_executor(
     if slurm:
         site = profile.slurm
         named = {"slurm_partition": site.partition, "slurm_account": site.account, "slurm_qos": site.qos}
-        given = {key: value for key, value in named.items() if value}
-        executor.update_parameters(nodes=nodes, tasks_per_node=1, **given)
+        options = {key: value for key, value in named.items() if value}
+        executor.update_parameters(nodes=nodes, tasks_per_node=1, **options)
     return executor
 
 
 def submit(executor: Any, rule: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """The job that runs `function` on each node.
 
-    submitit prints what sbatch complains of and raises it as well: it is told once, by the finding.
+    submitit both prints and raises the complaint of sbatch: here the finding alone states it.
     Raises: JobspecError by `rule` when the job is refused, or its folder cannot be written.
     """
     import submitit
@@ -61,7 +61,7 @@ def submit(executor: Any, rule: str, function: Callable[..., Any], *arguments: A
 
 
 def await_end(job: Any, timeout_s: float, poll_s: float) -> str:
-    """Empty when the job has ended in time; else it is cancelled, and this is the state that it was in."""
+    """Empty when the job ends in time; else the state in which this call cancels it."""
     deadline = time.monotonic() + timeout_s
     while not job.done() and time.monotonic() < deadline:
         time.sleep(poll_s)
@@ -73,12 +73,12 @@ def await_end(job: Any, timeout_s: float, poll_s: float) -> str:
 
 
 def last_words(stderr: str, message: str) -> str:
-    """The line that says most of a failed job: the last of its errors, else of submitit's message.
+    """The line that says most about a failed job: the last of its errors, else of submitit's message.
 
     submitit ends its message with the paths of the logs, which the check removes.
     """
-    said = [line.strip() for line in stderr.splitlines() if line.strip()]
-    told = [
+    errors = [line.strip() for line in stderr.splitlines() if line.strip()]
+    complaints = [
         line.strip() for line in message.splitlines() if line.strip() and not line.lstrip().startswith("-")
     ]
-    return next((lines[-1] for lines in (said, told) if lines), "it left no words")
+    return next((lines[-1] for lines in (errors, complaints) if lines), "the job printed nothing")

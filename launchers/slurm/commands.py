@@ -39,7 +39,7 @@ class JobRow:
 
 
 def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
-    """Submit `script` under a name that finds it again; everything else stands in the script."""
+    """Submit `script` under a name that finds the job again; the script holds everything else."""
     return ["sbatch", "--parsable", f"--job-name={job_name}", f"--chdir={workdir}", script]
 
 
@@ -84,9 +84,9 @@ def signal_batch_argv(job_ids: Iterable[str], name: str = "TERM") -> list[str]:
 def parse_submitted(text: str) -> str:
     """The job id out of `sbatch --parsable`: `1234` or `1234;cluster`. Empty when there is none."""
     for line in reversed(text.strip().splitlines()):
-        found = re.match(r"^(\d+)(;[\w.-]+)?$", line.strip())
-        if found:
-            return found.group(1)
+        match = re.match(r"^(\d+)(;[\w.-]+)?$", line.strip())
+        if match:
+            return match.group(1)
     return ""
 
 
@@ -103,10 +103,10 @@ def parse_state(text: str) -> JobState:
 
 def parse_exit_code(text: str) -> int | None:
     """`7:0` is 7, `0:15` is 143 (the shell's 128 + signal); None when there is no such pair."""
-    found = re.match(r"^(\d+):(\d+)$", text.strip())
-    if not found:
+    match = re.match(r"^(\d+):(\d+)$", text.strip())
+    if not match:
         return None
-    code, signal = int(found.group(1)), int(found.group(2))
+    code, signal = int(match.group(1)), int(match.group(2))
     return 128 + signal if signal else code
 
 
@@ -115,27 +115,27 @@ def parse_job_id(text: str) -> tuple[str, tuple[int | None, ...]]:
 
     Raises: ValueError when the text is no job id.
     """
-    found = re.match(r"^(\d+)(?:\+\d+)?(?:_(\d+|\[[^\]]*\]))?$", text.strip())
-    if not found:
+    match = re.match(r"^(\d+)(?:\+\d+)?(?:_(\d+|\[[^\]]*\]))?$", text.strip())
+    if not match:
         raise ValueError(f"`{text}` is not a Slurm job id")
-    tasks = found.group(2)
+    tasks = match.group(2)
     if tasks is None:
-        return found.group(1), (None,)
+        return match.group(1), (None,)
     if not tasks.startswith("["):
-        return found.group(1), (int(tasks),)
-    return found.group(1), tuple(expand_ranges(tasks.strip("[]").split("%")[0]))
+        return match.group(1), (int(tasks),)
+    return match.group(1), tuple(expand_ranges(tasks.strip("[]").split("%")[0]))
 
 
 def expand_ranges(ranges: str) -> Iterable[int]:
     """The task numbers of `0-2,5`."""
     for part in ranges.split(","):
-        found = re.match(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$", part)
-        if not found:  # `...` where squeue cut a long list
+        match = re.match(r"^(\d+)(?:-(\d+)(?::(\d+))?)?$", part)
+        if not match:  # `...` where squeue cut a long list
             continue
         first, last, step = (
-            int(found.group(1)),
-            int(found.group(2) or found.group(1)),
-            int(found.group(3) or 1),
+            int(match.group(1)),
+            int(match.group(2) or match.group(1)),
+            int(match.group(3) or 1),
         )
         yield from range(first, last + 1, step)
 
@@ -190,16 +190,16 @@ def latest(rows: Sequence[JobRow]) -> dict[tuple[str, int | None], JobStatus]:
     for row in rows:
         grouped.setdefault((row.job_id, row.task), []).append(row.status)
     return {
-        key: replace(found[-1], restarts=len(found) - 1) if len(found) > 1 else found[0]
-        for key, found in grouped.items()
+        key: replace(attempts[-1], restarts=len(attempts) - 1) if len(attempts) > 1 else attempts[0]
+        for key, attempts in grouped.items()
     }
 
 
 def merge(queued: JobStatus | None, accounted: JobStatus | None) -> JobStatus:
-    """What to believe about one job out of the queue's and accounting's answers.
+    """The status of one job by the answers of the queue and of accounting.
 
-    The queue knows best what a job does now; accounting alone knows the exit code. A job that the
-    queue has forgotten and accounting still calls running is neither: its record was never closed.
+    The queue knows best what a job does now; accounting alone knows the exit code. A job is UNKNOWN when
+    the queue has forgotten it and accounting calls it running: accounting never closed its record.
     """
     if queued is None:
         if accounted is None:
@@ -290,13 +290,13 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"node configuration is not available",
-        "no node fits `resources`; compare with `sinfo -N -o '%N %c %m %G'`",
+        "compare `resources` with `sinfo -N -o '%N %c %m %G'`: no node fits",
     ),
     (r"Memory specification", "lower `resources.memory`, see `sinfo -o '%m'`"),
     (r"job array|MaxArraySize", "make the sweep smaller, or set `limits.max_array` in the site profile"),
     (
         r"accounting/QOS policy|Limit",
-        "a limit of your account is reached; wait, or see `sacctmgr show assoc user=$USER`",
+        "wait, or see `sacctmgr show assoc user=$USER`: a limit of your account is reached",
     ),
     (
         r"unrecognized option|Invalid .*option|invalid option",
@@ -305,15 +305,15 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     (r"not permitted|Access/permission denied", "ask the cluster's staff for access to the partition"),
     (
         r"configuration source|fetch_config",
-        "no Slurm is configured here; set SLURM_CONF, or log in to a node that submits",
+        "set SLURM_CONF, or log in to a node that submits: no Slurm is configured here",
     ),
     (
         r"munge|credential|Protocol authentication",
-        "munge is not running or its key differs; ask the cluster's staff",
+        "ask the cluster's staff: munge is not running, or its key differs",
     ),
     (
         r"Unable to contact slurm controller",
-        "the controller does not answer; `scontrol ping` shows it, then try again",
+        "check the controller by `scontrol ping`, then try again: it does not answer",
     ),
 )
 

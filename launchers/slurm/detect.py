@@ -35,7 +35,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Detected:
-    """What was found. `notes` say what has to be decided by a person."""
+    """What Slurm and this node say. `notes` name what a person must decide."""
 
     partition: Partition
     pyxis: bool
@@ -54,10 +54,10 @@ def detect(client: Client, partition: str = "") -> Detected:
     )
     if not partitions:
         raise fail("detect.no-partition", "sinfo lists no partition", fix="check `sinfo` by hand")
-    chosen = next(
+    selected = next(
         (item for item in partitions if (item.name == partition if partition else item.default)), None
     )
-    if chosen is None and partition:
+    if selected is None and partition:
         names = ", ".join(item.name for item in partitions)
         raise fail(
             "detect.no-partition",
@@ -67,7 +67,7 @@ def detect(client: Client, partition: str = "") -> Detected:
         )
     config = _ask(client, ["scontrol", "show", "config"])
     return Detected(
-        partition=chosen or partitions[0],
+        partition=selected or partitions[0],
         pyxis="--container-image" in client.run(["srun", "--help"]).stdout,
         max_array=int(_config(config, "MaxArraySize") or 0),
         runs=os.environ.get("SCRATCH", ""),
@@ -101,7 +101,7 @@ def parse_sinfo(text: str, default: str) -> list[Partition]:
     >>> parse_sinfo("main|1-00:00:00|4|16+|64000|gpu:8(S:0-1)|up", "main")[0].gpus
     8
     """
-    found: dict[str, Partition] = {}
+    by_name: dict[str, Partition] = {}
     for line in text.splitlines():
         cells = line.split("|")
         if len(cells) != 7:
@@ -110,9 +110,9 @@ def parse_sinfo(text: str, default: str) -> list[Partition]:
         row = Partition(
             name, name == default, limit, _number(nodes), _number(cpus), _number(memory), _gpus(gres), gres
         )
-        old = found.get(name)
-        found[name] = row if old is None else _join(old, row)
-    return list(found.values())
+        old = by_name.get(name)
+        by_name[name] = row if old is None else _join(old, row)
+    return list(by_name.values())
 
 
 def _join(one: Partition, other: Partition) -> Partition:
@@ -123,8 +123,8 @@ def _join(one: Partition, other: Partition) -> Partition:
 
 
 def _number(text: str) -> int:
-    found = re.match(r"\d+", text)
-    return int(found.group()) if found else 0
+    match = re.match(r"\d+", text)
+    return int(match.group()) if match else 0
 
 
 def _gpus(gres: str) -> int:
@@ -133,26 +133,26 @@ def _gpus(gres: str) -> int:
 
 
 def _config(text: str, key: str) -> str:
-    found = re.search(rf"^{key}\s*=\s*(.*)$", text, re.MULTILINE)
-    value = found.group(1).strip() if found else ""
+    match = re.search(rf"^{key}\s*=\s*(.*)$", text, re.MULTILINE)
+    value = match.group(1).strip() if match else ""
     return "" if value in ("(null)", "none", "N/A") else value
 
 
 def _notes(config: str) -> tuple[str, ...]:
     notes = []
     if "linuxproc" in _config(config, "ProctrackType"):
-        notes.append("ProctrackType is linuxproc: processes that a job leaves behind are not ended by Slurm")
+        notes.append("ProctrackType is linuxproc: Slurm does not end processes that a job leaves behind")
     if not _config(config, "AccountingStorageType").endswith("slurmdbd"):
         notes.append("no accounting database: exit codes of ended jobs come from the run's own files")
     return tuple(notes)
 
 
-def profile_text(found: Detected, name: str) -> str:
+def profile_text(detected: Detected, name: str) -> str:
     """The proposed profile as YAML with comments."""
-    part = found.partition
+    part = detected.partition
     gpus = "gres" if part.gpus else "none"
     limit = "" if part.max_time in ("infinite", "n/a", "") else f'  max_time: "{part.max_time}"\n'
-    notes = "".join(f"# note: {note}\n" for note in found.notes)
+    notes = "".join(f"# note: {note}\n" for note in detected.notes)
     return (
         f"# Proposed by `jobspec cluster detect` for partition `{part.name}` ({part.nodes} nodes).\n"
         f"# Fill in the lines marked `set`, save it as ~/.config/jobspec/clusters/{name}.yaml,\n"
@@ -160,13 +160,13 @@ def profile_text(found: Detected, name: str) -> str:
         f"{notes}"
         f"version: 1\nname: {name}\nscheduler: slurm\n"
         f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n"
-        f"container:\n  runtime: {'pyxis' if found.pyxis else 'none'}\n"
-        f"paths:\n  runs: {found.runs or '/shared'}/jobspec-runs   # set: a folder that every node sees\n"
+        f"container:\n  runtime: {'pyxis' if detected.pyxis else 'none'}\n"
+        f"paths:\n  runs: {detected.runs or '/shared'}/jobspec-runs   # set: a folder that every node sees\n"
         "  node_local: /tmp/jobspec-${user}   # set: a disk of each node's own\n"
         "  # hf_home: /shared/huggingface   # set: the shared Hugging Face cache\n"
         "network:\n  # interface: eth0   # set where nodes have several networks\n"
         "  ray_ports: {head: 6379, worker_min: 20000, worker_max: 20999}\n"
         f"node:\n  cpus: {max(part.cpus, 1)}\n  memory: {part.memory_mb}M\n  gpus: {part.gpus}\n"
         f"limits:\n  max_nodes: {max(part.nodes, 1)}\n{limit}"
-        + (f"  max_array: {found.max_array}\n" if found.max_array else "")
+        + (f"  max_array: {detected.max_array}\n" if detected.max_array else "")
     )

@@ -30,7 +30,7 @@ SUBMIT_TIMEOUT_S = 60.0
 # sacct asks a database; a name search over a day of a large site takes seconds.
 ACCOUNTING_TIMEOUT_S = 60.0
 _DAY_S = 86400.0
-_TEST_ONLY = "`sbatch --test-only job.sbatch` in the run directory repeats the check"
+_TEST_ONLY = "repeat the check by `sbatch --test-only job.sbatch` in the run directory"
 
 
 class SlurmLauncher:
@@ -64,13 +64,13 @@ class SlurmLauncher:
         launch = read_launch(run)
         if launch is not None and launch.submitted:
             return launch
-        found = self._find(launch) if launch is not None else ""
+        accepted_id = self._find(launch) if launch is not None else ""
         if launch is None:
             self._require_files(run, plan.mode)
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
             write_launch(run, launch)
-        job_id = found or self._submit(run, launch, secrets)
+        job_id = accepted_id or self._submit(run, launch, secrets)
         launch = replace(launch, job_id=job_id, submit_time=self._clock())
         write_launch(run, launch)
         return launch
@@ -109,9 +109,9 @@ class SlurmLauncher:
                 break
             if pause is not None:
                 self._sleep(pause)
-            found = self._find(launch)
-            if found:
-                return found
+            accepted_id = self._find(launch)
+            if accepted_id:
+                return accepted_id
         raise fail(
             "launch.refused",
             f"sbatch did not accept the job (exit code {done.code})"
@@ -143,15 +143,15 @@ class SlurmLauncher:
 
     def _lost(self, launch: Launch) -> str:
         """The id of a job whose answer was lost. Raises: JobspecError when none is known by its name."""
-        found = self._find(launch)
-        if not found:
+        job_id = self._find(launch)
+        if not job_id:
             raise fail(
                 "launch.no-job",
                 f"no job `{launch.job_name}` is known, so there is none to cancel",
-                why="sbatch was called and its answer was lost; it may still be on its way",
+                why="the answer of sbatch was lost; the job may still be on its way",
                 fix=f"ask again in a minute; `jobspec submit {launch.root}` submits it",
             )
-        return found
+        return job_id
 
     def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
@@ -165,7 +165,7 @@ class SlurmLauncher:
         self, launch: Launch, queued: Mapping[str, Tasks], accounted: Mapping[str, Tasks]
     ) -> JobStatus:
         if not launch.submitted:
-            return JobStatus(JobState.UNKNOWN, "no job id was recorded; `jobspec submit` again settles it")
+            return JobStatus(JobState.UNKNOWN, "no job id was recorded; repeat `jobspec submit` to settle it")
         in_queue, in_records = queued.get(launch.job_id, {}), accounted.get(launch.job_id, {})
         keys = set(in_queue) | set(in_records)
         if launch.array:
@@ -191,15 +191,15 @@ class SlurmLauncher:
 
     def _accounted(self, ids: Sequence[str]) -> dict[str, Tasks]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
-        found: dict[str, Tasks] = {}
+        jobs: dict[str, Tasks] = {}
         for first in range(0, len(ids), commands.MAX_IDS):
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
             done = self._client.run(argv, timeout_s=ACCOUNTING_TIMEOUT_S)
             if done.code == 0:
-                found.update(_by_job(commands.latest(commands.parse_sacct(done.stdout))))
+                jobs.update(_by_job(commands.latest(commands.parse_sacct(done.stdout))))
             elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
-        return found
+        return jobs
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
@@ -220,9 +220,9 @@ def _is_live(launch: Launch, tasks: Tasks) -> bool:
     return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
 
 
-def _by_job(found: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:
+def _by_job(statuses: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:
     jobs: dict[str, Tasks] = {}
-    for (job_id, task), status in found.items():
+    for (job_id, task), status in statuses.items():
         jobs.setdefault(job_id, {})[task] = status
     return jobs
 

@@ -1,7 +1,8 @@
 """Mode `upstream`: the framework's own submission script instead of jobspec's step.
 
-`upstream.sh` in the run directory calls it; from there on it is a batch job like any other, but for its end:
-the script's shells pass no signal on, so the batch script is told first, and it tells the head's agent.
+`upstream.sh` in the run directory calls that script; the result is a batch job like any other. Only its end
+differs: the script's shells pass no signal on, so the signal goes to the batch script, and from there to the
+head's agent.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class UpstreamLauncher(SlurmLauncher):
             left -= POLL_S
             running = self._running(launches)
         ended = (JobState.COMPLETING,)
-        states = {one: status.state for one, status in self.query(launches).items()}
-        super().cancel([one for one, state in states.items() if not state.final and state not in ended])
+        states = {launch: status.state for launch, status in self.query(launches).items()}
+        super().cancel([launch for launch, state in states.items() if not state.final and state not in ended])
 
     def _running(self, launches: Sequence[Launch]) -> list[str]:
         states = self.query(launches).items()

@@ -33,8 +33,8 @@ def answer_canary(attempt: Path, name: str, nonce: str) -> str:
     end = time.monotonic() + CANARY_S
     while _read(head) != nonce:
         if time.monotonic() > end or not attempt.parent.parent.is_dir():
-            found = _read(head)
-            return f"`{head}` {'has other content' if found else 'is not there'}"
+            content = _read(head)
+            return f"`{head}` {'has other content' if content else 'is not there'}"
         time.sleep(0.05)
     try:
         (head.parent / f"node-{name}").write_text(nonce)

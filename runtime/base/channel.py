@@ -174,7 +174,7 @@ def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
         raise ChannelError("the token of another run, or none")
     _send_plain(sock, {"proof": _proof(token, "server", said)})
     link = Link(sock, _session(token, said), b"s", b"c", rest)
-    link.receive()  # one that has given up meanwhile, and tries again, must not count as come and lost
+    link.receive()  # a client that has given up will try again: it must not count as lost
     return Hello(index, name), link
 
 
@@ -207,10 +207,10 @@ def find_head(
     deadline_s: float,
     hurry: Callable[[], bool] = lambda: False,
 ) -> Link:
-    """Try hosts and ports in turn until a listener proves the token; an earlier host that answers is taken.
+    """The connection to the first listener that proves the token; hosts and ports are tried in turn.
 
-    Once `hurry()` is true only 5 s more are spent on it. Raises: ChannelError after `deadline_s`, with the
-    last answer of every host.
+    Of several hosts that answer, the earliest counts. The search ends 5 s after `hurry()` turns true.
+    Raises: ChannelError after `deadline_s`, with the last answer of every host.
     """
     end = time.monotonic() + deadline_s
     answers: Dict[str, str] = {}
@@ -235,8 +235,8 @@ def find_head(
 def _connect_first(hosts: Sequence[str], port: int, token: str, hello: Hello) -> Link:
     """Connect to the last of `hosts`, or to one before it that answers by now.
 
-    The head may have begun to listen just after an earlier host was tried. Which one is taken must not hang
-    on that: its address is what Ray and the ranks meet at, and another host may be on a slower network.
+    The head may begin to listen just after the attempt at an earlier host. The choice must not depend on
+    that: Ray and the ranks meet at the address taken, and another host may be on a slower network.
     """
     if len(hosts) > 1:
         socket.create_connection((hosts[-1], port), timeout=CONNECT_S).close()
@@ -247,7 +247,7 @@ def _connect_first(hosts: Sequence[str], port: int, token: str, hello: Hello) ->
 
 
 def _telling(answers: Mapping[str, str]) -> List[Tuple[str, str]]:
-    """Refused connections say little beside a listener that gave a wrong answer."""
+    """The answers that help: a refused connection says little beside a listener's wrong answer."""
     telling = [(place, text) for place, text in answers.items() if "refused" not in text]
     return telling or list(answers.items())[:2]
 

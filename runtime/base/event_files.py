@@ -20,7 +20,7 @@ WALL_TIME, STEP, SUMMARY = 1, 2, 5
 SUMMARY_VALUE, TAG, SIMPLE_VALUE, TENSOR = 1, 1, 2, 8
 DTYPE, SHAPE, CONTENT = 1, 2, 4
 DIMENSION = 2
-# Of each data type its number, its struct form, and the field that holds its values where `CONTENT` does not.
+# Number of a data type -> its struct format, and the field of its values where `CONTENT` does not hold them.
 SCALARS = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 

@@ -95,7 +95,7 @@ class EventLog:
         seconds: Optional[float],
         finding: Optional[Finding],
     ) -> None:
-        """The same for people who read the job's log: phase ends and findings only."""
+        """Print phase ends and findings, and nothing else, to the job's log for people."""
         if finding is not None:
             text = self._redactor.text(finding.text())
         elif event == "end" and not node:

@@ -81,7 +81,7 @@ def from_environment(run_dir: Path, env: Mapping[str, str]) -> Identity:
         raise fail(
             "runtime.token",
             "`JOBSPEC_TOKEN` is not set",
-            "without a token of this run anybody on the network could take part in it",
+            "without this run's token anybody on the network could take part in the run",
             "start the run by its `job.sbatch`, which makes one",
         )
     job_id = env.get("SLURM_JOB_ID", "")
@@ -137,10 +137,10 @@ class NodePaths:
 def node_paths(plan: Plan, who: Identity) -> NodePaths:
     """The paths of this agent. Names carry a digest of the attempt: runs may share a node.
 
-    They are the same on every node, since a driver hands its own (the model's, say) to workers elsewhere.
+    The paths are the same on every node: a driver hands its own, such as the model's, to workers elsewhere.
     Only agents that share a machine, as loopback host names show, need folders of their own.
     """
-    own = f".{who.index}" if who.name.startswith("127.") else ""
+    suffix = f".{who.index}" if who.name.startswith("127.") else ""
     digest = hashlib.sha256(who.key.encode()).hexdigest()[:8]
     local = Path(plan.node_local)
     attempt = who.run_dir / "attempts" / str(who.attempt)
@@ -152,7 +152,7 @@ def node_paths(plan: Plan, who: Identity) -> NodePaths:
         run_dir=who.run_dir,
         attempt=attempt,
         logs=attempt / "logs" / who.name,
-        scratch=local / f"run-{digest}{own}",
+        scratch=local / f"run-{digest}{suffix}",
         agents=agents,
         ray=ray,
         pid_file=agents / f"{digest}.{who.index}.json",

@@ -1,7 +1,7 @@
-"""The files of metrics: which there are, JSON lines decoded, and a file read as it grows.
+"""Reads the files of metrics: finds them, decodes JSON lines, and follows a file as it grows.
 
-Report, `status` and the watch over a run read through this module and `event_files`: one file says one thing
-to all three. A decoder takes the next bytes of a file and gives the rows that are whole by then; none raises.
+Report, `status` and the watch over a run read through this module and `event_files`: all three see the same.
+A decoder takes the next bytes of a file and returns the rows that are complete. No decoder raises.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Row(NamedTuple):
 
 
 def by_step(rows: Sequence[Row]) -> Sequence[Row]:
-    """One metric's points in order: of rows with one step the later stays, as after a resume.
+    """One metric's points by step; the later of two rows with one step stays, as after a resume.
 
-    A row without a step is a point of its own, and then the order is that of the files.
+    Where a row has no step, every row is a point of its own, in the order of the files.
     """
     if any(row.step is None for row in rows):
         return rows
@@ -102,10 +102,10 @@ class LineDecoder:
         rows: List[Row] = []
         for line in lines:
             self._lines += 1
-            found = self._rows(line, self._lines)
-            if found is None and len(self.torn) < MAX_TORN:
+            line_rows = self._rows(line, self._lines)
+            if line_rows is None and len(self.torn) < MAX_TORN:
                 self.torn.append(self._lines)
-            rows.extend(found or ())
+            rows.extend(line_rows or ())
         return rows
 
     def last(self) -> List[Row]:
@@ -146,14 +146,14 @@ def _flat(data: Mapping[str, Any], prefix: str) -> Iterator[Tuple[str, float]]:
 
 
 def is_number(value: object) -> bool:
-    """A number that a float can hold: JSON has integers of any length, and `true` is none."""
+    """Whether a float can hold `value`: JSON has integers of any length, and `true` is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return isinstance(value, float) or abs(value) < 2**1000
 
 
 def _is_step(value: object) -> bool:
-    """A whole number; `3.5` under such a name is an epoch or a time, and no step."""
+    """Whether `value` is a whole number; `3.5` under such a name is an epoch or a time."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return (isinstance(value, int) or value.is_integer()) and abs(value) < 2**53
@@ -167,8 +167,8 @@ class Tail:
     """The rows that are added to one file, look by look; a file that became shorter is read as a new one.
 
     `make` gives the file's decoder; its argument says that the first bytes may stand inside a line or record.
-    `only_end` bounds a look: where more bytes are unread, only the last ones of them are read. Of the last
-    look, `changed` says that it found new bytes, and `anew` that they do not follow those before.
+    `only_end` bounds a look: of more unread bytes, the look reads only the last ones. `changed` says whether
+    the last look read new bytes, `anew` whether these do not follow the earlier ones.
     """
 
     def __init__(self, path: Path, make: Callable[[bool], Decoder], only_end: int = 0) -> None:

@@ -40,11 +40,11 @@ def addresses() -> Tuple[Address, ...]:
         answer = fcntl.ioctl(sock.fileno(), SIOCGIFCONF, struct.pack("iL", size, start))
     used = struct.unpack("iL", answer)[0]
     data = buffer.tobytes()[:used]
-    found = []
+    result = []
     for offset in range(0, used, IFREQ_BYTES):
         name = data[offset : offset + 16].split(b"\0", 1)[0].decode()
-        found.append(Address(name.split(":")[0], socket.inet_ntoa(data[offset + 20 : offset + 24])))
-    return tuple(found)
+        result.append(Address(name.split(":")[0], socket.inet_ntoa(data[offset + 20 : offset + 24])))
+    return tuple(result)
 
 
 def link_local(ip: str) -> bool:
@@ -58,33 +58,33 @@ def choose(have: Sequence[Address], interface: str, subnet: str, reached: str) -
     `reached` is this node's end of the connection between the agents: the address that is known to
     work when the site profile names neither an interface nor a subnet. Pure.
     """
-    usable = [one for one in have if not link_local(one.ip)]
+    usable = [address for address in have if not link_local(address.ip)]
     if interface:
-        usable = [one for one in usable if one.interface == interface]
+        usable = [address for address in usable if address.interface == interface]
     if subnet:
         network = ipaddress.ip_network(subnet, strict=False)
-        usable = [one for one in usable if ipaddress.ip_address(one.ip) in network]
+        usable = [address for address in usable if ipaddress.ip_address(address.ip) in network]
     if not interface and not subnet:
         return reached if reached and not link_local(reached) else None
-    ips = [one.ip for one in usable]
+    ips = [address.ip for address in usable]
     return reached if reached in ips else (ips[0] if ips else None)
 
 
-def socket_interfaces(have: Sequence[Address], ip: str, chosen: bool) -> Dict[str, str]:
+def socket_interfaces(have: Sequence[Address], ip: str, configured: bool) -> Dict[str, str]:
     """Variables that keep collectives on the interface of `ip`. Pure; empty when no interface has it.
 
     Gloo takes the address that the host's own name resolves to, which is 127.0.0.1 in many images and
     /etc/hosts: two nodes then wait for each other in vain. TensorPipe does the same. NCCL looks at the
-    interfaces and finds its way; it is told only where the site profile chose (`chosen`).
+    interfaces itself: its variable is set only where the site profile names one (`configured`).
     Source: torch.distributed, "Common environment variables" (2.x); NCCL user guide, NCCL_SOCKET_IFNAME.
     """
-    name = next((one.interface for one in have if one.ip == ip), "")
-    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", *(("NCCL_SOCKET_IFNAME",) if chosen else ()))
+    name = next((address.interface for address in have if address.ip == ip), "")
+    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", *(("NCCL_SOCKET_IFNAME",) if configured else ()))
     return dict.fromkeys(names, name) if name else {}
 
 
 def describe(have: Sequence[Address]) -> str:
-    return ", ".join(f"{one.interface} {one.ip}" for one in have) or "no IPv4 address at all"
+    return ", ".join(f"{address.interface} {address.ip}" for address in have) or "no IPv4 address at all"
 
 
 def ephemeral_range() -> Tuple[int, int]:
@@ -139,11 +139,11 @@ def take_port(port: int) -> bool:
 def take_ports(first: int, last: int, count: int, offset: int = 0) -> List[int]:
     """Up to `count` ports of `first..last` for this process, looked for from `offset` on, wrapping around."""
     size = last - first + 1
-    found: List[int] = []
+    ports: List[int] = []
     for step in range(size):
         port = first + (offset + step) % size
         if take_port(port):
-            found.append(port)
-            if len(found) == count:
+            ports.append(port)
+            if len(ports) == count:
                 break
-    return found
+    return ports

@@ -116,9 +116,9 @@ def _me() -> str:
 def _holder(fd: int) -> str:
     """The holder as text. It may have written nothing yet, or its predecessor's text may still be there."""
     try:
-        told = json.loads(os.pread(fd, 4096, 0))
-        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
-        job = f", job {told['job']}" if told.get("job") else ""
-        return f"process {told['pid']} of {told['user']} on {told['host']}{job}, since {since}"
+        record = json.loads(os.pread(fd, 4096, 0))
+        since = time.strftime("%H:%M:%S", time.localtime(record["since"]))
+        job = f", job {record['job']}" if record.get("job") else ""
+        return f"process {record['pid']} of {record['user']} on {record['host']}{job}, since {since}"
     except (ValueError, KeyError, TypeError, OSError):
         return "another process"

@@ -1,8 +1,8 @@
 """Processes that the runtime starts, and the promise that none of them outlives it.
 
-`guard` puts a small parent above the agent: the subreaper of everything below. However the agent
-ends, SIGKILL included, the guard ends what is left by pid. Nothing is ever stopped by name, and
-nothing outside this tree is touched: other jobs of the same user may share the node.
+`guard` puts a small parent above the agent: the subreaper of everything below. However the agent ends,
+SIGKILL included, the guard ends what is left by pid. It never stops a process by name, and touches nothing
+outside this tree: other jobs of the same user may share the node.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def descendants(root: int, table: Optional[Mapping[int, ProcessInfo]] = None) ->
     children: Dict[int, List[int]] = {}
     for info in known.values():
         children.setdefault(info.parent, []).append(info.pid)
-    found: List[int] = []
+    pids: List[int] = []
     queue = [root]
     while queue:
         for pid in children.get(queue.pop(0), []):
             queue.append(pid)
             if known[pid].state != "Z":
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def started(pid: int) -> int:
@@ -115,9 +115,9 @@ def wait_gone(pids: Iterable[int], deadline_s: float) -> Set[int]:
 
 def end_all(pids: Iterable[int], grace_s: float) -> Set[int]:
     """SIGTERM, then after `grace_s` SIGKILL; returns what even that did not end within 2 s."""
-    wanted = set(pids)
-    send(wanted, signal.SIGTERM)
-    left = wait_gone(wanted, grace_s)
+    targets = set(pids)
+    send(targets, signal.SIGTERM)
+    left = wait_gone(targets, grace_s)
     send(left, signal.SIGKILL)
     return wait_gone(left, KILL_S)
 
@@ -211,7 +211,7 @@ class Child:
         members = {pid: started(pid) for pid in self.members()}
         send(members, signal.SIGTERM)
         self.wait(grace_s)
-        # Those that left the session in time are told by pid and start: the grace may be minutes.
+        # Pid and start time identify processes that left the session: the grace may last minutes.
         left = {pid for pid, start in members.items() if start and started(pid) == start}
         left.update(self.members())
         end_all(left, 0.5 if self.running() else min(1.0, grace_s))
@@ -224,11 +224,10 @@ class Child:
 
 
 def guard(run: Callable[[], int]) -> int:
-    """Run `run` in a child and return its exit status, after nothing of it is left.
+    """The exit status of `run`, which runs in a child; nothing of it is left when this returns.
 
-    The guard forwards signals; `run` has its own session, so that a signal to the whole process
-    group arrives once, and gets none before it calls `signals.receive`. Must be called before any thread
-    is started.
+    The guard forwards signals. `run` has its own session, so a signal to the whole process group arrives
+    once. No signal arrives before `run` calls `signals.receive`. Call this before any thread starts.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     parent = os.getpid()

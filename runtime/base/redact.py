@@ -15,14 +15,14 @@ class Redactor:
 
     def __init__(self, values: Iterable[Tuple[str, str]]) -> None:
         """`values` are (name, value). Every line of a value of several lines (a PEM key) counts."""
-        found = {}
+        names = {}
         for name, value in values:
             for line in value.splitlines():
                 for text in _spellings(line.strip()):
                     if len(text) >= MIN_SECRET_CHARS:
-                        found[text.encode("utf-8", "surrogateescape")] = f"[redacted {name}]".encode()
+                        names[text.encode("utf-8", "surrogateescape")] = f"[redacted {name}]".encode()
         # Longest first: a value that contains another one must go as a whole.
-        self._pairs: List[Tuple[bytes, bytes]] = sorted(found.items(), key=lambda pair: -len(pair[0]))
+        self._pairs: List[Tuple[bytes, bytes]] = sorted(names.items(), key=lambda pair: -len(pair[0]))
 
     @classmethod
     def from_environment(cls, names: Iterable[str], env: Mapping[str, str]) -> Redactor:

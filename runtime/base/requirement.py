@@ -1,4 +1,4 @@
-"""What a comparison with a metric says, for the report's requirements and for the watch over a run. Pure."""
+"""Judges comparisons with metrics, for the report's requirements and the watch over a run. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OPERATORS: Dict[str, Callable[[float, float], bool]] = {
 class Judgement:
     """Whether a comparison holds, the value that it was judged by, and the row that the value stands in.
 
-    `value` is None where nothing was logged. `wild` counts the values that are not finite, where one of them
-    is enough to fail; `value` and `row` are the first of them then.
+    `value` is None where nothing was logged. `wild` counts the values that are not finite where one of them
+    is enough to fail; `value` and `row` are then those of the first one.
     """
 
     holds: bool
@@ -34,8 +34,8 @@ class Judgement:
 def judge(term: TermPlan, points: Sequence[Row]) -> Judgement:
     """Judge `term` on the points of its metric, which are in order (`by_step`).
 
-    A metric that was never logged does not hold, `count(m) == 0` apart. For `max`, `min`, `mean` and `finite`
-    one value that is not finite is enough to fail: Python's `max` would let a NaN pass.
+    Except for `count(m) == 0`, no comparison holds for a metric that was never logged. One value that is not
+    finite is enough to fail `max`, `min`, `mean` and `finite`: Python's `max` would let a NaN pass.
     """
     if term.function == "count":
         return _compare(term, float(len(points)), points[-1] if points else None)

@@ -1,6 +1,6 @@
-"""Opening and reading the files of a run folder: regular files only, and never more than memory can hold.
+"""Opens and reads the files of a run folder: regular files only, and never more than memory can hold.
 
-Such a folder may be a copy, damaged, or somebody else's: a pipe under the name of a log would block its
+Such a folder may be a copy, damaged, or somebody else's. A pipe under the name of a log would block its
 reader for ever, and a file of any size would fill the memory of a login node. Standard library only.
 """
 

@@ -1,9 +1,10 @@
 """Signals that ask a process to end, none of them lost.
 
-Python runs a handler in the main thread, between two bytecodes. A signal that arrives just before that
-thread goes to sleep in `wait` or `acquire` is seen when something else wakes it: after hours, for a training.
-So nothing here waits for handlers: an agent reads signals from a pipe that the interpreter's own C handler
-writes to (signal.set_wakeup_fd), and a process without threads takes them by sigwait(3).
+Python runs a handler in the main thread, between two bytecodes. When a signal arrives just before that
+thread goes to sleep in `wait` or `acquire`, the handler runs when something else wakes the thread: in a
+training, after hours. So nothing here waits for handlers. An agent reads signals from a pipe that the
+interpreter's own C handler writes to (signal.set_wakeup_fd), and a process without threads takes them by
+sigwait(3).
 """
 
 from __future__ import annotations
@@ -92,15 +93,15 @@ def reap_until(pid: int) -> int:
             return status
 
 
-def _reap(wanted: int) -> Optional[int]:
+def _reap(child: int) -> Optional[int]:
     """Collect all that have ended: one SIGCHLD may stand for several. The status of `wanted`, if it has."""
-    found: Optional[int] = None
+    child_status: Optional[int] = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return child_status
         if pid == 0:
-            return found
-        if pid == wanted:
-            found = status
+            return child_status
+        if pid == child:
+            child_status = status

@@ -36,7 +36,7 @@ def _setup_failed(folder: Path) -> Finding:
         "upstream.setup",
         f"the setup of node `{folder.name}` failed with status {status or '?'}",
         tail(folder / SETUP_LOG) or "it printed nothing",
-        "see its setup.log; the container must have `container.python`, and see the run directory",
+        "see its setup.log; give the container `container.python`, and mount the run directory into it",
         node=folder.name,
     )
 
@@ -47,7 +47,7 @@ def never_came(logs: Path, name: str) -> Finding:
         "node.absent",
         f"the agent of node `{name}` has not connected within {MEET_S:.0f} s",
         tail(logs / name / SETUP_LOG) or "its setup command has written nothing",
-        "see its setup.log, and that the nodes reach each other by name on ports 24000-29006",
+        "see its setup.log, and check that the nodes reach each other by name on ports 24000-29006",
         node=name,
     )
 
@@ -60,14 +60,14 @@ def follow_signals(attempt: Path, received: Callable[[int], None]) -> None:
     path = attempt / "signal"
 
     def follow() -> None:
-        seen = 0
+        handled = 0
         while True:
             with contextlib.suppress(OSError):
                 words = path.read_text().split()
-                for word in words[seen:]:
+                for word in words[handled:]:
                     if word in SIGNALS:
                         received(SIGNALS[word])
-                seen = len(words)
+                handled = len(words)
             time.sleep(POLL_S)
 
     threading.Thread(target=follow, daemon=True, name="signal-file").start()

@@ -1,7 +1,7 @@
 """Says which file each module is imported from; its text is also run by itself as `python -c`.
 
 Therefore it imports nothing but the standard library and nothing of jobspec: a proof must not depend on
-the runtime being importable in the environment that it looks at. The parent is `runtime.imports`.
+the runtime being importable in the environment that it looks at. The parent is `imports`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ def probe(name: str) -> Dict[str, Any]:
     `spec` is where the import system finds it, `file` where the loaded module says that it lies:
     they differ when a module replaces itself in `sys.modules`.
     """
-    found: Dict[str, Any] = {"module": name, "file": "", "spec": "", "paths": [], "real": ""}
-    found.update(error="", trace="")
+    report: Dict[str, Any] = {"module": name, "file": "", "spec": "", "paths": [], "real": ""}
+    report.update(error="", trace="")
     try:
         spec = importlib.util.find_spec(name)
-        found["spec"] = str(getattr(spec, "origin", "") or "")
+        report["spec"] = str(getattr(spec, "origin", "") or "")
         module = importlib.import_module(name)
     except BaseException as problem:  # noqa: BLE001 - a module may raise anything, SystemExit included
-        found["error"] = f"{type(problem).__name__}: {problem}"
-        found["trace"] = traceback.format_exc()[-4000:]
-        return found
-    found["file"] = str(getattr(module, "__file__", None) or "")
-    found["paths"] = [str(path) for path in getattr(module, "__path__", [])]
-    place = found["file"] or (found["paths"][0] if found["paths"] else "")
-    found["real"] = os.path.realpath(place) if place else ""  # only this node can follow its links
-    found["built_in"] = found["spec"] in ("built-in", "frozen")
-    return found
+        report["error"] = f"{type(problem).__name__}: {problem}"
+        report["trace"] = traceback.format_exc()[-4000:]
+        return report
+    report["file"] = str(getattr(module, "__file__", None) or "")
+    report["paths"] = [str(path) for path in getattr(module, "__path__", [])]
+    place = report["file"] or (report["paths"][0] if report["paths"] else "")
+    report["real"] = os.path.realpath(place) if place else ""  # only this node can follow its links
+    report["built_in"] = report["spec"] in ("built-in", "frozen")
+    return report
 
 
 def probe_module(names: Sequence[str]) -> Dict[str, Any]:

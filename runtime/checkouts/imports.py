@@ -65,8 +65,8 @@ def prove(
         return ImportResult({}, (error("imports.python", what, str(problem), "set container.python"),))
     report = _report(events)
     findings = list(judge(proofs, report))
-    seen = {module["module"] for module in report["modules"]}
-    left = [name for name in names if name not in seen]
+    reported = {module["module"] for module in report["modules"]}
+    left = [name for name in names if name not in reported]
     if left:
         findings.append(_unfinished(left, events, output, status, timeout_s))
     return ImportResult(
@@ -96,26 +96,26 @@ def _judge_one(proof: ImportProof, module: Mapping[str, Any], order: str, node: 
     whose = f" of repo `{proof.repo}`" if proof.repo else ""
     if module["error"]:
         last = str(module.get("trace", "")).strip().splitlines()[-3:]
-        found = f"found at `{module['spec']}`; " if module["spec"] else ""
+        place = f"found at `{module['spec']}`; " if module["spec"] else ""
         return [
             error(
                 "imports.failed",
                 f"`import {proof.module}`{whose} fails: {module['error']}",
-                f"{found}{' / '.join(line.strip() for line in last)}; {order}",
+                f"{place}{' / '.join(line.strip() for line in last)}; {order}",
                 f"install what is missing, or put `{proof.root}` on the python path",
                 node=node,
             )
         ]
-    found = _location(module)
-    if _below(str(module.get("real", "")) or found, proof.root):
+    location = _location(module)
+    if _below(str(module.get("real", "")) or location, proof.root):
         return []
     return [
         error(
             "imports.elsewhere",
-            f"`{proof.module}`{whose} is imported from `{found or 'the interpreter itself'}`",
+            f"`{proof.module}`{whose} is imported from `{location or 'the interpreter itself'}`",
             f"expected a file below `{proof.root}`; {order}",
             f"put the checkout first in pythonpath, or uninstall the other `{proof.module.split('.')[0]}`",
-            file=found,
+            file=location,
             node=node,
         )
     ]

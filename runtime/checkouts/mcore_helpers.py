@@ -5,10 +5,10 @@ The source, a checkout or an installed package, is only read. The result is a fo
     mcore-<uid>/<key>/tree/megatron/core/            links to everything in the source's megatron/core
                                    datasets/         links too, but for helpers_cpp<EXT_SUFFIX>: ours
 
-Python takes `megatron.core` from the first folder on its path that has it, whole; so the tree mirrors all
-of it, and since real paths decide in the import proof, it still counts as the source. Nothing is written to
-the source, and a prebuilt or stale library beside `helpers.cpp` is not seen. The tree's Makefile does
-nothing: Megatron's `compile_helpers()` runs `make` in that folder when training starts.
+Python takes all of `megatron.core` from the first folder on its path that has it, so the tree mirrors all of
+it. The import proof compares real paths, so the tree counts as the source. Nothing is written to the source,
+and Python does not see a prebuilt or stale library beside `helpers.cpp`. The tree's Makefile does nothing:
+Megatron's `compile_helpers()` runs `make` in that folder when training starts.
 Standard library only, Python 3.9. Facts: megatron-core 0.16.1 and Megatron-LM d98e8a64.
 """
 
@@ -94,16 +94,16 @@ def build(
 def _build(
     helpers: HelpersPlan, node_local: str, python: str, report: Report, env: Dict[str, str], deadline: float
 ) -> HelpersResult:
-    asked = ask(python, "" if helpers.source else _package(helpers), env)
-    core = _core_folder(helpers, asked["places"], python)
+    interpreter = ask(python, "" if helpers.source else _package(helpers), env)
+    core = _core_folder(helpers, interpreter["places"], python)
     compiler = _compiler(env)
     if not compiler and not helpers.source:
-        return _prebuilt(core, asked["suffix"], python, env)
-    toolchain = _toolchain(compiler, asked, env, python)
-    key = _key(core, toolchain, asked)
+        return _prebuilt(core, interpreter["suffix"], python, env)
+    toolchain = _toolchain(compiler, interpreter, env, python)
+    key = _key(core, toolchain, interpreter)
     home = os.path.join(node_lock.own_folder(node_local, "mcore"), key)
     os.makedirs(home, mode=0o750, exist_ok=True)
-    tree, library = _layout(home, asked["suffix"])
+    tree, library = _layout(home, interpreter["suffix"])
 
     def waiting(holder: str, seconds: float) -> None:
         report("waiting", {"name": "helpers", "holder": holder, "seconds": round(seconds, 1)})
@@ -112,7 +112,7 @@ def _build(
         cached = os.path.isfile(library) and not unproved(library, tree, python, env)
         if not cached:
             source = os.path.join(core, "datasets", "helpers.cpp")
-            built = _compile(toolchain, asked, source, home, env, report, deadline)
+            built = _compile(toolchain, interpreter, source, home, env, report, deadline)
             _mirror(core, tree, built, library)
             findings = unproved(library, tree, python, env)
             if findings:
@@ -134,22 +134,22 @@ def _package(helpers: HelpersPlan) -> str:
 def _core_folder(helpers: HelpersPlan, places: Sequence[str], python: str) -> str:
     """The `megatron/core` folder that has the source. Raises: JobspecError naming where it was looked for."""
     if helpers.source:
-        wanted = [os.path.join(helpers.source, "megatron", "core")]
+        candidates = [os.path.join(helpers.source, "megatron", "core")]
         fix = (
             "name the folder that contains megatron/core (helpers: {repo, subdir}), and check out submodules"
         )
     else:
-        wanted = list(places)
+        candidates = list(places)
         fix = f"install megatron-core for `{python}`, or name a checkout"
-    for folder in wanted:
+    for folder in candidates:
         if os.path.isfile(os.path.join(folder, "datasets", "helpers.cpp")):
             return os.path.realpath(folder)
-    seen = ", ".join(f"`{os.path.join(folder, 'datasets', 'helpers.cpp')}`" for folder in wanted)
+    places_text = ", ".join(f"`{os.path.join(folder, 'datasets', 'helpers.cpp')}`" for folder in candidates)
     what = "Megatron-Core's `helpers.cpp` is not there"
     raise fail(
         "helpers.source",
         what,
-        f"looked at {seen}" if seen else f"`{python}` finds no `{_package(helpers)}`",
+        f"looked at {places_text}" if places_text else f"`{python}` finds no `{_package(helpers)}`",
         fix,
     )
 
@@ -157,9 +157,9 @@ def _core_folder(helpers: HelpersPlan, places: Sequence[str], python: str) -> st
 def _compiler(env: Mapping[str, str]) -> str:
     """The C++ compiler of the driver's environment: CXX, then g++, c++, clang++; empty without one."""
     for name in (env.get("CXX", ""), "g++", "c++", "clang++"):
-        found = shutil.which(name, path=env.get("PATH")) if name else None
-        if found:
-            return found
+        program = shutil.which(name, path=env.get("PATH")) if name else None
+        if program:
+            return program
     return ""
 
 
@@ -170,18 +170,22 @@ class _Toolchain:
     includes: Tuple[str, ...]
 
 
-def _toolchain(compiler: str, asked: Mapping[str, Any], env: Mapping[str, str], python: str) -> _Toolchain:
+def _toolchain(
+    compiler: str, interpreter: Mapping[str, Any], env: Mapping[str, str], python: str
+) -> _Toolchain:
     """Everything a build needs. Raises: JobspecError with one finding for each thing that is missing."""
     findings = []
     if not compiler:
         findings.append(
             error("helpers.compiler", "no C++ compiler on PATH", f"PATH={env.get('PATH', '')}", _APT_COMPILER)
         )
-    headers = [folder for folder in asked["includes"] if os.path.isfile(os.path.join(folder, "Python.h"))]
+    headers = [
+        folder for folder in interpreter["includes"] if os.path.isfile(os.path.join(folder, "Python.h"))
+    ]
     if not headers:
-        why = f"`{python}` says that it lies in {' or '.join(dict.fromkeys(asked['includes']))}"
+        why = f"`{python}` expects it in {' or '.join(dict.fromkeys(interpreter['includes']))}"
         findings.append(error("helpers.headers", "`Python.h` is missing", why, _APT_HEADERS))
-    pybind = asked["pybind11_include"]
+    pybind = interpreter["pybind11_include"]
     if not pybind or not os.path.isfile(os.path.join(pybind, "pybind11", "pybind11.h")):
         why = (
             f"`{python} -c 'import pybind11'` fails"
@@ -201,15 +205,15 @@ _APT_COMPILER = "use an image with g++ (Debian: `apt-get install g++`), or name 
 _APT_HEADERS = "use an image with the interpreter's headers (Debian: `apt-get install python3-dev`)"
 
 
-def _key(core: str, toolchain: _Toolchain, asked: Mapping[str, Any]) -> str:
+def _key(core: str, toolchain: _Toolchain, interpreter: Mapping[str, Any]) -> str:
     """Same source folder and bytes, ABI, compiler and pybind11: same library, and same tree of links."""
     with open(os.path.join(core, "datasets", "helpers.cpp"), "rb") as stream:
         state = hashlib.sha256(stream.read())
     names = sorted(os.listdir(core)) + sorted(os.listdir(os.path.join(core, "datasets")))
     facts = [
-        asked["suffix"],
-        asked["version"],
-        asked["pybind11"],
+        interpreter["suffix"],
+        interpreter["version"],
+        interpreter["pybind11"],
         toolchain.version,
         *toolchain.includes,
         *FLAGS,
@@ -220,7 +224,7 @@ def _key(core: str, toolchain: _Toolchain, asked: Mapping[str, Any]) -> str:
 
 def _compile(
     toolchain: _Toolchain,
-    asked: Mapping[str, Any],
+    interpreter: Mapping[str, Any],
     source: str,
     home: str,
     env: Mapping[str, str],
@@ -228,7 +232,7 @@ def _compile(
     deadline: float,
 ) -> str:
     """Path of a freshly built library below a temporary name. Raises: JobspecError with the first error."""
-    temp = os.path.join(home, f"build-{os.getpid()}{asked['suffix']}")
+    temp = os.path.join(home, f"build-{os.getpid()}{interpreter['suffix']}")
     includes = [part for folder in toolchain.includes for part in ("-I", folder)]
     argv = [toolchain.compiler, *FLAGS, *includes, source, "-o", temp]
     report("build", {"command": argv})
@@ -285,7 +289,7 @@ def _link_all(source: str, target: str, skip: Sequence[str]) -> None:
 
 
 def _prebuilt(core: str, suffix: str, python: str, env: Mapping[str, str]) -> HelpersResult:
-    """The library that the package brought, where there is no compiler: good if it loads for this Python."""
+    """The package's own library, used without a compiler; findings where this Python cannot load it."""
     library = os.path.join(core, "datasets", "helpers_cpp" + suffix)
     here: List[str] = sorted(n for n in os.listdir(os.path.dirname(library)) if n.startswith("helpers_cpp"))
     if not os.path.isfile(library):
@@ -298,5 +302,5 @@ def _prebuilt(core: str, suffix: str, python: str, env: Mapping[str, str]) -> He
         return HelpersResult(findings=findings)
     what = "no C++ compiler on PATH; the package's own library is used"
     return HelpersResult(
-        "", library, True, (warning("helpers.prebuilt", what, "it loads and works", file=library),)
+        "", library, True, (warning("helpers.prebuilt", what, "the library loads and works", file=library),)
     )

@@ -20,21 +20,21 @@ ASK_TIMEOUT_S = 120.0
 _ASK = """
 import importlib.util, json, sys, sysconfig
 paths = sysconfig.get_paths()
-told = {"suffix": sysconfig.get_config_var("EXT_SUFFIX"), "version": sys.version}
-told["includes"] = [paths["include"], paths["platinclude"]]
-told.update({"pybind11": "", "pybind11_include": "", "places": []})
+facts = {"suffix": sysconfig.get_config_var("EXT_SUFFIX"), "version": sys.version}
+facts["includes"] = [paths["include"], paths["platinclude"]]
+facts.update({"pybind11": "", "pybind11_include": "", "places": []})
 try:
     import pybind11
-    told["pybind11"], told["pybind11_include"] = pybind11.__version__, pybind11.get_include()
+    facts["pybind11"], facts["pybind11_include"] = pybind11.__version__, pybind11.get_include()
 except ImportError:
     pass
 if len(sys.argv) > 1:
     try:
         spec = importlib.util.find_spec(sys.argv[1])  # imports `megatron` only
-        told["places"] = list(spec.submodule_search_locations or []) if spec else []
+        facts["places"] = list(spec.submodule_search_locations or []) if spec else []
     except ImportError:
         pass
-print("JOBSPEC" + json.dumps(told))
+print("JOBSPEC" + json.dumps(facts))
 """
 
 # Finds the library as an import of its dotted name would, without running megatron.core: torch takes seconds.
@@ -47,15 +47,15 @@ for i in range(3, len(parts) + 1):
     if spec is None:
         break
     spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:i]), spec.submodule_search_locations)
-told = {"file": spec.origin if spec else "", "path": sys.path, "value": None}
+proof = {"file": spec.origin if spec else "", "path": sys.path, "value": None}
 if spec:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     import numpy
     index, sample = numpy.zeros(4, dtype=numpy.int16), numpy.zeros(4, dtype=numpy.int64)
     module.build_blending_indices(index, sample, numpy.array([0.5, 0.5]), 2, 4, False)
-    told["value"] = [index.tolist(), sample.tolist()]
-print("JOBSPEC" + json.dumps(told))
+    proof["value"] = [index.tolist(), sample.tolist()]
+print("JOBSPEC" + json.dumps(proof))
 """
 # Two data sets of equal weight, four samples: taken in turn.
 _PROVED = [[0, 1, 0, 1], [0, 0, 1, 1]]
@@ -76,8 +76,8 @@ def _told(stdout: str) -> Dict[str, Any]:
     """The answer among whatever else start-up files print. Raises: ValueError without one."""
     for line in stdout.splitlines():
         if line.startswith("JOBSPEC"):
-            told: Dict[str, Any] = json.loads(line[len("JOBSPEC") :])
-            return told
+            answer: Dict[str, Any] = json.loads(line[len("JOBSPEC") :])
+            return answer
     raise ValueError("no answer")
 
 
@@ -113,28 +113,28 @@ def unproved(library: str, folder: str, python: str, env: Mapping[str, str]) -> 
         [python, "-c", _PROVE, MODULE], with_folder(env, folder) if folder else env, ASK_TIMEOUT_S
     )
     try:
-        told = _told(out)
+        proof = _told(out)
     except ValueError:
         last = err.strip().splitlines()[-1:] or [f"status {status}"]
         fix = "install what is missing in the job's environment; `ldd` shows missing libraries"
         return (
             error(
                 "helpers.import",
-                f"the library built does not load: {last[0]}",
+                f"the built library does not load: {last[0]}",
                 f"`import {MODULE}`",
                 fix,
                 file=library,
             ),
         )
-    if os.path.realpath(told["file"] or "/") != os.path.realpath(library):
-        why = f"expected `{library}`; sys.path: {' : '.join(told['path'])}"
+    if os.path.realpath(proof["file"] or "/") != os.path.realpath(library):
+        why = f"expected `{library}`; sys.path: {' : '.join(proof['path'])}"
         fix = (
             "remove what comes before it on the python path (a .pth file, an editable install, sitecustomize)"
         )
-        found = told["file"] or "nowhere"
-        return (error("helpers.elsewhere", f"`import {MODULE}` takes `{found}`", why, fix, file=library),)
-    if told["value"] != _PROVED:
-        what = f"`build_blending_indices` gives {told['value']}, not {_PROVED}"
+        taken = proof["file"] or "nowhere"
+        return (error("helpers.elsewhere", f"`import {MODULE}` takes `{taken}`", why, fix, file=library),)
+    if proof["value"] != _PROVED:
+        what = f"`build_blending_indices` gives {proof['value']}, not {_PROVED}"
         return (
             error("helpers.wrong", what, "", "look at the source's own changes to helpers.cpp", file=library),
         )

@@ -54,7 +54,7 @@ class Attempt:
             self.nodes.stop()
 
     def judge(self) -> Optional[Cause]:
-        """The cause that the results state. What goes wrong from now on is no part of the run."""
+        """The cause that the results state. Later faults are no part of the run."""
         with self.nodes.changed:
             self._judged = True
             return self.cause
@@ -64,8 +64,8 @@ class Attempt:
         self.node.say(traceback.format_exc())
         what = f"the head failed in `{self.phase}`: {traceback.format_exc().strip().splitlines()[-1]}"
         why, fix = "this is a bug in jobspec", "see agent.log of this node"
-        found = error("runtime.bug", what, why, fix, node=self.who.name)
-        self.stop(Cause(FAILED, 1, self.phase, (found,)))
+        finding = error("runtime.bug", what, why, fix, node=self.who.name)
+        self.stop(Cause(FAILED, 1, self.phase, (finding,)))
 
     def stop_by_signal(self, number: int) -> None:
         self.signals += 1
@@ -77,7 +77,7 @@ class Attempt:
         raise RunStoppedError
 
     def go_on(self) -> None:
-        """Nothing is started any more once the run stops. Raises: RunStoppedError."""
+        """Return while the run may start more. Raises: RunStoppedError once it stops."""
         if self.cause is not None:
             raise RunStoppedError
 
@@ -131,14 +131,14 @@ class Attempt:
         replies = {call.index: call.reply for call in calls if call.reply is not None}
         errors: List[Finding] = []
         for index, reply in replies.items():
-            found = self.note(phase, index, reply)
-            outcome = "blocked" if found else ("cached" if reply.get("cached") else "ok")
+            node_errors = self.note(phase, index, reply)
+            outcome = "blocked" if node_errors else ("cached" if reply.get("cached") else "ok")
             data = {key: reply[key] for key in TOLD if reply.get(key)}
             name = self.who.hosts[index]
-            if phase != "ray" or found:  # there the reply only says that it was started
+            if phase != "ray" or node_errors:  # there the reply only says that it was started
                 seconds = time.time() - start
                 self.record.log.emit(phase, "end", node=name, outcome=outcome, seconds=seconds, data=data)
-            errors.extend(found)
+            errors.extend(node_errors)
         if errors:
             self.fail(phase, *errors)
         if len(replies) < len(calls):
@@ -147,8 +147,8 @@ class Attempt:
 
     def note(self, phase: str, index: int, reply: Reply) -> List[Finding]:
         """Record a reply's findings with the node's name; the errors among them."""
-        found = [Finding.from_json(row) for row in reply.get("findings", ())]
-        named = [replace(finding, node=finding.node or self.who.hosts[index]) for finding in found]
+        findings = [Finding.from_json(row) for row in reply.get("findings", ())]
+        named = [replace(finding, node=finding.node or self.who.hosts[index]) for finding in findings]
         for finding in named:
             self.record.find(phase, finding)
         return [finding for finding in named if finding.is_error]

@@ -40,19 +40,19 @@ class Tripped:
 
     def finding(self) -> Finding:
         at = "" if self.step is None else f" at step {self.step}"
-        told = ", ".join(f"`{name}` is {value:.6g}" for name, value in self.values)
+        readings = ", ".join(f"`{name}` is {value:.6g}" for name, value in self.values)
         return error(
             "driver.aborted",
-            f"the run was ended{at}: {told}",
+            f"the run was ended{at}: {readings}",
             f"the condition is `{self.condition.text}`"
             + (f": {self.condition.why}" if self.condition.why else ""),
             self.condition.fix
-            or "see what the metrics say; `metrics.abort_when` and the framework's own list end a run",
+            or "look at the metrics; `metrics.abort_when` and the framework's own list name such conditions",
         )
 
 
 class Watch:
-    """The metrics below one folder, as far as conditions ask for them; judged as the report judges them.
+    """The metrics below one folder that conditions name, judged as the report judges them.
 
     JSON dumps are left out: a program writes them when it ends.
     """
@@ -60,7 +60,7 @@ class Watch:
     def __init__(self, folder: Path, conditions: Sequence[AbortPlan]) -> None:
         self._folder = folder
         self._conditions = conditions
-        self._wanted: Set[str] = {term.metric for one in conditions for term in one.terms}
+        self._wanted: Set[str] = {term.metric for condition in conditions for term in condition.terms}
         self._files: Dict[Path, _File] = {}
         self._looked = False
         self._tripped: Optional[Tripped] = None
@@ -87,7 +87,7 @@ class Watch:
         for file in lines if any(file.has_steps for file in lines) else [*lines, *events]:
             for row in (*file.rows, *file.last):
                 rows[row.metric].append(row)
-        return {metric: by_step(found) for metric, found in rows.items()}
+        return {metric: by_step(points) for metric, points in rows.items()}
 
 
 class _File:
@@ -102,8 +102,8 @@ class _File:
         self._prefix = group_prefix(path, folder)
         self._tail = Tail(path, lambda _: LineDecoder() if self.kind == LINES else EventDecoder())
 
-    def read(self, wanted: Set[str]) -> bool:
-        """Take what is new in the file; whether anything is."""
+    def read(self, metrics: Set[str]) -> bool:
+        """Take what is new in the file, and return whether anything is."""
         rows = self._tail.read()
         if not self._tail.changed:
             return False
@@ -112,13 +112,13 @@ class _File:
         last = self._tail.last()
         self._had_steps |= any(row.step is not None for row in rows)
         self.has_steps = self._had_steps or any(row.step is not None for row in last)
-        self.rows += self._named(rows, wanted)
-        self.last = self._named(last, wanted)
+        self.rows += self._named(rows, metrics)
+        self.last = self._named(last, metrics)
         return True
 
-    def _named(self, rows: Sequence[Row], wanted: Set[str]) -> List[Row]:
+    def _named(self, rows: Sequence[Row], metrics: Set[str]) -> List[Row]:
         named = (row._replace(metric=self._prefix + row.metric) for row in rows)
-        return [row for row in named if row.metric in wanted]
+        return [row for row in named if row.metric in metrics]
 
 
 def _judge(condition: AbortPlan, points: Mapping[str, Sequence[Row]]) -> Optional[Tripped]:
@@ -146,12 +146,12 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._closed.wait(self._poll_s):
-            found = self._watch.look()
-            if found is not None:
-                self._trip(found)
+            tripped = self._watch.look()
+            if tripped is not None:
+                self._trip(tripped)
                 return
 
     def close(self) -> None:
-        """No look begins after this; one that is under way is waited for, as long as a slow disk may take."""
+        """Begin no further look, and wait for the current one as long as a slow disk may take."""
         self._closed.set()
         self._thread.join(10.0)

@@ -18,7 +18,7 @@ from jobspec.runtime.node.agent import Node, Reply
 
 GOODBYE_S = 3.0  # for the workers to leave by themselves
 ACCEPT_PAUSE_S = 0.1
-MAX_REFUSED = 20  # connections with a wrong token that are told about; a port scanner must not fill the log
+MAX_REFUSED = 20  # reported connections with a wrong token; a port scanner must not fill the log
 
 
 class RunStoppedError(Exception):
@@ -134,7 +134,7 @@ class Nodes:
         except (ChannelError, ValueError) as error:
             reason = str(error)
         except Exception as bug:  # noqa: BLE001 - told as the node's loss
-            reason = f"the head failed while it read what the node said: {type(bug).__name__}: {bug}"
+            reason = f"the head failed while it read the node's messages: {type(bug).__name__}: {bug}"
         self._lose(index, reason)
 
     def _read(self, index: int, link: Link) -> NoReturn:
@@ -147,7 +147,7 @@ class Nodes:
                 self._on_message(index, message)
 
     def _lose(self, index: int, reason: str) -> None:
-        """Note a node's death once. The cause is told before any wait can end because of it."""
+        """Note a node's death once, and its cause before any wait can end because of it."""
         with self.changed:
             if index in self._lost:
                 return

@@ -87,7 +87,7 @@ class Phases:
         canary.write_canary(attempt, nonce)
         meet(self.attempt)
         calls = []
-        for index in range(len(self.who.hosts)):  # one that is lost by now is missed among the replies
+        for index in range(len(self.who.hosts)):  # a lost node is missing among the replies
             arguments = {"nonce": nonce, "time": time.time(), "reached": self.nodes.ip(index)}
             calls.append(self.nodes.call(index, "preflight", arguments))
         replies = self.attempt.replies("preflight", calls, PREFLIGHT_S)
@@ -139,17 +139,17 @@ class Phases:
     def _helpers_and_imports(self) -> None:
         replies = self._simple("helpers", self.plan.helpers is not None, None)
         self._proofs = [reply["proof"] for reply in replies.values() if "proof" in reply][:1]
-        wanted = bool(self.plan.proofs or self._proofs)
-        found = self._simple("imports", wanted, {"more": self._proofs})
-        for index, reply in found.items():
+        needed = bool(self.plan.proofs or self._proofs)
+        proved = self._simple("imports", needed, {"more": self._proofs})
+        for index, reply in proved.items():
             for module, file in reply["files"].items():
                 self.record.imports.setdefault(module, {})[self.who.hosts[index]] = file
 
     def _simple(
-        self, phase: str, wanted: bool, arguments: Optional[Mapping[str, Any]]
+        self, phase: str, needed: bool, arguments: Optional[Mapping[str, Any]]
     ) -> Mapping[int, Reply]:
         """A phase that is one operation on every node."""
-        if not wanted:
+        if not needed:
             self.record.skip(phase)
             return {}
         self.attempt.phase = phase
@@ -178,9 +178,9 @@ class Phases:
         if not self.plan.abort_when:
             self._run_commands("driver", self.plan.commands)
             return
-        seen = metric_watch.Watch(self.attempt.node.paths.metrics, self.plan.abort_when)
+        watch = metric_watch.Watch(self.attempt.node.paths.metrics, self.plan.abort_when)
         watcher = metric_watch.Watcher(
-            seen, lambda found: self.attempt.stop(Cause(FAILED, 1, "driver", (found.finding(),)))
+            watch, lambda tripped: self.attempt.stop(Cause(FAILED, 1, "driver", (tripped.finding(),)))
         )
         try:
             self._run_commands("driver", self.plan.commands)
@@ -201,7 +201,7 @@ class Phases:
         return True
 
     def _hold(self) -> None:
-        """Keep the nodes and Ray until a signal; here it is the wished end, not a failure."""
+        """Keep the nodes and Ray until a signal, which is the intended end here and no failure."""
         if self.attempt.signals:
             return
         before = self.attempt.cause
@@ -238,7 +238,7 @@ class Phases:
 
 
 def _failed(reply: Reply) -> bool:
-    return any(one["exit_code"] for one in reply.get("ended", ())) or not reply.get("ended")
+    return any(task["exit_code"] for task in reply.get("ended", ())) or not reply.get("ended")
 
 
 def _canary_unseen(name: str, attempt: str) -> Finding:

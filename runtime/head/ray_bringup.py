@@ -54,9 +54,9 @@ class RayBringUp:
         if probe.error:
             attempt.fail("ray", _probe_failed(probe.error))
 
-    def _address(self, wanted: int) -> str:
+    def _address(self, planned_port: int) -> str:
         ports = self._attempt.record.nodes[0]["ports"]
-        port, findings = pick_head_port(wanted, int(ports[-2]), self._attempt.plan.scheduler == "local")
+        port, findings = pick_head_port(planned_port, int(ports[-2]), self._attempt.plan.scheduler == "local")
         for finding in findings:
             self._attempt.record.find("ray", replace(finding, node=self._attempt.who.name))
         return f"{self._attempt.ips[0]}:{port}"
@@ -75,11 +75,11 @@ class RayBringUp:
         self._probe = probe
 
         start = time.time()
-        told: Set[str] = set()
+        announced: Set[str] = set()
 
         def wake() -> None:
-            for name in sorted(set(probe.alive) - told):
-                told.add(name)
+            for name in sorted(set(probe.alive) - announced):
+                announced.add(name)
                 attempt.record.log.emit("ray", "end", node=name, outcome="ok", seconds=time.time() - start)
             with attempt.nodes.changed:
                 attempt.nodes.changed.notify_all()
@@ -91,10 +91,10 @@ class RayBringUp:
         """One finding for every node that has not joined, or has fewer GPUs than planned."""
         attempt, ray = self._attempt, self._attempt.plan.ray
         timeout = ray.join_timeout_s if ray is not None else 0.0
-        found = []
+        findings = []
         for name in probe.missing():
             last = tail(attempt.node.paths.attempt / "logs" / name / "ray.log") or "its ray.log is empty"
-            found.append(
+            findings.append(
                 error(
                     "ray.absent",
                     f"node `{name}` has not joined Ray within {timeout:.0f} s",
@@ -103,15 +103,15 @@ class RayBringUp:
                     node=name,
                 )
             )
-        wanted = ray.num_gpus if ray is not None else 0
+        planned = ray.num_gpus if ray is not None else 0
         for name, resources in probe.alive.items():
-            if resources.get("GPU", 0) < wanted:
-                seen = int(resources.get("GPU", 0))
-                what = f"Ray sees {seen} GPUs on node `{name}`, {wanted} are planned"
-                found.append(
+            if resources.get("GPU", 0) < planned:
+                visible = int(resources.get("GPU", 0))
+                what = f"Ray sees {visible} GPUs on node `{name}`, {planned} are planned"
+                findings.append(
                     error("ray.gpus", what, node=name, fix="check the job's GPU request on this node")
                 )
-        return found or [_probe_failed("no answer from Ray's GCS")]
+        return findings or [_probe_failed("no answer from Ray's GCS")]
 
     def prove(self, proofs: Sequence[ImportProof]) -> None:
         """Import the proved modules in a Ray task on every node; ends the phase. Raises: RunStoppedError."""
@@ -151,8 +151,8 @@ class AdoptedRay(RayBringUp):
         """Raises: RunStoppedError."""
         attempt = self._attempt
         self._times = attempt.enter("ray")
-        _, found = authentication(attempt.node.env)
-        errors = attempt.note("ray", 0, {"findings": [finding.to_json() for finding in found]})
+        _, findings = authentication(attempt.node.env)
+        errors = attempt.note("ray", 0, {"findings": [finding.to_json() for finding in findings]})
         if errors:
             attempt.fail("ray", *errors)
         probe = self._start_probe("auto", 0)

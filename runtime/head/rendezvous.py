@@ -1,4 +1,4 @@
-"""The head's part in the nodes' meeting: wait for all agents, and say of each that does not come why."""
+"""The head's part in the nodes' meeting: wait for all agents, and say why one does not come."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _never_came(attempt: Attempt, index: int, deadline_s: float) -> Finding:
         f"node `{attempt.who.hosts[index]}` has not connected within {deadline_s:.0f} s",
         "its container did not start, or it cannot reach the head by "
         f"`{attempt.who.hosts[0]}`{' or ' + attempt.who.launch_ip if attempt.who.launch_ip else ''}{refused}",
-        "look for this node in the job's log; see that the nodes reach each other by name",
+        "look for this node in the job's log, and check that the nodes reach each other by name",
         node=attempt.who.hosts[index],
     )
 

@@ -29,7 +29,7 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     if cause is not None:
         # A first version at once: Slurm may kill this step before the collection has ended.
         attempt.record.end_open(cause.outcome)
-        with contextlib.suppress(OSError):  # of a full disk the last write tells, after all have been stopped
+        with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
             attempt.record.write(cause)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
@@ -68,8 +68,8 @@ def _collect(attempt: Attempt, cause: Any) -> None:
     for call in calls:
         if call.reply is not None:
             _note_collected(attempt, call, rows)
-    found = [_not_collected(attempt.who.hosts[index]) for index in late]
-    for finding in found:
+    overdue = [_not_collected(attempt.who.hosts[index]) for index in late]
+    for finding in overdue:
         attempt.record.find("collect", finding)
     try:
         _write_manifest(attempt, rows)
@@ -161,10 +161,10 @@ def note_command(attempt: Attempt, phase: str, command: CommandPlan, calls: Sequ
             task["log"] = str(Path(task["log"]).relative_to(attempt.node.paths.attempt))
     # The rank that failed first is the cause: the others were ended because of it.
     bad = sorted((task for task in tasks if task["exit_code"]), key=lambda task: float(task["end"]))
-    told = bad[0] if bad else (tasks[0] if tasks else None)
-    if told is None:
+    decisive = bad[0] if bad else (tasks[0] if tasks else None)
+    if decisive is None:
         now = time.time()
-        told = {
+        decisive = {
             "exit_code": 1,
             "signal": 0,
             "log": "",
@@ -173,25 +173,25 @@ def note_command(attempt: Attempt, phase: str, command: CommandPlan, calls: Sequ
             "rank": 0,
             "node": attempt.who.name,
         }
-    row = {**told, "name": command.name, "phase": phase}
+    row = {**decisive, "name": command.name, "phase": phase}
     if len(tasks) > 1:
         row["tasks"] = tasks
     attempt.record.commands.append(row)
-    code = int(told["exit_code"])
+    code = int(decisive["exit_code"])
     if code == 0:
         return True
-    attempt.stop(_command_cause(phase, command, told, errors))
+    attempt.stop(_command_cause(phase, command, decisive, errors))
     return False
 
 
 def _command_cause(
-    phase: str, command: CommandPlan, told: Mapping[str, Any], errors: Sequence[Finding]
+    phase: str, command: CommandPlan, task: Mapping[str, Any], errors: Sequence[Finding]
 ) -> Cause:
     """A test that fails is a fault of what is tested; tests that never ran say nothing about it."""
-    code = int(told["exit_code"])
+    code = int(task["exit_code"])
     if phase == "checks" and (errors or no_test_ran(command, code)):
-        return blocked(phase, *(errors or [_no_test_ran(command, told)]))
-    return Cause(FAILED, code, phase, (*errors, _command_failed(phase, command, told)))
+        return blocked(phase, *(errors or [_no_test_ran(command, task)]))
+    return Cause(FAILED, code, phase, (*errors, _command_failed(phase, command, task)))
 
 
 def no_test_ran(command: CommandPlan, code: int) -> bool:
@@ -203,28 +203,28 @@ def no_test_ran(command: CommandPlan, code: int) -> bool:
     return code in (4, 5) and any("pytest" in word for word in command.argv)
 
 
-def _no_test_ran(command: CommandPlan, told: Mapping[str, Any]) -> Finding:
+def _no_test_ran(command: CommandPlan, task: Mapping[str, Any]) -> Finding:
     why = "a test file is not in this checkout, or an argument is wrong"
-    if int(told["exit_code"]) == 5:
-        why = "pytest found no test in what it was given"
+    if int(task["exit_code"]) == 5:
+        why = "pytest found no test in the paths and arguments given"
     return error(
         "checks.no-test-ran",
-        f"`{command.name}` ran no test: pytest exited with {told['exit_code']}",
+        f"`{command.name}` ran no test: pytest exited with {task['exit_code']}",
         why,
-        "correct `coverage.checks`; see the end of its log",
-        file=str(told["log"]),
-        node=str(told["node"]),
+        "correct `coverage.checks`; read the end of the test's log",
+        file=str(task["log"]),
+        node=str(task["node"]),
     )
 
 
-def _command_failed(phase: str, command: CommandPlan, told: Mapping[str, Any]) -> Finding:
-    how = f"was ended by signal {told['signal']}" if told["signal"] else f"exited with {told['exit_code']}"
-    rank = f" (rank {told['rank']})" if command.on == "all" else ""
+def _command_failed(phase: str, command: CommandPlan, task: Mapping[str, Any]) -> Finding:
+    how = f"was ended by signal {task['signal']}" if task["signal"] else f"exited with {task['exit_code']}"
+    rank = f" (rank {task['rank']})" if command.on == "all" else ""
     return error(
         f"{phase}.exit-code",
         f"command `{command.name}`{rank} {how}",
         "",
         "read the end of its log",
-        file=str(told["log"]),
-        node=str(told["node"]),
+        file=str(task["log"]),
+        node=str(task["node"]),
     )

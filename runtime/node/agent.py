@@ -84,7 +84,7 @@ class Node:
     def handle(self, operation: str, arguments: Mapping[str, Any]) -> Reply:
         """Run one operation; whatever goes wrong comes back as findings."""
         if self._stopping.is_set() and operation not in ENDING:
-            return {"findings": []}  # its thread has stood still: what it makes now, nobody would remove
+            return {"findings": []}  # its thread stood still until now: nobody would remove what it makes
         start = time.monotonic()
         try:
             reply = self._operations[operation](arguments)
@@ -126,9 +126,9 @@ class Node:
             env=self._base,
         )
         self._gpus = facts.gpus
-        found = list(preflight.check(self.plan, facts))
-        if not any(finding.is_error for finding in found):
-            found.extend(self._prepare(facts))
+        findings = list(preflight.check(self.plan, facts))
+        if not any(finding.is_error for finding in findings):
+            findings.extend(self._prepare(facts))
         return {
             "ip": facts.ip,
             "gpus": facts.gpus,
@@ -136,7 +136,7 @@ class Node:
             "ports": list(facts.ports),
             "stage_port": self._swarm.port if self._swarm is not None else 0,
             "facts": facts.to_json(),
-            "findings": _json(found),
+            "findings": _json(findings),
         }
 
     def _prepare(self, facts: Facts) -> Sequence[Finding]:
@@ -155,11 +155,11 @@ class Node:
         hf_home = items.make_home(self.plan.node_local) if self.plan.stage else ""
         env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
         if self.plan.nodes > 1:
-            chosen = bool(self.plan.interface or self.plan.subnet)
-            env = {**network.socket_interfaces(facts.addresses, facts.ip or "", chosen), **env}
-        found: Sequence[Finding] = ()
+            configured = bool(self.plan.interface or self.plan.subnet)
+            env = {**network.socket_interfaces(facts.addresses, facts.ip or "", configured), **env}
+        findings: Sequence[Finding] = ()
         if self.plan.ray is not None:
-            env, found = process.authentication(env)
+            env, findings = process.authentication(env)
         self.env = env
         self._write_pid_file()
         if self.plan.nodes > 1 and any(item.node_local for item in self.plan.stage):
@@ -167,7 +167,7 @@ class Node:
             self._swarm = swarm.Swarm(self.who.index, token, self._reporter("stage"))
             # Without a free candidate any port will do: the head tells the others.
             self._swarm.listen([*candidate_ports(f"{self.who.key}|stage"), 0])
-        return found
+        return findings
 
     def _write_pid_file(self) -> None:
         """For `exec`: nothing secret is in it, those are read from the agent's own environment."""
@@ -304,9 +304,9 @@ class Node:
         with gpu_sampler.sampling(self.paths.metrics / f"gpu-{self.who.name}.jsonl", self._gpus, env):
             ended, findings = run.run(env, ranks)
         self._command = None
-        found = list(findings)
+        all_findings = list(findings)
         if command_run.oom_kills() > kills:
-            found.append(
+            all_findings.append(
                 error(
                     "driver.out-of-memory",
                     f"the kernel ended processes of command `{command.name}`: out of memory",
@@ -314,7 +314,7 @@ class Node:
                     "ask for more memory (`resources.memory`), or make the batch smaller",
                 )
             )
-        return {"ended": command_run.ended_json(ended), "findings": _json(found)}
+        return {"ended": command_run.ended_json(ended), "findings": _json(all_findings)}
 
     def stop_command(self, arguments: Mapping[str, Any]) -> Reply:
         with self._command_lock:
@@ -369,15 +369,15 @@ class Node:
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
 
     def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
-        told = [0.0]
-        # About four lines a second from all nodes together, or the event log of 64 nodes were all progress.
+        last_report = [0.0]
+        # About four lines a second from all nodes together: progress must not fill the event log.
         pause_s = max(1.0, self.plan.nodes / 4)
 
         def report(event: str, data: Mapping[str, Any]) -> None:
             if event == "progress" and data.get("bytes") != data.get("total"):
-                if time.monotonic() - told[0] < pause_s:
+                if time.monotonic() - last_report[0] < pause_s:
                     return
-                told[0] = time.monotonic()
+                last_report[0] = time.monotonic()
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report

@@ -35,7 +35,7 @@ class Folders:
 
     def existing(self) -> List[Path]:
         named = [self.attempt, *self.cwds, self.checkpoint, self.scratch]
-        return [Path(one) for one in dict.fromkeys(named) if one and Path(one).is_dir()]
+        return [Path(folder) for folder in dict.fromkeys(named) if folder and Path(folder).is_dir()]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Collected:
     def to_json(self, artifacts: Path, node: str) -> Dict[str, Any]:
         rows = [
             {
-                "path": str(Path(one.path).relative_to(artifacts)),
-                "bytes": one.bytes,
-                "sha256": one.sha256,
+                "path": str(Path(file.path).relative_to(artifacts)),
+                "bytes": file.bytes,
+                "sha256": file.sha256,
                 "node": node,
-                "source": one.source,
+                "source": file.source,
             }
-            for one in self.files
+            for file in self.files
         ]
         return {"files": rows, "truncated": self.truncated, "skipped": self.skipped[:100]}
 
@@ -88,8 +88,8 @@ def collect(
     result = Collected()
     used = 0
     written: Set[Path] = set()
-    found = list(_find(patterns, folders, target, end))
-    for base, path, size in sorted(found, key=lambda row: row[2]):
+    matches = list(_find(patterns, folders, target, end))
+    for base, path, size in sorted(matches, key=lambda row: row[2]):
         if used + size > max_bytes or time.monotonic() > end:
             result.truncated = True
             result.skipped.append(str(path))
@@ -127,15 +127,15 @@ def _find(
     patterns: Sequence[str], folders: Folders, target: Path, end: float
 ) -> Iterator[Tuple[Path, Path, int]]:
     """(folder, file, bytes) of every match, each file once."""
-    seen: Set[Tuple[int, int]] = set()
+    inodes: Set[Tuple[int, int]] = set()
     for base, pattern in _places(patterns, folders):
-        wanted = matcher(pattern)
+        expression = matcher(pattern)
         for path in _walk(base / _literal_prefix(pattern), target, end):
-            if not wanted.match(path.relative_to(base).as_posix()):
+            if not expression.match(path.relative_to(base).as_posix()):
                 continue
             info = _regular(path, base)
-            if info is not None and (info.st_dev, info.st_ino) not in seen:
-                seen.add((info.st_dev, info.st_ino))
+            if info is not None and (info.st_dev, info.st_ino) not in inodes:
+                inodes.add((info.st_dev, info.st_ino))
                 yield base, path, info.st_size
 
 
@@ -252,13 +252,13 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
 
     Ray still runs and turns its logs over. Whatever cannot be copied is left out: Ray is to be ended next.
     """
-    found: List[Tuple[float, int, Path]] = []
+    logs: List[Tuple[float, int, Path]] = []
     with contextlib.suppress(OSError):
         for path in (temp_dir / "session_latest" / "logs").iterdir():
             info = _regular(path, path.parent)
             if info is not None and info.st_size:
-                found.append((info.st_mtime, info.st_size, path))
-    for _, size, path in sorted(found, reverse=True)[:RAY_LOG_FILES]:
+                logs.append((info.st_mtime, info.st_size, path))
+    for _, size, path in sorted(logs, reverse=True)[:RAY_LOG_FILES]:
         with contextlib.suppress(OSError), path.open("rb") as file:
             file.seek(max(0, size - RAY_LOG_BYTES))
             target.mkdir(parents=True, exist_ok=True)

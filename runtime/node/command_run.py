@@ -164,7 +164,7 @@ class CommandRun:
         for thread in threads:
             thread.join()
         lost = tuple(_log_lost(task) for task in self._tasks if task.problem)
-        return sorted(ended, key=lambda one: one.rank), lost
+        return sorted(ended, key=lambda task: task.rank), lost
 
     def _start_all(self, env: Mapping[str, str], ranks: Ranks, count: int) -> Optional[OSError]:
         for local_rank in range(count):
@@ -267,4 +267,4 @@ def _counter(file: Path, name: str) -> int:
 
 
 def ended_json(ended: Sequence[Ended]) -> List[Dict[str, Any]]:
-    return [dict(vars(one)) for one in ended]
+    return [dict(vars(task)) for task in ended]

@@ -59,7 +59,7 @@ class Facts:
             "ephemeral": list(self.ephemeral),
             "clock_skew_s": round(self.clock_skew_s, 3),
             "stage_bytes": self.stage_bytes,
-            "addresses": [f"{one.interface} {one.ip}" for one in self.addresses],
+            "addresses": [f"{address.interface} {address.ip}" for address in self.addresses],
         }
 
 
@@ -100,14 +100,14 @@ def gather(
 
 
 def _ports(plan: Plan, who: Identity, nonce: str) -> Tuple[int, ...]:
-    """Ports for Ray's services, its GCS in need, and MASTER_PORT last; no other run of the node has them.
+    """Ports for Ray's services, a spare one for its GCS, and MASTER_PORT last; no other run here has them.
 
-    Every run looks from another place on: a port may still be in use by the one that ended just now.
+    Each run starts its search elsewhere: a run that ended just now may still occupy a port.
     """
     first, last = process.port_ranges(plan.ray)[0] if plan.ray else MASTER_PORTS
-    wanted = RAY_SPARE_PORTS if plan.ray else 1
+    count = RAY_SPARE_PORTS if plan.ray else 1
     offset = int(nonce[:8], 16) + who.index * RAY_SPARE_PORTS
-    return tuple(network.take_ports(first, last, wanted, offset))
+    return tuple(network.take_ports(first, last, count, offset))
 
 
 def count_gpus(env: Mapping[str, str]) -> int:
@@ -135,7 +135,7 @@ def _prepare_local(path: Path) -> Tuple[str, int]:
 
 def source_bytes(item: StagePlan) -> int:
     """Bytes below a stage source, links followed to files once each; 0 when it is not there."""
-    seen = set()
+    inodes = set()
     total = 0
     root = Path(item.source)
     files = (
@@ -148,8 +148,8 @@ def source_bytes(item: StagePlan) -> int:
             info = path.stat()
         except OSError:
             continue  # staging names it
-        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in seen:
-            seen.add((info.st_dev, info.st_ino))
+        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in inodes:
+            inodes.add((info.st_dev, info.st_ino))
             total += info.st_size
     return total
 

@@ -26,14 +26,14 @@ Sample = Tuple[int, float, float]  # index, memory in GiB, share of time that a 
 
 def parse(text: str) -> List[Sample]:
     """Samples of `nvidia-smi`'s CSV, memory given in MiB; a field such as `[N/A]` leaves its GPU out."""
-    found: List[Sample] = []
+    samples: List[Sample] = []
     for line in text.splitlines():
         try:
             index, memory, busy = (part.strip() for part in line.split(","))
-            found.append((int(index), float(memory) / 1024, float(busy)))
+            samples.append((int(index), float(memory) / 1024, float(busy)))
         except ValueError:
             continue
-    return found
+    return samples
 
 
 def sample(program: str, env: Mapping[str, str]) -> List[Sample]:

@@ -15,34 +15,34 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def remove(made: Sequence[MadePlan], attempt: Path) -> List[str]:
-    """Remove the noted folders from this node, and the one that they lie in once it is empty.
+    """Remove the noted folders from this node, and their parent once it is empty.
 
-    Those that could not be removed.
+    Returns the folders that could not be removed.
     """
     left: List[str] = []
-    for one in made:
+    for noted in made:
         try:
-            names = (attempt / one.note).read_text(errors="replace").split("\n")
+            names = (attempt / noted.note).read_text(errors="replace").split("\n")
         except OSError:
             continue  # nothing was made
         for name in dict.fromkeys(filter(None, names)):
-            folder = Path(one.below, name)
+            folder = Path(noted.below, name)
             if not NAME.fullmatch(name) or not _ours(folder):
                 continue
             shutil.rmtree(folder, ignore_errors=True)
             if folder.exists():
                 left.append(str(folder))
-        _remove_empty(Path(one.below))
+        _remove_empty(Path(noted.below))
     return left
 
 
 def _ours(folder: Path) -> bool:
     """A real folder of this user: never through a link."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _remove_empty(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """What must hold on every node before a byte is staged. Each check is a pure function of facts.
 
-`node_facts` looks at the node once, so each check can be tested with the facts of any node. Everything that
-they find is reported at once, each finding with the node's name.
+`facts` looks at the node once, so a test can give each check the facts of any node. All findings are reported
+at once, each with the node's name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SPARE_BYTES = 1 << 30  # left free beside what is staged: Ray refuses to start o
 
 def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
     """All findings about one node. Pure."""
-    found: List[Finding] = []
-    for one in (
+    findings: List[Finding] = []
+    for rule in (
         _check_python,
         _check_canary,
         _check_address,
@@ -33,9 +33,9 @@ def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
         _check_disk,
         _check_devices,
     ):
-        found.extend(one(plan, facts))
+        findings.extend(rule(plan, facts))
     if abs(facts.clock_skew_s) > MAX_CLOCK_SKEW_S:
-        found.append(
+        findings.append(
             warning(
                 "preflight.clock",
                 f"the clock differs by {facts.clock_skew_s:.0f} s from the head's",
@@ -43,7 +43,7 @@ def check(plan: Plan, facts: Facts) -> Tuple[Finding, ...]:
                 "synchronise the node's clock",
             )
         )
-    return tuple(replace(finding, node=facts.node) for finding in found)
+    return tuple(replace(finding, node=facts.node) for finding in findings)
 
 
 def _check_python(plan: Plan, facts: Facts) -> Iterator[Finding]:
@@ -69,7 +69,7 @@ def _check_canary(plan: Plan, facts: Facts) -> Iterator[Finding]:
 def _check_address(plan: Plan, facts: Facts) -> Iterator[Finding]:
     if facts.ip is not None:
         return
-    wanted = " and ".join(
+    configured = " and ".join(
         part
         for part in (
             f"interface `{plan.interface}`" if plan.interface else "",
@@ -79,7 +79,9 @@ def _check_address(plan: Plan, facts: Facts) -> Iterator[Finding]:
     )
     yield error(
         "preflight.address",
-        f"no IPv4 address on {wanted}" if wanted else "no IPv4 address by which the nodes reach each other",
+        f"no IPv4 address on {configured}"
+        if configured
+        else "no IPv4 address by which the nodes reach each other",
         f"this node has {network.describe(facts.addresses)}; 169.254/16 never counts",
         "correct `network` in the site profile",
     )
@@ -109,10 +111,10 @@ def _check_ports(plan: Plan, facts: Facts) -> Iterator[Finding]:
     if len(facts.ports) < RAY_SPARE_PORTS:
         yield error(
             "preflight.ports",
-            f"only {len(facts.ports)} free ports, {RAY_SPARE_PORTS} needed, in the first part of "
-            f"{plan.ray.port_min}-{plan.ray.port_max}",
+            f"the first part of {plan.ray.port_min}-{plan.ray.port_max} has "
+            f"only {len(facts.ports)} free ports, Ray needs {RAY_SPARE_PORTS}",
             "something else listens on the others, or the range is too small",
-            "give the job its own nodes (`resources.exclusive: true`) or choose another range",
+            "give the job its own nodes (`resources.exclusive: true`), or choose another range",
         )
 
 
@@ -163,7 +165,7 @@ def _check_devices(plan: Plan, facts: Facts) -> Iterator[Finding]:
     if facts.gpus < plan.gpus_per_node:
         yield error(
             "preflight.gpus",
-            f"{facts.gpus} GPUs seen, {plan.gpus_per_node} planned",
+            f"the node has {facts.gpus} GPUs, the plan needs {plan.gpus_per_node}",
             "training would wait for GPUs that never come",
             "check the job's GPU request, and that the container sees /dev/nvidia*",
         )

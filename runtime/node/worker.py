@@ -1,4 +1,4 @@
-"""The agent of a node that is not the head: connects, does what it is asked, leaves when told."""
+"""The agent of a node that is not the head: connects, runs what the head asks for, leaves at its goodbye."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _work(link: Link, node: Node, message: Mapping[str, Any]) -> None:
     reply = node.handle(str(message["operation"]), message["arguments"])
     try:
         _tell(link, {"id": message["id"], "reply": reply})
-    except (TypeError, ValueError) as bug:  # no JSON: without an answer the head would wait for ever
+    except (TypeError, ValueError) as bug:  # not JSON: without an answer the head would wait for ever
         what = f"the reply to `{message['operation']}` cannot be sent: {bug}"
         finding = error("runtime.bug", what, "this is a bug in jobspec", "see agent.log of this node")
         _tell(link, {"id": message["id"], "reply": {"findings": [finding.to_json()]}})

@@ -1,12 +1,12 @@
 """A child of the head agent: waits until Ray's nodes have joined, then imports modules on each of them.
 
-It imports Ray while Ray starts, and asks the GCS itself: an open GCS port is not readiness. Runs as
-`python -m jobspec.runtime.raycluster.probe` with one JSON object as argument; prints one JSON object a line:
-`{"alive": {name: {resource: amount}}}` on every change, `{"ready": true}` once all are there, then reads
-the modules to import as one JSON list from stdin (they are known later than Ray starts) and prints
-`{"imports": [report of probe_module, with "node"]}`. `{"error": text}` at any time.
-With the address `auto` the Ray of this node is somebody else's, and nodes are known by their host names.
-Every name of Ray's that is not documented has a documented way beside it, for other versions.
+The probe imports Ray while Ray starts, and asks the GCS itself: an open GCS port is not readiness. It runs as
+`python -m jobspec.runtime.raycluster.probe` with one JSON object as argument, and prints one JSON object a
+line: `{"alive": {name: {resource: amount}}}` on every change, then `{"ready": true}` once all nodes are
+there. Then it reads the modules to import as one JSON list from stdin (they are known later than Ray
+starts), and prints `{"imports": [report of probe_module, with "node"]}`. `{"error": text}` may come at any
+time. With the address `auto` the Ray of this node is somebody else's, and host names identify its nodes.
+Every undocumented name of Ray's has a documented way beside it, for other versions.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ def _connect(address: str) -> None:
 
 def wait_for_nodes(read: Callable[[], Alive], names: Sequence[str], gpus: int) -> None:
     """Return when every name is alive with its GPUs. The parent has the deadline."""
-    told: Alive = {}
+    announced: Alive = {}
     while True:
         alive = read()
-        if set(alive) != set(told):
+        if set(alive) != set(announced):
             say({"alive": alive})
-            told = alive
+            announced = alive
         if all(name in alive and alive[name].get("GPU", 0) >= gpus for name in names):
             return
         time.sleep(POLL_S)
@@ -109,8 +109,10 @@ def prove_imports(address: str, names: Sequence[str], modules: Sequence[str]) ->
 
     ray, scheduling = _ray(), importlib.import_module("ray.util.scheduling_strategies")
     _connect(address)
-    own = [node for node in ray.nodes() if node["Alive"]]
-    ids = {(_host(node) if address == "auto" else str(node.get("NodeName"))): node["NodeID"] for node in own}
+    living = [node for node in ray.nodes() if node["Alive"]]
+    ids = {
+        (_host(node) if address == "auto" else str(node.get("NodeName"))): node["NodeID"] for node in living
+    }
     if address == "auto":
         ids = {name: ids[name.split(".")[0]] for name in names}
     task = ray.remote(num_cpus=0, max_retries=0)(probe_module)
@@ -132,11 +134,11 @@ def _reader(address: str, names: Sequence[str]) -> Callable[[], Alive]:
 
 
 def main(argument: str) -> int:
-    asked = json.loads(argument)
-    address, names = asked["address"], asked["names"]
+    request = json.loads(argument)
+    address, names = request["address"], request["names"]
     try:
         _ray()  # takes the time that Ray needs to start
-        wait_for_nodes(_reader(address, names), names, asked["gpus"])
+        wait_for_nodes(_reader(address, names), names, request["gpus"])
         say({"ready": True})
         modules = json.loads(sys.stdin.readline() or "[]")
         if modules:

@@ -1,12 +1,12 @@
 """Ray on one node as a child of the agent, and the head's wait until all nodes have joined.
 
 Facts about Ray 2.60 that shape this module (each was seen):
-- `ray stop` acts on every Ray of the machine and does not end `ray start --block`; SIGTERM to the
-  blocking process alone does. Before that it drains for up to 30 s, which is switched off here.
-- A plain `ray.init()` writes `~/.ray/auth_token`; later clusters of the same HOME then want it, and a
-  driver with an explicit address never reads it. So the mode and the token are always in the
-  environment, in head, workers and driver alike.
-- 127.0.0.1 as node address is replaced by the address of the default route.
+- `ray stop` acts on every Ray of the machine, and does not end `ray start --block`. SIGTERM to the blocking
+  process alone ends it. Ray drains for up to 30 s before that; this module switches the drain off.
+- A plain `ray.init()` writes `~/.ray/auth_token`. Later clusters of the same HOME then want it, and a driver
+  with an explicit address never reads it. So the environment of head, workers and driver always holds the
+  mode and the token.
+- Ray replaces 127.0.0.1 as node address by the address of the default route.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ def ray_version(env: Mapping[str, str]) -> Optional[Tuple[int, ...]]:
 
 
 def authentication(env: Mapping[str, str]) -> Tuple[Dict[str, str], Tuple[Finding, ...]]:
-    """`env` as this node's Ray can honour it, and what to say about that.
+    """`env` for this node's Ray, and the findings about its authentication.
 
-    A Ray without token authentication is told so explicitly: left open, the mode would follow a file
-    in the user's home.
+    A Ray without token authentication gets an explicit mode: an open mode would follow a file in the
+    user's home.
     """
     version = ray_version(env)
     if version is None:
@@ -164,10 +164,10 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
 def start_environment(plan: Plan, start: RayStart, env: Mapping[str, str]) -> Dict[str, str]:
     """`env` for `ray start`: patient at the start, quick at the end, its metrics on ports of its own. Pure.
 
-    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: here
-    the plan's join time counts. At SIGTERM a node drains for up to 30 s, for replicas that others still
-    use: here the run is over. The head's two metrics servers have no options, and default ports (44217,
-    44227) that every Ray of a node wants and the kernel may have given to others.
+    A worker looks for the head's node in 20 tries 2 s apart, too few for a head on a loaded node: the
+    plan's join time replaces them. At SIGTERM a node drains for up to 30 s for replicas that others still
+    use: none does, the run is over. The head's two metrics servers have no options. Every Ray of a node
+    wants their default ports (44217, 44227), which the kernel may have given to others.
     Source: ray 2.60, _private/ray_constants.py, autoscaler/_private/constants.py, dashboard/consts.py.
     """
     seconds = plan.ray.join_timeout_s if plan.ray is not None else 0.0
@@ -212,18 +212,18 @@ class RayNode:
         shutil.rmtree(self._temp_dir, ignore_errors=True)
 
 
-def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:
+def pick_head_port(planned: int, spare: int, local: bool) -> Tuple[int, Tuple[Finding, ...]]:
     """The GCS port: on a cluster the planned one, or `spare` with a warning when something listens there.
 
-    On a workstation runs go on side by side and may start at the same moment: each takes a spare one.
+    On a workstation runs go on side by side and may start at the same moment: each takes its spare port.
     """
     if local:
         return spare, ()
-    if take_port(wanted):
-        return wanted, ()
+    if take_port(planned):
+        return planned, ()
     finding = warning(
         "ray.port-taken",
-        f"port {wanted} is in use on the head node; Ray uses {spare} instead",
+        f"port {planned} is in use on the head node; Ray uses {spare} instead",
         "another Ray, or one that was left behind, listens there",
         "give the job its own nodes, or end the old one",
     )
@@ -231,19 +231,19 @@ def pick_head_port(wanted: int, spare: int, local: bool) -> Tuple[int, Tuple[Fin
 
 
 class Probe:
-    """The child that tells when Ray is ready (see `ray_probe`)."""
+    """The child that tells when Ray is ready (see `probe`)."""
 
     def __init__(
         self, address: str, names: Sequence[str], gpus: int, env: Mapping[str, str], log: Path
     ) -> None:
-        asked = {"address": address, "names": list(names), "gpus": gpus}  # `auto`: not our own Ray
+        request = {"address": address, "names": list(names), "gpus": gpus}  # `auto`: not our own Ray
         self._names = tuple(names)
         self._log = log
         self.alive: Dict[str, Mapping[str, float]] = {}
         self.ready = False
         self.imports: List[Mapping[str, Any]] = []
         self.error = ""
-        argv = [sys.executable, "-m", "jobspec.runtime.raycluster.probe", json.dumps(asked)]
+        argv = [sys.executable, "-m", "jobspec.runtime.raycluster.probe", json.dumps(request)]
         self._errors = log.open("ab")
         self._process = subprocess.Popen(
             argv,

@@ -1,7 +1,7 @@
-"""`ray start` of a worker, loaded beforehand and run the moment that the head's node is there.
+"""`ray start` of a worker: loads Ray beforehand, and starts the moment that the head's node is there.
 
-A worker's `ray start` that finds the GCS but not yet the head's node sleeps 2 s before it looks again, and
-its imports take most of a second. Both are spent here while the head starts. Runs as
+A worker's `ray start` that finds the GCS but not the head's node sleeps 2 s before it looks again, and its
+imports take most of a second. This program spends both while the head starts. It runs as
 `python -m jobspec.runtime.raycluster.start_worker ADDRESS ARGUMENT...`; the arguments are those of `ray`.
 Source: ray 2.60, _private/services.py, `get_node_to_connect_for_driver` and `ray start`'s own retries.
 """

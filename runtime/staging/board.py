@@ -24,7 +24,7 @@ from jobspec.runtime.staging.serving import Found, Gone, Piece, Wait
 from jobspec.runtime.staging.work import Lane, Work
 
 Report = Callable[[str, Mapping[str, Any]], None]
-# A node is slow when, after this time, half of the nodes have done their share and it not half of that.
+# After this time a node is slow when half of the nodes have done their share, and the node not half of that.
 SLOW_S = 10.0
 
 
@@ -91,13 +91,13 @@ class Board:
         self._excluded: List[Finding] = []
 
     def settle(self) -> None:
-        """No more files come: what is not known now never will be."""
+        """Note that no more files come: an unknown file stays unknown."""
         with self._changed:
             self._settled = True
             self._changed.notify_all()
 
     def busy(self, why: str) -> None:
-        """While `why`, what this node has not begun to stage is not to be waited for."""
+        """Let nobody wait for what this node has not begun to stage; an empty `why` ends that."""
         with self._changed:
             self._busy = why
             self._changed.notify_all()
@@ -116,8 +116,8 @@ class Board:
 
     def counts(self) -> Dict[str, int]:
         """Bytes that this node has read from shared storage, and got from others, so far."""
-        own = self._shares[self.me].bytes if self._shares else 0
-        return {"source": own, "peers": sum(share.bytes for share in self._shares) - own}
+        read_bytes = self._shares[self.me].bytes if self._shares else 0
+        return {"source": read_bytes, "peers": sum(share.bytes for share in self._shares) - read_bytes}
 
     # Files.
 
@@ -162,7 +162,7 @@ class Board:
         )
 
     def withdraw(self, work: Work) -> None:
-        """The part is not what it should be: nobody gets any more of it."""
+        """Give no more of a part that did not verify to anybody."""
         with self._changed:
             file = self._files.get(work.id)
             if file is not None:
@@ -187,10 +187,10 @@ class Board:
         end = time.monotonic() + seconds
         with self._changed:
             while True:
-                found = self._find(file_id, number)
+                place = self._find(file_id, number)
                 left = end - time.monotonic()
-                if not isinstance(found, Wait) or left <= 0:
-                    return found
+                if not isinstance(place, Wait) or left <= 0:
+                    return place
                 self._changed.wait(left)
 
     def _find(self, file_id: str, number: int) -> Found:
@@ -243,7 +243,7 @@ class Board:
         return None
 
     def _leave(self, index: int, chunk: Chunk, again: bool) -> None:
-        """A chunk is no more in flight; `again` gives it to whose turn it is now."""
+        """Take a chunk out of flight; `again` gives it to the node whose turn it is now."""
         with self._changed:
             flying = self._shares[index].flying
             mine = chunk in flying  # else `_exclude` has given it away
@@ -264,7 +264,7 @@ class Board:
             self._changed.notify_all()
 
     def _fail(self, file: File, problem: Exception) -> None:
-        """Whoever follows the file gets the problem; others ask the next reader."""
+        """Give the problem to whoever follows the file; other nodes ask the next reader."""
         with self._changed:
             file.problem = file.problem or problem
             self._changed.notify_all()
@@ -300,11 +300,11 @@ class Board:
         self._report("peer", {"peer": name, "state": "excluded", "why": why})
 
     def watch(self) -> None:
-        """Leave out who holds all others up. Called now and then by whoever watches the transfer."""
+        """Leave out each node that holds up all others. The transfer's watcher calls this now and then."""
         with self._changed:
             late = self._slow() if time.monotonic() - self._since > self._slow_s else []
-            told = {index: self._shares[index].bytes for index in late}
-        for index, count in told.items():
+            given_bytes = {index: self._shares[index].bytes for index in late}
+        for index, count in given_bytes.items():
             self._exclude(index, f"it has given {count} bytes when others had done their share")
 
     def _slow(self) -> List[int]:

@@ -30,10 +30,10 @@ def span(size: int, number: int) -> Tuple[int, int]:
 
 
 def readers(file_id: str, number: int, nodes: int) -> Tuple[int, ...]:
-    """The nodes in the order in which they are to read a chunk from shared storage: the first does.
+    """The nodes in the order of their turn to read a chunk from shared storage; the first one reads it.
 
-    The same on every node, because it depends on nothing else. A node only ever asks one that stands
-    before it, so nodes never wait for each other in a ring. What the first leaves is spread over all.
+    The order depends on the arguments alone, so all nodes compute the same. A node asks only nodes before
+    it, so nodes never wait for each other in a ring. Chunks that the first one leaves spread over all nodes.
     """
     first = (int(file_id[:8], 16) + number) % nodes
     turn = int(file_id[8:16], 16) + number // nodes
@@ -55,8 +55,11 @@ class _Crc:
 
 
 def new_code(strong: bool) -> Any:
-    """The code of one chunk. A file whose hash is known is vouched for by that, and the code only has to
-    show a bad transfer; for others (`strong`) nothing but the code says that the bytes are the reader's."""
+    """A fresh code for one chunk.
+
+    A file with a known hash needs the code only to show a bad transfer. For any other file (`strong`) the
+    code alone says that the bytes are the reader's.
+    """
     return hashlib.sha256() if strong else _Crc()
 
 
@@ -87,18 +90,18 @@ class ChunkFile:
     def load(self) -> None:
         """Take over what an earlier run left: chunks in its map, or a part written from its beginning.
 
-        From now on there is a map: a part that is filled out of order must never look like the other.
+        From now on there is a map: a part filled out of order must never look like one without a map.
         Raises: OSError.
         """
         length = os.path.getsize(self.path) if os.path.isfile(self.path) else 0
-        found = _read_map(self.path + MAP_SUFFIX)
-        if found is None:
+        codes = _read_map(self.path + MAP_SUFFIX)
+        if codes is None:
             whole = len(self.here) if length >= self.size else length // CHUNK_BYTES
-            found = dict.fromkeys(range(whole), "")
+            codes = dict.fromkeys(range(whole), "")
             if len(self.here) > 1:
                 with open(self.path + MAP_SUFFIX, "wb") as stream:
                     stream.write(_record("") * whole)
-        for number, code in found.items():
+        for number, code in codes.items():
             if number < len(self.here) and sum(span(self.size, number)) <= length:
                 self.here[number] = 1
                 self.codes[number] = code
@@ -115,7 +118,7 @@ class ChunkFile:
         self.codes[number] = code
 
     def forget(self) -> None:
-        """Nothing of it counts any more."""
+        """Drop every chunk: none counts any more."""
         self.here = bytearray(len(self.here))
         self.codes.clear()
         drop_map(self.path)
@@ -135,7 +138,7 @@ class ChunkFile:
 
 
 def _record(code: str) -> bytes:
-    """A chunk that is there; without a code whoever gives it away computes one."""
+    """The record of a present chunk; without a code the node that gives it away computes one."""
     return b"\1" + code.encode().ljust(_CODE_BYTES)
 
 
@@ -146,11 +149,11 @@ def drop_map(part: str) -> None:
 
 def to_prefix(part: str) -> None:
     """Cut a part with gaps to the bytes before the first, for a reader that goes from front to back."""
-    found = _read_map(part + MAP_SUFFIX)
-    if found is None:
+    codes = _read_map(part + MAP_SUFFIX)
+    if codes is None:
         return
     whole = 0
-    while whole in found:
+    while whole in codes:
         whole += 1
     with contextlib.suppress(FileNotFoundError):
         os.truncate(part, min(whole * CHUNK_BYTES, os.path.getsize(part)))
@@ -164,9 +167,9 @@ def _read_map(path: str) -> Optional[Dict[int, str]]:
             data = stream.read()
     except FileNotFoundError:
         return None
-    found = {}
+    codes = {}
     for number in range(len(data) // _RECORD_BYTES):
         record = data[number * _RECORD_BYTES : (number + 1) * _RECORD_BYTES]
         if record[0] == 1:
-            found[number] = record[1:].decode("ascii", "replace").strip()
-    return found
+            codes[number] = record[1:].decode("ascii", "replace").strip()
+    return codes

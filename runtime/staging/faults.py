@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from jobspec.runtime.staging.work import Work
 
 
-def corrupt(entry: FileEntry, found: str) -> Finding:
+def corrupt(entry: FileEntry, digest: str) -> Finding:
     """The finding for bytes that are not what the cache's blob name promises."""
     return error(
         "stage.corrupt",
         f"`{entry.name}` does not hold the bytes that its name in the cache promises",
-        f"expected {entry.algorithm} {entry.digest}, found {found} ({entry.size} bytes)",
+        f"expected {entry.algorithm} {entry.digest}, found {digest} ({entry.size} bytes)",
         "delete the blob and download the file again to shared storage",
         file=entry.path,
     )
@@ -80,13 +80,13 @@ _CAUSES: Dict[int, Tuple[str, str, str]] = {
     errno.ESTALE: (
         "stage.vanished",
         "its file handle is stale",
-        "the file was replaced on the server; run the job again",
+        "run the job again: the file was replaced on the server",
     ),
 }
 
 
 def os_finding(problem: OSError, work: Optional[Work], doing: str, path: str = "") -> Finding:
-    """What an OSError means for staging, with the file and what was being done to it."""
+    """The finding for an OSError while staging, with the file and the step that failed (`doing`)."""
     rule, why, fix = _CAUSES.get(
         problem.errno or 0, ("stage.io", "the system refused", "look at `dmesg` on the node")
     )

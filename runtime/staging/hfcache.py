@@ -1,7 +1,7 @@
 """Reads the Hugging Face hub cache layout and plain folders.
 
-Only reading: what a listing shows to be wrong is in `listing_checks`, copying in `transfer`, publishing in
-`publish`. Standard library only, Python 3.9.
+This module only reads: `listing_checks` finds what is wrong with a listing, `transfer` copies, `publish`
+publishes. Standard library only, Python 3.9.
 
 Layout: `models--org--name/{refs/<branch>,snapshots/<commit>/<file>,blobs/<etag>}`; a snapshot's files are
 links to blobs, and a blob's name is the sha256 of an LFS file or the git blob sha1 of any other.
@@ -57,7 +57,7 @@ class Listing:
     incomplete: Tuple[str, ...] = ()
 
     def key(self, entry: FileEntry) -> str:
-        """What a file is known by once it is copied: its hash in a cache folder, which may be two names'."""
+        """The key of a copied file: in a cache folder its hash, which two names may share, else its name."""
         return entry.digest if self.repo_folder and entry.digest else entry.name
 
 
@@ -74,7 +74,7 @@ def read_refs(repo: str) -> Dict[str, str]:
 
 
 def _raise_unless_absent(problem: OSError) -> None:
-    """os.walk and os.path.isdir take a forbidden folder for an empty one: a wrong thing to report."""
+    """Raise what os.walk and os.path.isdir hide: they take a forbidden folder for an empty one."""
     if not isinstance(problem, FileNotFoundError):
         raise problem
 
@@ -87,12 +87,12 @@ def resolve_revision(repo: str, revision: str = "") -> str:
     """
     commits = sorted(os.listdir(os.path.join(repo, "snapshots"))) if "snapshots" in os.listdir(repo) else []
     refs = read_refs(repo)
-    wanted = refs.get(revision or "main", revision)
-    if not wanted and len(commits) == 1:
+    target = refs.get(revision or "main", revision)
+    if not target and len(commits) == 1:
         return commits[0]
-    matches = [c for c in commits if c == wanted]
-    if not matches and _COMMIT_PREFIX.match(wanted):
-        matches = [c for c in commits if c.startswith(wanted)]
+    matches = [c for c in commits if c == target]
+    if not matches and _COMMIT_PREFIX.match(target):
+        matches = [c for c in commits if c.startswith(target)]
     if len(matches) == 1:
         return matches[0]
     have = (
@@ -110,7 +110,7 @@ def resolve_revision(repo: str, revision: str = "") -> str:
         "stage.revision",
         f"revision `{revision or 'main'}` is not in `{repo}`",
         f"the cache has {have}"
-        + (f"; the ref names {wanted}, whose snapshot is missing" if wanted in refs.values() else ""),
+        + (f"; the ref names {target}, whose snapshot is missing" if target in refs.values() else ""),
         "name one of these, or download the revision to shared storage first (`jobspec stage SPEC`)",
     )
 

@@ -1,9 +1,9 @@
 """Downloads from the Hugging Face hub in a child process: resumable, polite, watched, and easy to end.
 
-The child imports huggingface_hub (a second), and downloads with few connections: 128 at once made six of
-eight nodes hang on dead ones, in the field. Told to slow down (429) it waits as long as it is told. This
-process watches the bytes on the disk; a child that stands still is killed and started again, and
-huggingface_hub goes on with what is there.
+The child imports huggingface_hub, which takes a second, and downloads with few connections: in the field, 128
+at once made six of eight nodes hang on dead ones. After a 429 the child waits as long as the hub asks. This
+process watches the bytes on the disk. It kills a child that stands still and starts another; huggingface_hub
+continues with the bytes that are there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _CHILD = """
 import json, os, shutil, sys, time
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.utils import filter_repo_objects
-asked = json.load(sys.stdin)
-names = dict(repo_id=asked["repo_id"], repo_type=asked["kind"], revision=asked["revision"] or None)
-chosen = dict(allow_patterns=asked["allow"] or None, ignore_patterns=asked["ignore"] or None)
+request = json.load(sys.stdin)
+names = dict(repo_id=request["repo_id"], repo_type=request["kind"], revision=request["revision"] or None)
+patterns = dict(allow_patterns=request["allow"] or None, ignore_patterns=request["ignore"] or None)
 
 def refused(problem):
     while problem is not None:
@@ -46,25 +46,25 @@ def refused(problem):
 
 def download():
     info = HfApi().repo_info(files_metadata=True, **names)
-    files = filter_repo_objects(info.siblings, key=lambda one: one.rfilename, **chosen)
-    needed = max(0, sum(one.size or 0 for one in files) - asked["present"])
-    os.makedirs(asked["cache"], exist_ok=True)
-    free = shutil.disk_usage(asked["cache"]).free
+    files = filter_repo_objects(info.siblings, key=lambda file: file.rfilename, **patterns)
+    needed = max(0, sum(file.size or 0 for file in files) - request["present"])
+    os.makedirs(request["cache"], exist_ok=True)
+    free = shutil.disk_usage(request["cache"]).free
     if needed > free:
         print(json.dumps({"needed": needed, "free": free}))
         sys.exit(75)
-    snapshot_download(cache_dir=asked["cache"], max_workers=asked["workers"], **names, **chosen)
+    snapshot_download(cache_dir=request["cache"], max_workers=request["workers"], **names, **patterns)
 
-for attempt in range(asked["tries"]):
+for attempt in range(request["tries"]):
     try:
         download()
         break
     except Exception as problem:
         answer = refused(problem)
-        if answer is None or attempt + 1 == asked["tries"]:
+        if answer is None or attempt + 1 == request["tries"]:
             raise
-        told = answer.headers.get("retry-after", "")
-        wait = float(told) if told.isdigit() else asked["pause_s"] * 2 ** attempt
+        after = answer.headers.get("retry-after", "")
+        wait = float(after) if after.isdigit() else request["pause_s"] * 2 ** attempt
         sys.stderr.write(f"429 Too Many Requests: waiting {wait:.0f} s\\n")
         sys.stderr.flush()
         time.sleep(min(wait, 600))
@@ -108,12 +108,12 @@ def download(
             lines = [line for line in err.splitlines() if line.strip()]
             raise _failed(what, lines[-1] if lines else f"exit code {status}")
         if time.monotonic() > end:
-            raise _failed(what, f"it took longer than {timeout_s / 3600:.0f} h")
+            raise _failed(what, f"the download took longer than {timeout_s / 3600:.0f} h")
     raise fail(
         "stage.stalled",
         f"the download of `{what.repo_id}` stood still for {stall_s:.0f} s, {RESTARTS} times in a row",
         why=f"{on_disk(what)} bytes are in `{what.cache}`",
-        fix="look at the network and the proxy; the next call goes on with what is there",
+        fix="look at the network and the proxy; the next call continues with what is there",
     )
 
 
@@ -124,7 +124,7 @@ def _attempt(
     # The job's offline switches say nothing about this machine.
     env = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
     env["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    # Its chunk cache would need the room of the model again, in the home folder.
+    # The hub's chunk cache would need the room of the model again, in the home folder.
     env.setdefault("HF_XET_CACHE", str(Path(what.cache).parent / "xet"))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         argv = [sys.executable, "-c", _CHILD]
@@ -155,11 +155,11 @@ def _watch(
     child: subprocess.Popen[str], what: Download, progress: Callable[[int], None], stall_s: float, end: float
 ) -> bool:
     """Whether the child stands still, or the time is up."""
-    seen, since = on_disk(what), time.monotonic()
+    last_count, since = on_disk(what), time.monotonic()
     while child.poll() is None:
         now, count = time.monotonic(), on_disk(what)
-        if count != seen:
-            seen, since = count, now
+        if count != last_count:
+            last_count, since = count, now
             progress(count)
         if now - since > stall_s or now > end:
             return True
@@ -178,10 +178,10 @@ def on_disk(what: Download) -> int:
     return count
 
 
-def _no_space(what: Download, told: dict[str, int]) -> JobspecError:
+def _no_space(what: Download, space: dict[str, int]) -> JobspecError:
     return fail(
         "stage.space",
-        f"`{what.repo_id}` needs {told['needed'] / 2**30:.2f} GiB, {told['free'] / 2**30:.2f} GiB are free",
+        f"`{what.repo_id}` needs {space['needed'] / 2**30:.2f} GiB, {space['free'] / 2**30:.2f} GiB are free",
         why=f"on the file system of `{what.cache}`",
         fix="free space there, or choose another `hf_cache.home`",
     )
@@ -189,11 +189,14 @@ def _no_space(what: Download, told: dict[str, int]) -> JobspecError:
 
 def _failed(what: Download, why: str) -> JobspecError:
     if "No module named" in why:
-        fix = "pip install huggingface-hub, or copy from a mirror by --from DIR"
+        fix = "pip install huggingface-hub, or copy from a mirror by `--from DIR`"
     elif "401" in why or "gated" in why.lower():
         fix = "accept the model's terms on its page and set HF_TOKEN"
     elif "429" in why or "Too Many" in why:
-        fix = "wait some minutes; set HF_TOKEN, which has higher limits; a download goes on where it ended"
+        fix = "wait some minutes, or set HF_TOKEN for higher limits; the next call continues the download"
     else:
-        fix = "without a network copy it from a mirror by --from DIR; a download goes on where it ended"
+        fix = (
+            "copy it from a mirror by `--from DIR` where there is no network; "
+            "the next call continues the download"
+        )
     return fail("stage.download", f"`{what.repo_id}` could not be downloaded", why=why, fix=fix)

@@ -8,8 +8,8 @@
       stage/<folder>.{lock,journal}, <folder>.parts/    ours
 
 One folder per user: a model that another user can change after it was verified is not verified.
-Standard library only, Python 3.9. Reading layouts is in `hfcache`, copying in `transfer`, and what makes the
-copy a snapshot in `publish`.
+Standard library only, Python 3.9. `hfcache` reads layouts, `transfer` copies, and `publish` makes the copy a
+snapshot.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def run(
 ) -> StageResult:
     """Make every item readable on this node; faults come back as findings, never as exceptions.
 
-    All sources are listed and checked before the first byte is copied. `deadline_s` and `stall_s` are
-    seconds from now and seconds without a byte. `lanes` 0 means by the number of cores. `rehash` reads
-    every staged byte again instead of trusting size, mtime and inode of what was verified before.
-    `cap_bytes` bounds what this user's jobs keep on the node: the least recently used goes (0: no bound).
-    `swarm` is this node's part in a staging by several, which has met the others already.
+    The call lists and checks all sources before it copies the first byte. `deadline_s` is in seconds from
+    now, `stall_s` in seconds without a byte. `lanes` 0 follows the number of cores. `rehash` reads every
+    staged byte again; otherwise size, mtime and inode of a verified file are proof enough. `cap_bytes`
+    bounds what this user's jobs keep on the node: the least recently used models go (0: no bound).
+    `swarm` is this node's part in a staging by several nodes; it has met the other nodes already.
     `report(event, data)`: `waiting` {name, holder, seconds}, `ready` {name, path, bytes, seconds, cached},
     `progress` {name, bytes, total, rate, eta_s, file}; rates in bytes a second.
     """
@@ -144,14 +144,14 @@ def _listed(item: StagePlan, limits: Limits, findings: List[Finding]) -> Listing
     """The item's listing; what is wrong with it goes to `findings`."""
     seconds = min(limits.stall_s, max(0.0, limits.deadline - time.monotonic()))
     try:
-        listing, found = _guarded(lambda: _read_source(item), seconds, item.source)
+        listing, faults = _guarded(lambda: _read_source(item), seconds, item.source)
     except JobspecError as problem:
         findings.extend(problem.findings)
         return Listing(item.source, ())
     except OSError as problem:
         findings.append(os_finding(problem, None, "listing", str(problem.filename or item.source)))
         return Listing(item.source, ())
-    findings.extend(found)
+    findings.extend(faults)
     return listing
 
 
@@ -315,7 +315,7 @@ def _file_id(item: StagePlan, key: str, entry: FileEntry) -> str:
 
 
 def _part_name(key: str, entry: FileEntry) -> str:
-    """A file without a known hash goes on from a part only while its size and time are the same.
+    """The name of a file's part; without a known hash it names the file's size and time too.
 
     Nothing else would tell the beginning of an older content from the file's own.
     """
@@ -336,7 +336,7 @@ def _clear_way(root: str, target: str) -> None:
 
 
 def _make_room(job: _Job, item: StagePlan, works: Sequence[Work]) -> None:
-    """Keep to the cap. Raises: JobspecError where models in use leave no room."""
+    """Remove old models to keep to the cap. Raises: JobspecError where models in use leave no room."""
     needed = sum(max(0, work.entry.size - occupied(work.part)) for work in works)
     removed = leases.make_room(job.home, needed, job.cap)
     if removed:

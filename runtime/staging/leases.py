@@ -1,8 +1,8 @@
 """Which staged models are in use on a node, and room for a new one under a cap.
 
 Whoever stages a model holds a shared flock(2) on `<folder>.lease` until its process ends, however it ends.
-The time of that file says when the model was last staged. To make room, the least recently used ones that
-nobody holds are removed. Without locks on the file system nothing is. Standard library only, Python 3.9.
+The time of that file says when the model was last staged. `make_room` removes the least recently used models
+that nobody holds, and none on a file system without locks. Standard library only, Python 3.9.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def make_room(home: str, needed: int, cap: int) -> Tuple[str, ...]:
 
 def _staged(home: str) -> List[Tuple[float, str, int, str]]:
     """(last use, folder, bytes, path) of everything that was staged with a lease."""
-    found = []
+    staged = []
     for entry in os.scandir(os.path.join(home, "stage")):
         folder = entry.name[: -len(SUFFIX)]
         if not entry.name.endswith(SUFFIX):
@@ -82,8 +82,8 @@ def _staged(home: str) -> List[Tuple[float, str, int, str]]:
         for kind in ("hub", "plain"):
             path = os.path.join(home, kind, folder)
             if os.path.isdir(path) and not os.path.islink(path):
-                found.append((entry.stat().st_mtime, folder, sum(_sizes(path)), path))
-    return found
+                staged.append((entry.stat().st_mtime, folder, sum(_sizes(path)), path))
+    return staged
 
 
 def _sizes(path: str) -> Iterator[int]:

@@ -54,7 +54,7 @@ def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str])
 
 
 def _check_required(listing: Listing, names: Sequence[str], pattern: str) -> Iterator[Finding]:
-    """A required text that is no file's name: `FILE:KEY` wants a value in a JSON file, all others a file."""
+    """Findings for a missing requirement: `FILE:KEY` needs a value in a JSON file, any other text a file."""
     name, colon, key = pattern.rpartition(":")
     entry = next((entry for entry in listing.files if colon and entry.name == name), None)
     if entry is None:
@@ -96,7 +96,7 @@ def check_safetensors(entry: FileEntry) -> Tuple[Finding, ...]:
     except ValueError as problem:
         return (_truncated(entry, str(problem)),)
     if expected != entry.size:
-        return (_truncated(entry, f"its header promises {expected} bytes, it has {entry.size}"),)
+        return (_truncated(entry, f"its header promises {expected} bytes, the file has {entry.size}"),)
     return ()
 
 
@@ -122,7 +122,7 @@ def safetensors_bytes(path: str, size: int) -> int:
         head = stream.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else -1
         if length < 0:
-            raise ValueError(f"it has {size} bytes, a header takes 8 or more")
+            raise ValueError(f"the file has {size} bytes, a header takes 8 or more")
         if length > min(MAX_HEADER_BYTES, size - 8):
             raise ValueError(f"its first 8 bytes promise a header of {length} bytes, the file has {size}")
         try:
@@ -149,12 +149,12 @@ def _check_index(
             file=entry.path,
         )
         return
-    wanted = [f"{folder}/{shard}" if folder else shard for shard in shards]
-    missing = [name for name in wanted if name not in set(names) and selected(name, allow, ignore)]
+    needed = [f"{folder}/{shard}" if folder else shard for shard in shards]
+    missing = [name for name in needed if name not in set(names) and selected(name, allow, ignore)]
     if missing:
         yield error(
             "stage.shards",
-            f"{len(missing)} of {len(wanted)} shards are missing: {_some(missing)}",
+            f"{len(missing)} of {len(needed)} shards are missing: {_some(missing)}",
             f"`{entry.name}` names them",
             "finish the download to shared storage",
             file=entry.path,

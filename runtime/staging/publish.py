@@ -1,4 +1,4 @@
-"""The last step of staging: a snapshot and its refs, or a plain folder without what its source has no more.
+"""The last step of staging: a snapshot with its refs, or a plain folder with exactly its source's files.
 
 Only verified files come here; a new snapshot appears whole, by one rename. Standard library only, Python 3.9.
 """
@@ -58,7 +58,7 @@ def _move_in(build: str, path: str) -> None:
 
 
 def _refs(listing: Listing, target: str) -> Tuple[str, ...]:
-    """An id without a revision asks for `main`: where nothing says what that is, it is this commit."""
+    """The refs to write; with `main` where nothing defines it, since an id without a revision asks for it."""
     if "main" in listing.refs or os.path.exists(os.path.join(target, "refs", "main")):
         return listing.refs
     return (*listing.refs, "main")
@@ -87,9 +87,9 @@ def _write_ref(path: str, commit: str) -> None:
 
 def tidy(listing: Listing, target: str) -> str:
     """Remove what the source no longer has, so that the copy is the source; returns the ready path."""
-    wanted = {os.path.join(target, *entry.name.split("/")) for entry in listing.files}
+    kept = {os.path.join(target, *entry.name.split("/")) for entry in listing.files}
     for folder, _, names in os.walk(target):
         for name in names:
-            if os.path.join(folder, name) not in wanted:
+            if os.path.join(folder, name) not in kept:
                 os.unlink(os.path.join(folder, name))
     return os.path.join(target, listing.files[0].name) if listing.single else target

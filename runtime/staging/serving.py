@@ -102,7 +102,7 @@ class Listener:
         if self._closed.is_set():
             link.close()
         try:
-            link.patience(None)  # a node that has all it needs asks for nothing more, and is no less alive
+            link.patience(None)  # a node that has all it needs asks for nothing, and is alive all the same
             converse(link, self._find)
         except (ChannelError, OSError, ValueError, KeyError, TypeError):
             pass  # the other side is gone or talks nonsense; it asks again on a new connection
@@ -125,15 +125,15 @@ def converse(link: Link, find: Find) -> None:
         file_id, number = link.receive()["get"]
         missing_since: Optional[float] = None
         while True:
-            found = find(str(file_id), int(number), WAIT_S)
-            if isinstance(found, Gone):
-                link.send({"gone": found.why})
+            place = find(str(file_id), int(number), WAIT_S)
+            if isinstance(place, Gone):
+                link.send({"gone": place.why})
                 break
-            if isinstance(found, Wait):
-                link.send({"wait": "own" if found.own else "behind"})
+            if isinstance(place, Wait):
+                link.send({"wait": "own" if place.own else "behind"})
                 continue
             try:
-                _give(link, str(file_id), int(number), found)
+                _give(link, str(file_id), int(number), place)
                 break
             except FileNotFoundError:
                 now = time.monotonic()
@@ -161,19 +161,19 @@ def answer(
 ) -> Tuple[int, str]:
     """(length, code) of the chunk that follows on the connection.
 
-    `alive` is called when the other node says that it waits for a third. Raises: GoneError; ChannelError
-    also when the node was to read the chunk itself and has not for `stall_s`.
+    Calls `alive` when the other node says that it waits for a third. Raises: GoneError; ChannelError, also
+    when the other node should read the chunk itself and has not done so for `stall_s`.
     """
     since = time.monotonic()
     while True:
-        told = link.receive()
-        if "gone" in told:
-            raise GoneError(str(told["gone"]))
-        if told.get("data") == [file_id, number]:
-            return int(told["bytes"]), str(told["code"])
-        if told.get("wait") not in ("own", "behind"):
+        message = link.receive()
+        if "gone" in message:
+            raise GoneError(str(message["gone"]))
+        if message.get("data") == [file_id, number]:
+            return int(message["bytes"]), str(message["code"])
+        if message.get("wait") not in ("own", "behind"):
             raise ChannelError("an answer to another question")
-        if told["wait"] == "behind":
+        if message["wait"] == "behind":
             since = time.monotonic()
             alive()
         elif time.monotonic() - since > stall_s:
@@ -192,11 +192,11 @@ def receive(
 
     Raises: ChannelError; BadChunkError when they do not have `code`.
     """
-    found, position = new_code(strong), 0
+    digest, position = new_code(strong), 0
     while position < length:
         count = link.receive_into(buffer[: min(len(buffer), length - position)])
-        found.update(buffer[:count])
+        digest.update(buffer[:count])
         write(buffer[:count], position)
         position += count
-    if str(found.hexdigest()) != code:
-        raise BadChunkError(f"{length} bytes came with another content than was sent")
+    if str(digest.hexdigest()) != code:
+        raise BadChunkError(f"{length} bytes came with other content than the node sent")

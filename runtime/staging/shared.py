@@ -85,7 +85,7 @@ def bring(
     if not item.repo_id:
         raise fail(
             "stage.by-path",
-            f"`{item.path}` is missing and was given by path",
+            f"`{item.path}` is missing, and the spec names it by path",
             why="only what has a Hugging Face id can be fetched",
             fix="copy it there, or name the model by `id`",
         )

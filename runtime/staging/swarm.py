@@ -1,11 +1,12 @@
 """Staging on several nodes: each byte leaves shared storage once, the nodes give each other the rest.
 
-Every file is cut into chunks, and `chunks.readers` says for each which node reads it. A node reads its own
-share into the part of the file, and asks each other node for that one's share, in the same order everywhere;
-a chunk can be asked for as soon as it is written. So the time for all nodes is that for one, and a chunk.
-`transfer` follows each part as it grows, hashes and publishes it: what counts as verified is decided there,
-as on one node. A node that is silent, slow or sends other bytes is left out and named, and its share goes to
-the next reader. Nodes that come late, or back with half of the files, ask for what they lack.
+Every file is cut into chunks, and `chunks.readers` names the node that reads each chunk. A node reads its
+own share into the part of the file. It asks each other node for that node's share, in the same order
+everywhere, and gets each chunk as soon as it is written. So all nodes take the time of one node and one
+chunk. `transfer` follows each part as it grows, hashes it, and publishes it: as on one node, `transfer`
+alone decides what is verified. The swarm leaves out and names a node that is silent, slow, or sends other
+bytes, and the next reader takes its share. A node that comes late, or returns with half of the files, asks
+for what it lacks.
 
 Standard library only, Python 3.9. The decisions are in `board`, the words that travel in `serving`.
 """
@@ -134,7 +135,7 @@ class Swarm(Board):
         buffer = memoryview(bytearray(PIECE_BYTES))
         link: Optional[Link] = None
         while True:
-            asked = len(flying) if link is not None else 0
+            requested = len(flying) if link is not None else 0
             if not flying:
                 first = self._take(index, block=True)
                 if first is None:
@@ -143,7 +144,7 @@ class Swarm(Board):
             try:
                 if link is None:
                     link = self._connect(index)
-                for chunk in list(flying)[asked:]:
+                for chunk in list(flying)[requested:]:
                     serving.ask(link, chunk.file.id, chunk.number)
                 self._ask_ahead(index, link, flying)
                 self._receive(index, link, flying[0], buffer)
@@ -235,8 +236,10 @@ class Swarm(Board):
                 self._shares[index].links.remove(link)
 
     def _again(self, index: int, flying: "Deque[Chunk]", problem: str) -> bool:
-        """Whether another connection to the node is worth while; after RESTARTS in vain, or when one chunk
-        fails twice whatever else it gives, it is left out."""
+        """Whether to connect to the node again.
+
+        A node is left out after RESTARTS in vain, or when one chunk fails twice, whatever else it gives.
+        """
         with self._changed:
             share = self._shares[index]
             if self._halted or share.excluded:

@@ -132,7 +132,7 @@ class Transfer:
     def _watch(
         self, on_done: Callable[[Done], None], on_progress: Callable[[int, int, str], None]
     ) -> Tuple[Finding, ...]:
-        told = time.monotonic()
+        reported = time.monotonic()
         while self._left:
             try:
                 outcome = self._out.get(timeout=0.25)
@@ -144,8 +144,8 @@ class Transfer:
             elif outcome is not None:
                 return tuple(outcome)
             now = time.monotonic()
-            if now - told >= 1.0:
-                told = now
+            if now - reported >= 1.0:
+                reported = now
                 on_progress(self.moved, self.total, self._busy().path)
             if self._shares is not None:
                 self._shares.watch()
@@ -218,19 +218,19 @@ class Transfer:
         for attempt in range(_TRIES):
             lane.path = work.entry.path
             try:
-                found, count, resumed = self._fill(work, lane, fresh)
+                digest, count, resumed = self._fill(work, lane, fresh)
             except _SourceError as problem:
                 if attempt + 1 < _TRIES and problem.cause.errno in _RETRY:
                     continue
                 raise JobspecError(os_finding(problem.cause, work, "reading")) from problem.cause
             copied += count
-            if not work.entry.digest or found == work.entry.digest:
-                return self._publish(work, lane, found, copied)
+            if not work.entry.digest or digest == work.entry.digest:
+                return self._publish(work, lane, digest, copied)
             if self._shares is not None:
                 self._shares.withdraw(work)
             os.unlink(work.part)
             lane.tick(-work.entry.size)
-            mismatch = found
+            mismatch = digest
             # A whole read that hashes wrong twice is the source; once may be a bad part or a bad transfer.
             if fresh and not resumed:
                 break
@@ -277,7 +277,7 @@ class Transfer:
         return str(state.hexdigest()), copied, have
 
     def _follow(self, work: Work, lane: Lane, shares: Shares) -> Tuple[str, int, int]:
-        """The same, where other nodes take part: what arrives in `part` is hashed, in order."""
+        """`_fill` where other nodes take part: hashes what arrives in `part`, in order."""
         state = new_hash(work.entry.algorithm, work.entry.size)
         stream = shares.follow(work, lane, self.stop.is_set)
         fd = os.dup(stream.fd)

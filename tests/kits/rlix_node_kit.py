@@ -12,15 +12,16 @@ from typing import Any
 NODE = """
 import sys
 from pathlib import Path
-from jobspec.runtime import rlix_cache, rlix_driver, signals
-rlix_cache.ROOT = Path(sys.argv[1])
+from jobspec.runtime.base import signals
+from jobspec.runtime.drivers.rlix import cache, driver
+cache.ROOT = Path(sys.argv[1])
 words = sys.argv[2:]
-sys.exit(rlix_driver.main(words, signals.receive()) if words else rlix_cache.main())
+sys.exit(driver.main(words, signals.receive()) if words else cache.main())
 """
 
 
 def driver(node: Path, script: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """`rlix_driver` of pipelines `one` and `two` with a script for the driver; notes go to `made`."""
+    """RLix's driver program of pipelines `one` and `two` with a script for the driver; notes go to `made`."""
     words = ["--pipelines", "one,two", "--note", str(node / "made"), "--", "bash", "-ec", script]
     return start(node, words, env)
 

@@ -108,7 +108,8 @@ def test_run_is_found_again_from_another_process(start) -> None:  # type: ignore
     run, launch = start("sleep 30")
     script = (
         "import sys; from pathlib import Path\n"
-        "from jobspec.runs.store import *; from jobspec.launchers import query\n"
+        "from jobspec.runs.paths import RunPaths; from jobspec.runs.records import read_launch\n"
+        "from jobspec.launchers import query\n"
         "launch = read_launch(RunPaths(Path(sys.argv[1]))); print(query([launch])[launch].state.value)"
     )
     argv = [sys.executable, "-c", script, str(run.root)]

@@ -17,11 +17,11 @@ BLOCKED = 3
 
 def problem(address: str, nodes: int) -> str:
     """Why other nodes cannot reach `address`, or nothing. One node alone may use loopback. Pure."""
-    found = ipaddress.ip_address(address)
-    if found.is_link_local:
+    parsed = ipaddress.ip_address(address)
+    if parsed.is_link_local:
         return f"`{address}` is link-local: no other machine can reach it"
-    if found.is_loopback and nodes > 1:
-        return f"`{address}` is this node alone, and {nodes} nodes take part"
+    if parsed.is_loopback and nodes > 1:
+        return f"`{address}` reaches this node alone, and {nodes} nodes take part"
     return ""
 
 

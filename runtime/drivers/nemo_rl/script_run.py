@@ -1,8 +1,9 @@
 """Runs a maintained script of a checkout and keeps what it leaves.
 
-Such scripts write below their own checkout and remove those files at their next start, resume from whatever
-they find, and two of them at once destroy each other's files. So: refuse leftovers, hold the script, run it,
-copy the files of this start, and say which checkpoints are complete. Standard library, Python 3.9.
+Such a script writes below its own checkout, removes those files at its next start, and resumes from whatever
+it finds. Two scripts at once destroy each other's files. So this program refuses leftovers, holds the
+script, runs it, copies the files of this start, and says which checkpoints are complete. Standard library,
+Python 3.9.
 """
 
 from __future__ import annotations
@@ -40,26 +41,26 @@ def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = No
 
     Signals to end that are `received` are handed on to it, so that the files are kept after the end too.
     """
-    asked = _parse(sys.argv[1:] if argv is None else argv)
-    kept, metrics = Path(asked.kept), Path(asked.metrics)
-    _refuse_split(asked)
-    _refuse_leftovers([asked.kept, asked.checkpoints], asked.leftover)
-    if asked.own_ray:
+    options = _parse(sys.argv[1:] if argv is None else argv)
+    kept, metrics = Path(options.kept), Path(options.metrics)
+    _refuse_split(options)
+    _refuse_leftovers([options.kept, options.checkpoints], options.leftover)
+    if options.own_ray:
         _refuse_foreign_ray()
-    newer = _skipped(asked.below_capability, capability()) if asked.below_capability else ""
+    newer = _skipped(options.below_capability, capability()) if options.below_capability else ""
     if newer:
         print(f"jobspec: skipped: {newer}", flush=True)
         return 0
     kept.mkdir(parents=True)
     metrics.mkdir(parents=True, exist_ok=True)
-    with hold(Path(asked.hold)) if asked.hold else contextlib.nullcontext():
+    with hold(Path(options.hold)) if options.hold else contextlib.nullcontext():
         start = time.time() - CLOCK_SLACK_S
-        code = run(asked.command, received)
-        if asked.outputs:
-            keep(Path(asked.outputs), kept, metrics, asked.file, start, code)
-    if asked.scratch and code == 0:
-        shutil.rmtree(asked.scratch, ignore_errors=True)
-    for line in checkpoints([folder for folder in (asked.checkpoints, asked.outputs) if folder]):
+        code = run(options.command, received)
+        if options.outputs:
+            keep(Path(options.outputs), kept, metrics, options.file, start, code)
+    if options.scratch and code == 0:
+        shutil.rmtree(options.scratch, ignore_errors=True)
+    for line in checkpoints([folder for folder in (options.checkpoints, options.outputs) if folder]):
         print(f"jobspec: {line}", flush=True)
     return code
 
@@ -85,9 +86,9 @@ def _block(reason: str) -> NoReturn:
     raise SystemExit(BLOCKED)
 
 
-def _refuse_split(asked: argparse.Namespace) -> None:
+def _refuse_split(options: argparse.Namespace) -> None:
     """The scripts pass their arguments and paths on unquoted."""
-    words = asked.command[1:] if asked.hold else []
+    words = options.command[1:] if options.hold else []
     bad = next((text for text in words if not text or SPLITS.search(text)), None)
     if bad is not None:
         _block(
@@ -96,11 +97,11 @@ def _refuse_split(asked: argparse.Namespace) -> None:
 
 
 def _refuse_leftovers(folders: Sequence[str], patterns: Sequence[str]) -> None:
-    found = [folder for folder in folders if folder and Path(folder).exists()]
+    leftovers = [folder for folder in folders if folder and Path(folder).exists()]
     for pattern in patterns:
-        found += sorted(glob.glob(pattern))  # noqa: PTH207 - relative and absolute patterns
-    if found:
-        _block(f"`{found[0]}` is left from another run and would shorten this one: move it away")
+        leftovers += sorted(glob.glob(pattern))  # noqa: PTH207 - relative and absolute patterns
+    if leftovers:
+        _block(f"`{leftovers[0]}` is left from another run and would shorten this one: move it away")
 
 
 def _refuse_foreign_ray(proc: Path = Path("/proc")) -> None:
@@ -119,8 +120,8 @@ def capability() -> str:
         _, out, _ = procs.output(argv, 60.0)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    seen = [line.strip() for line in out.decode(errors="replace").splitlines() if _version(line)]
-    return max(seen, key=_version, default="")
+    versions = [line.strip() for line in out.decode(errors="replace").splitlines() if _version(line)]
+    return max(versions, key=_version, default="")
 
 
 def _version(text: str) -> Tuple[int, ...]:
@@ -128,16 +129,16 @@ def _version(text: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
 
 
-def _skipped(limit: str, seen: str) -> str:
+def _skipped(limit: str, actual: str) -> str:
     """Why nothing runs on these GPUs, or nothing. Unknown GPUs are tried. Pure."""
-    if not seen or _version(seen) < _version(limit):
+    if not actual or _version(actual) < _version(limit):
         return ""
-    return f"the maintainers skip this script from compute capability {limit} on, this node has {seen}"
+    return f"the maintainers skip this script from compute capability {limit} on, this node has {actual}"
 
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Only one run of a checkout's script at a time; the kernel gives it free when this process ends."""
+    """Let one run at a time use a checkout's script; the kernel frees the hold when this process ends."""
     try:
         # Opened for writing, though nothing is written: NFS grants an exclusive lock to no other.
         file = path.open("r+b")
@@ -174,7 +175,7 @@ def _pass_on(received: Received, child: subprocess.Popen[bytes]) -> None:
 
 
 def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: float, code: int) -> None:
-    """Copy logs and metric files of this start; without a metric file the event files it would come from."""
+    """Copy logs and metric files of this start; a missing metric file is replaced by its event files."""
     for path in _fresh(outputs, LOGS, start):
         _copy(path, kept / path.relative_to(outputs))
     copied = [name for name in files if (kept / name).is_file()]
@@ -187,7 +188,7 @@ def keep(outputs: Path, kept: Path, metrics: Path, files: Sequence[str], start: 
 
 def _fresh(outputs: Path, patterns: Sequence[str], start: float) -> List[Path]:
     """Files of this start. What the script has left running may remove some meanwhile."""
-    found: List[Path] = []
+    fresh: List[Path] = []
     for folder, _, names in os.walk(outputs):
         for name in names:
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
@@ -195,8 +196,8 @@ def _fresh(outputs: Path, patterns: Sequence[str], start: float) -> List[Path]:
                 with contextlib.suppress(OSError):
                     info = path.stat()
                     if stat.S_ISREG(info.st_mode) and info.st_mtime >= start:
-                        found.append(path)
-    return sorted(found)
+                        fresh.append(path)
+    return sorted(fresh)
 
 
 def _copy(source: Path, target: Path) -> None:

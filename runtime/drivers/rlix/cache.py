@@ -1,8 +1,8 @@
 """RLix's cache folder on this node, whose place is fixed: a link to the run's Hugging Face cache.
 
-Run as a program it makes the link; `held` keeps it while the run's driver lives. Runs of one
-user share it. They start and end at any moment, so nothing that is looked at here still holds a moment later:
-what counts is where the link leads in the end. Standard library, Python 3.9.
+Run as a program it makes the link; `held` keeps the link while the run's driver lives. Runs of one user
+share the link. They start and end at any moment, so no observation holds a moment later: only the link's
+final target counts. Standard library, Python 3.9.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def link(cache: Path) -> None:
                 break
             _put(place, cache)
     _check_owner()
-    found = _leads_to(place)
-    if found is not None and found != cache.resolve():
-        raise CacheError(_foreign(cache, str(found)))
+    target = _leads_to(place)
+    if target is not None and target != cache.resolve():
+        raise CacheError(_foreign(cache, str(target)))
 
 
 @contextlib.contextmanager
 def held(cache: Path) -> Iterator[None]:
-    """The link for as long as this lasts, and away with it where no other run on the node uses it.
+    """Keep the link while the body runs; then remove it where no other run on the node uses it.
 
-    A lock on its folder tells that; where none can be had, the link stays. Empty folders go with it, since
+    A lock on its folder shows that; without a lock the link stays. Empty folders go with the link, because
     another user could not write into them. Raises: CacheError, OSError.
     """
     lock = _lock(cache)
@@ -114,9 +114,9 @@ def _check_owner() -> None:
     )
 
 
-def _foreign(cache: Path, found: str) -> str:
+def _foreign(cache: Path, target: str) -> str:
     return (
-        f"{_place()}, which RLix reads models from, is not this run's cache {cache}, but {found}: "
+        f"{_place()}, which RLix reads models from, is not this run's cache {cache}, but {target}: "
         "wait for the run that uses it, or remove it"
     )
 

@@ -1,10 +1,10 @@
 """Runs RLix's driver and looks after it; its arguments are `OPTION... -- DRIVER...`.
 
-The driver admits its pipelines one after the other and waits for the first train step of each, for as long as
-a healthy one may take, without looking at whether it still runs. Here that is looked at. The run ends when
-the pipeline that is waited for has ended, died, or left its training loop; how long it takes counts for
-nothing. Names of the folders that RLix makes for each pipeline are noted, to be removed when the run has
-ended, and the cache that RLix looks for is held (`rlix_cache`). Standard library, Python 3.9.
+RLix's driver admits its pipelines one after the other. It waits for the first train step of each as long as
+a healthy one may take, and never looks whether the pipeline still runs. This module looks: the run ends when
+the pipeline that the driver waits for has ended, died, or left its training loop. Elapsed time counts for
+nothing. The module also notes the folders that RLix makes for each pipeline, which are removed after the
+run, and holds the cache that RLix looks for (`cache`). Standard library, Python 3.9.
 Source of the lines: rlops/rlix `nemo` f77d913, `examples/start_nemo_rl_multi_pipeline.py`.
 """
 
@@ -30,7 +30,7 @@ from jobspec.runtime.drivers.rlix.cache import CacheError
 
 POLL_S = 0.5
 PLACES_S = 5.0  # how often folders of pipelines are looked for
-SETTLE_S = 5.0  # from the evidence to the end: a first step may have been told of at the same moment
+SETTLE_S = 5.0  # from the evidence to the end: a first step may be reported at the same moment
 CLOCK_S = 0.5  # between a line of the driver and our reading of it
 DRAIN_S = 2.0
 END_S = 5.0
@@ -86,13 +86,13 @@ class Admission:
         actor = ACTOR.match(text)
         if actor is not None:
             self._of_actor(actor["pid"], text[actor.end() :], now)
-        elif found := ARMED.match(text) or WAITING.match(text) or ENDED.match(text):
-            if found["id"] not in self.ids:
-                self.ids.append(found["id"])
-            if found.re is ARMED:
+        elif match := ARMED.match(text) or WAITING.match(text) or ENDED.match(text):
+            if match["id"] not in self.ids:
+                self.ids.append(match["id"])
+            if match.re is ARMED:
                 self._began = now
-            elif found.re is WAITING:
-                self._wait_for(found["id"], now)
+            elif match.re is WAITING:
+                self._wait_for(match["id"], now)
         elif died := DIED.match(text):
             self._note(now, died["text"])
         elif REACHED.match(text) or FAILED.match(text):
@@ -103,18 +103,18 @@ class Admission:
         self.waiting, self._found, self._loop = which, None, ""
 
     def _of_actor(self, pid: str, body: str, now: float) -> None:
-        if own := OF_ACTOR.match(body):
-            self._actors[pid] = own["id"]
-        elif (found := LOOP.match(body)) and self.waiting and self._actors.get(pid) == self.waiting:
-            self._loop = found["text"].strip()
+        if match := OF_ACTOR.match(body):
+            self._actors[pid] = match["id"]
+        elif (error := LOOP.match(body)) and self.waiting and self._actors.get(pid) == self.waiting:
+            self._loop = error["text"].strip()
             self._note(now, self._loop)
 
     def ended(self, runs: Sequence[Run], now: float) -> None:
         """Take the runs that Ray says have ended. An earlier pipeline's began before the one waited for."""
-        own = [run for run in runs if self.waiting and run.start >= self._began - CLOCK_S]
-        if own:
+        candidates = [run for run in runs if self.waiting and run.start >= self._began - CLOCK_S]
+        if candidates:
             returned = self._loop or "its run() returned before its first train step"
-            self._note(now, own[-1].error or returned, own[-1].traceback)
+            self._note(now, candidates[-1].error or returned, candidates[-1].traceback)
 
     def _note(self, now: float, cause: str, traceback: str = "") -> None:
         """The first evidence counts, and a traceback that comes later."""
@@ -251,12 +251,12 @@ def places(env: Mapping[str, str], proc: Path = Path("/proc")) -> Iterator[str]:
     marks = [f"{key}={env.get(key)}".encode() for key in ("JOBSPEC_RUN_DIR", "JOBSPEC_ATTEMPT")]
     for path in proc.glob("[0-9]*/environ"):
         try:
-            found = path.read_bytes()
+            environment = path.read_bytes()
         except OSError:
             continue
-        variables: Set[bytes] = set(found.split(b"\0"))
+        variables: Set[bytes] = set(environment.split(b"\0"))
         if variables.issuperset(marks):
-            yield from {match["id"].decode() for match in PLACE.finditer(found)}
+            yield from {match["id"].decode() for match in PLACE.finditer(environment)}
 
 
 def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = None) -> int:
@@ -265,7 +265,7 @@ def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = No
     parser.add_argument("--pipelines", required=True, help="names, in the order of admission")
     parser.add_argument("--note", required=True, help="file that gets the names of their folders")
     parser.add_argument("command", nargs="+")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     if received is not None and not received.empty():
         return 128 + received.get()
     with contextlib.ExitStack() as stack:
@@ -274,14 +274,14 @@ def main(argv: Optional[Sequence[str]] = None, received: Optional[Received] = No
         except (CacheError, OSError) as problem:
             print(f"jobspec: {problem}", file=sys.stderr, flush=True)
             return 1
-        return _drive(asked, received)
+        return _drive(options, received)
 
 
-def _drive(asked: argparse.Namespace, received: Optional[Received]) -> int:
+def _drive(options: argparse.Namespace, received: Optional[Received]) -> int:
     try:
-        driver = Driver(asked.command, asked.pipelines.split(","), Path(asked.note))
+        driver = Driver(options.command, options.pipelines.split(","), Path(options.note))
     except OSError as problem:
-        print(f"jobspec: `{asked.command[0]}`: {problem.strerror}", file=sys.stderr, flush=True)
+        print(f"jobspec: `{options.command[0]}`: {problem.strerror}", file=sys.stderr, flush=True)
         return 127 if isinstance(problem, FileNotFoundError) else 126
     if received is not None:
         threading.Thread(target=_pass_on, args=(received, driver), daemon=True, name="pass-on").start()

@@ -1,10 +1,10 @@
-"""Tells which pipelines' `run()` have ended, as Ray has recorded it, until it is killed.
+"""Reports which pipelines' `run()` have ended by Ray's records, until somebody kills it.
 
-A child of `rlix_driver`, which waits for pipelines without a Ray of its own. Every `POLL_S` it asks
-`ray.timeline()`, whose events have the name of each finished call and what it raised, and prints one JSON
+The probe is a child of `driver`, which waits for pipelines without a Ray of its own. Every `POLL_S` the probe
+asks `ray.timeline()`, whose events hold the name of each finished call and what it raised. It prints one JSON
 object a line: `{"ended": [{"start", "error", "traceback"}]}`, the oldest first. Where Ray cannot be asked it
-prints `{"note": text}` and ends. Nothing is known of a run that goes on. Source: Ray 2.60, `ray.timeline`,
-which reads the events of tasks; they are on by default.
+prints `{"note": text}` and ends. A `run()` that goes on has no event. Source: Ray 2.60, `ray.timeline`, which
+reads the events of tasks; they are on by default.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def ended(events: Sequence[Event]) -> List[Dict[str, Any]]:
 
 def _run(event: Event, events: Sequence[Event]) -> Dict[str, Any]:
     # The longest is the run's own; the others are of calls beside it, such as a resize that RLix asked for.
-    body = max(_inside(event, events), key=lambda one: float(one["dur"]), default=None)
+    body = max(_inside(event, events), key=lambda inner: float(inner["dur"]), default=None)
     raised = body["args"] if body is not None and body["args"].get("type") else {}
     return {"start": float(event["ts"]) / 1e6, "error": _error(raised), "traceback": _traceback(raised)}
 
@@ -41,10 +41,10 @@ def _run(event: Event, events: Sequence[Event]) -> Dict[str, Any]:
 def _inside(event: Event, events: Sequence[Event]) -> Iterator[Event]:
     """Bodies of calls that began and ended within the run, in its worker."""
     start, end = float(event["ts"]), float(event["ts"]) + float(event["dur"])
-    for one in events:
-        own = one.get("cat") == BODY and one.get("tid") == event.get("tid")
-        if own and start <= float(one["ts"]) and float(one["ts"]) + float(one["dur"]) <= end:
-            yield one
+    for other in events:
+        is_body = other.get("cat") == BODY and other.get("tid") == event.get("tid")
+        if is_body and start <= float(other["ts"]) and float(other["ts"]) + float(other["dur"]) <= end:
+            yield other
 
 
 def _error(raised: Mapping[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
     python -m jobspec.runtime.drivers.trl.driver --config '{"steps": 30, "workers": 2, ...}'
 
-Runs on the head node with the environment that the runtime gives every command (RAY_ADDRESS,
-JOBSPEC_MODEL_PATH, JOBSPEC_DATA_PROMPTS, JOBSPEC_METRICS_DIR, JOBSPEC_CHECKPOINT_DIR, ...). Exit
-codes: 0 trained to the asked step, 1 training failed, 3 it could not start, 143 stopped by a signal
-after saving. The cause is the last line of standard error. Standard library only at import.
+The driver runs on the head node with the environment that the runtime gives every command (RAY_ADDRESS,
+JOBSPEC_MODEL_PATH, JOBSPEC_DATA_PROMPTS, JOBSPEC_METRICS_DIR, JOBSPEC_CHECKPOINT_DIR, ...). Exit codes: 0
+trained to the last step of the command, 1 training failed, 3 training could not start, 143 stopped by a
+signal after saving. The last line of standard error is the cause. Standard library only at import.
 """
 
 from __future__ import annotations
@@ -140,9 +140,7 @@ def worker_share(config: TrainConfig, nodes: Sequence[Mapping[str, Any]]) -> Sha
     alive: List[Mapping[str, float]] = [node["Resources"] for node in nodes if node.get("Alive")]
     gpus = sum(int(resources.get("GPU", 0)) for resources in alive)
     if config.use_gpu and gpus < config.workers:
-        raise BlockedError(
-            f"{config.workers} workers with one GPU each asked, the Ray cluster has {gpus} GPUs"
-        )
+        raise BlockedError(f"{config.workers} workers need one GPU each, the Ray cluster has {gpus} GPUs")
     per_node = -(-config.workers // max(1, len(alive)))
     share = min((resources.get("CPU", 0.0) for resources in alive), default=0.0) / per_node
     if share <= 0:

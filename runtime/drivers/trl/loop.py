@@ -278,8 +278,10 @@ def gather(progress: Progress) -> List[Dict[str, Any]]:
 
 
 def write_proof(folders: Folders, progress: Progress) -> None:
-    """What all ranks loaded, as a metrics row of the first step after the resume: the step that training
-    continued from belongs to the process before."""
+    """Write what all ranks loaded as a metrics row of the first step after the resume.
+
+    The step that training continued from belongs to the process before.
+    """
     everyone = gather(progress)
     if progress.rank == 0:
         proof = {

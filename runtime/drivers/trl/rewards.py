@@ -61,10 +61,10 @@ def _from_file(path: Path, function: str) -> Reward:
     module = importlib.util.module_from_spec(loader)
     sys.modules[loader.name] = module  # dataclasses and pickling look the module up by name
     loader.loader.exec_module(module)
-    found = getattr(module, function, None)
-    if not callable(found):
+    reward = getattr(module, function, None)
+    if not callable(reward):
         raise RewardError(f"reward file `{path}` has no function `{function}`")
-    return found  # type: ignore[no-any-return]
+    return reward  # type: ignore[no-any-return]
 
 
 def checked(name: str, reward: Reward) -> Reward:

@@ -101,7 +101,7 @@ def read_prompts(path: Path) -> List[Dict[str, Any]]:
     """
     files = sorted(path.glob("**/*.jsonl")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
-        raise BlockedError(f"no prompts at `{path}`: a .jsonl file, or a folder with some, is needed")
+        raise BlockedError(f"no prompts at `{path}`: name a .jsonl file, or a folder with .jsonl files")
     rows = []
     for file in files:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -131,8 +131,10 @@ def checkpoint_step(path: Path) -> int:
 
 def complete_checkpoints(folder: Path) -> List[Path]:
     """Checkpoints with a marker whose files are all there at their size, oldest first."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit() and is_complete(path)]
-    return sorted(found, key=checkpoint_step)
+    complete = [
+        path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit() and is_complete(path)
+    ]
+    return sorted(complete, key=checkpoint_step)
 
 
 def is_complete(checkpoint: Path) -> bool:

@@ -57,7 +57,7 @@ def test_hanging_ranks_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two nodes are announced and one comes: the ranks wait for the other.
     found = allreduce.run_node(["127.0.0.1", "127.0.0.1"], 0, 0, {}, free_port(), processes=1)
     assert found is not None
-    assert "no end within 3 s" in found.problem
+    assert "the ranks did not end within 3 s" in found.problem
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_failed_job_is_told_by_its_last_error() -> None:
     stderr = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n\n"
     assert last_words(stderr, message) == "ModuleNotFoundError: No module named 'x'"
     assert last_words("", message) == "You can check full logs at paths:"
-    assert last_words("", "") == "it left no words"
+    assert last_words("", "") == "the job printed nothing"

@@ -71,7 +71,7 @@ def test_exit_status(code: int, status: int) -> None:
 
 GUARDED = """
     import os, subprocess, sys, time
-    from jobspec.runtime import signals
+    from jobspec.runtime.base import signals
     from jobspec.runtime.base.procs import guard
     def work():
         {body}
@@ -135,7 +135,7 @@ def test_signal_is_received_while_the_main_thread_sleeps() -> None:
     """Python's own handlers wait for the main thread, which nothing wakes here: the signal is another's."""
     text = """
         import os, signal, threading
-        from jobspec.runtime import signals
+        from jobspec.runtime.base import signals
         received = signals.receive()
         def other():
             signal.pthread_kill(threading.get_ident(), signal.SIGTERM)

@@ -79,7 +79,7 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
     """Who starts a run by hand under nohup(1) wants it to outlive the terminal, programs included."""
     work = """
 import subprocess, sys
-from jobspec.runtime import procs, signals
+from jobspec.runtime.base import procs, signals
 def work():
     received = signals.receive()
     subprocess.run(["bash", "-c", "grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"])
@@ -105,12 +105,13 @@ def test_driver_below_the_upstream_scripts_agent_is_free(tmp_path: Path) -> None
     work = f"""
 import os, subprocess, sys
 sys.path.insert(0, {str(pyz)!r})
-from jobspec.runtime import procs, signals, upstream
+from jobspec.runtime import upstream_agents
+from jobspec.runtime.base import procs, signals
 def work():
     signals.receive()
     return subprocess.run(["bash", "-c", {f"{SHOW} > {out}"!r}]).returncode
 if os.fork() == 0:
-    upstream._detach()
+    upstream_agents._detach()
     os._exit(procs.guard(work))
 """
     # Returns when the daemon has ended: it has this output open.

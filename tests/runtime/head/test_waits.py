@@ -65,7 +65,7 @@ def test_head_that_fails_at_a_message_waits_no_longer_for_its_node() -> None:
     call = lab.nodes.call(1, "stage")
     lab.link.send({"progress": {}})
     assert lab.ended(call)
-    assert lab.lost == ["the head failed while it read what the node said: KeyError: 'absent'"]
+    assert lab.lost == ["the head failed while it read the node's messages: KeyError: 'absent'"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

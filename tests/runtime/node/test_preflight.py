@@ -57,7 +57,7 @@ def test_good_node_has_no_findings() -> None:
         ({"shm_bytes": 64 << 20}, {"shm_min_bytes": 1 << 30}, "preflight.shm", "64.0 MiB"),
         ({"local_error": "Read-only file system"}, {}, "preflight.node-local", "Read-only"),
         ({"local_free": 1 << 30, "stage_bytes": 1 << 30}, {}, "preflight.disk", "1.0 GiB free"),
-        ({"gpus": 7}, {"gpus_per_node": 8}, "preflight.gpus", "7 GPUs seen, 8 planned"),
+        ({"gpus": 7}, {"gpus_per_node": 8}, "preflight.gpus", "the node has 7 GPUs, the plan needs 8"),
         ({"conflicts": ("ROCR_VISIBLE_DEVICES",)}, {}, "preflight.variable", "ROCR_VISIBLE_DEVICES"),
     ],
 )

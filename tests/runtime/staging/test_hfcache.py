@@ -216,7 +216,7 @@ def test_empty_selection_is_an_error(tmp_path: Path) -> None:
     [
         (safetensors(1000)[:-1], "its header promises"),
         (safetensors(1000) + b"x", "its header promises"),
-        (b"", "it has 0 bytes"),
+        (b"", "the file has 0 bytes"),
         (b"\xff" * 100, "promise a header of"),
         (b"\x04\0\0\0\0\0\0\0{}{}", "not the JSON"),
         (b"\x02\0\0\0\0\0\0\0[]", "not the JSON"),

@@ -112,7 +112,7 @@ def test_mirror_without_the_model_names_where_it_looked(tmp_path: Path) -> None:
 
 def test_model_by_path_cannot_be_fetched(tmp_path: Path) -> None:
     item = shared.Item(StagePlan("model", "model", str(tmp_path / "x"), layout="plain"), present=False)
-    with pytest.raises(JobspecError, match="was given by path"):
+    with pytest.raises(JobspecError, match="the spec names it by path"):
         shared.bring(item, None)
 
 

@@ -109,8 +109,8 @@ def test_waiting_names_the_holder(tmp_path: Path) -> None:
     lock = home / "stage" / f"{repo.name}.lock"
     events: list[Any] = []
     script = (
-        "import sys, time\nfrom jobspec.runtime import nodelock\n"
-        "with nodelock.hold(sys.argv[1], time.monotonic() + 60):\n"
+        "import sys, time\nfrom jobspec.runtime.base import node_lock\n"
+        "with node_lock.hold(sys.argv[1], time.monotonic() + 60):\n"
         "    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, str(lock)]

@@ -251,7 +251,7 @@ def test_bit_flipped_between_nodes(tmp_path: Path, times: int, left_out: list[st
     relay.close()
     assert [content(node.ready()) for node in all_nodes] == [MODEL] * 3
     assert set(excluded(all_nodes[1]) + excluded(all_nodes[2])) <= {"n0"}
-    assert any("another content" in data.get("why", "") for node in all_nodes for _, data in node.events)
+    assert any("other content" in data.get("why", "") for node in all_nodes for _, data in node.events)
     if left_out:
         assert excluded(all_nodes[1]) == excluded(all_nodes[2]) == left_out
 
