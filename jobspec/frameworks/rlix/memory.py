@@ -139,7 +139,8 @@ def check_trainer(pipeline: PipelineSettings, shape: TrainShape) -> Iterator[Fin
     make = error if over else warning
     yield make(
         "memory.gpu",
-        f"training of pipeline `{name}` needs about {need:.0f} GiB of a GPU, and {has:.0f} GiB are usable: {parts}",
+        f"training of pipeline `{name}` needs about {need:.0f} GiB of a GPU, "
+        f"and {has:.0f} GiB are usable: {parts}",
         "estimated for training alone: engines and other pipelines take an unknown amount on top",
         "give it more `train_gpus`, offload its optimizer, or train a smaller model",
         path=f"{pipeline.path}.train_gpus",
