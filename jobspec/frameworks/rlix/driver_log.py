@@ -117,10 +117,10 @@ class Seen:
     broken_why: str = ""
 
     def knows(self, name: str) -> bool:
-        return any(one.id == name for one in self.pipelines)
+        return any(pipeline.id == name for pipeline in self.pipelines)
 
     def of(self, name: str) -> PipelineSeen:
-        pipeline = next((one for one in self.pipelines if one.id == name), None)
+        pipeline = next((pipeline for pipeline in self.pipelines if pipeline.id == name), None)
         if pipeline is None:
             pipeline = PipelineSeen(name)
             self.pipelines.append(pipeline)
@@ -146,7 +146,10 @@ def see(evidence: Evidence) -> Seen:
     for log in logs:
         reader.read(evidence.root / log.path, log.path)
     steps = {part.steps for part in evidence.plan.expect.parts} or {0}
-    if any(len(one.after) < max(steps) or len(one.before) != len(one.after) for one in reader.seen.pipelines):
+    if any(
+        len(pipeline.after) < max(steps) or len(pipeline.before) != len(pipeline.after)
+        for pipeline in reader.seen.pipelines
+    ):
         for log in workers:
             reader.read(evidence.root / log.path, log.path, late=True)
     return reader.seen
@@ -202,40 +205,40 @@ class _Reader:
         elif self.open_traceback and not who and RAISED_LAST.match(body):
             self.seen.of(self.open_traceback).error = body.strip()
 
-    def _of_driver(self, body: str, line: Line, one: PipelineSeen, who: str) -> bool:
+    def _of_driver(self, body: str, line: Line, pipeline: PipelineSeen, who: str) -> bool:
         """Whether the driver itself printed the line, and no actor with a text like the driver's."""
         if who or not body.startswith("pipeline "):
             return False
         if RETURNED.match(body):
-            one.returned = line
+            pipeline.returned = line
         elif match := RAISED.match(body):
-            one.raised, one.error, self.open_traceback = line, match["text"].strip(), one.id
+            pipeline.raised, pipeline.error, self.open_traceback = line, match["text"].strip(), pipeline.id
         elif UNREGISTER.match(body):
             self.open_traceback = ""
         return True
 
 
-def _of_pipeline(body: str, line: Line, one: PipelineSeen) -> None:
-    if _take_step(body, line, one.before, one.after):
+def _of_pipeline(body: str, line: Line, pipeline: PipelineSeen) -> None:
+    if _take_step(body, line, pipeline.before, pipeline.after):
         return
-    if found := SHRINK.search(body):
-        one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
+    if match := SHRINK.search(body):
+        pipeline.shrinks.append(Line(line.at, line.item, ranks=_ranks(match["ranks"])))
     elif NOT_SHRUNK.search(body):
-        del one.shrinks[-1:]
-    elif found := EXPAND.search(body):
-        ranks = _ranks(found["ranks"])
-        one.expands.append(Line(line.at, line.item, int(found["version"]), ranks))
+        del pipeline.shrinks[-1:]
+    elif match := EXPAND.search(body):
+        ranks = _ranks(match["ranks"])
+        pipeline.expands.append(Line(line.at, line.item, int(match["version"]), ranks))
     elif EXPAND_FAILED.search(body):
-        one.failed_expand = one.failed_expand or line
+        pipeline.failed_expand = pipeline.failed_expand or line
 
 
 def _take_step(body: str, line: Line, before: dict[int, Line], after: dict[int, Line]) -> bool:
     """Whether the line is about a train step; the first one about it counts."""
-    if found := BEFORE.search(body):
-        before.setdefault(int(found["step"]), line)
-    elif found := AFTER.search(body):
-        after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
-    return found is not None
+    if match := BEFORE.search(body):
+        before.setdefault(int(match["step"]), line)
+    elif match := AFTER.search(body):
+        after.setdefault(int(match["step"]), Line(line.at, line.item, version=int(match["version"])))
+    return match is not None
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -268,7 +271,7 @@ def _at(line: Line) -> int:
 def names(seen: Seen, planned: tuple[str, ...]) -> Iterator[tuple[str, PipelineSeen]]:
     """Each planned pipeline with its lines; without a plan every pipeline of the log, by id."""
     if not planned:
-        yield from ((one.id, one) for one in seen.pipelines)
+        yield from ((pipeline.id, pipeline) for pipeline in seen.pipelines)
         return
     for index, name in enumerate(planned):
         yield name, seen.pipelines[index] if index < len(seen.pipelines) else PipelineSeen("")

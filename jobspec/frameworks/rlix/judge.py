@@ -40,8 +40,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     seen = see(evidence)
     parts = {part.name: part for part in evidence.plan.expect.parts}
     pipelines = list(names(seen, tuple(parts)))
-    for name, one in pipelines:
-        yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), one, seen)
+    for name, pipeline in pipelines:
+        yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
     # After the pipelines: the cause in one pipeline says more than the total.
     yield judge_total(seen, len(pipelines))
     if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
@@ -72,18 +72,18 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
 
 
 def judge_pipeline(
-    evidence: Evidence, part: PartPlan, one: PipelineSeen, seen: Seen
+    evidence: Evidence, part: PartPlan, pipeline: PipelineSeen, seen: Seen
 ) -> Iterator[Deliverable]:
     own = _own(evidence, part)
-    yield judge_end(part, one, seen)
+    yield judge_end(part, pipeline, seen)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD, (LOSS, GRAD))
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
         reason = "files that jobspec did not lay out do not say which metrics are this pipeline's"
         yield Deliverable(f"{part.name}: {TRAINING}", Status.SKIPPED, reason=reason, required=False)
-    yield judge_versions(part, one, _first_step(own))
-    yield judge_sharing(part, one)
+    yield judge_versions(part, pipeline, _first_step(own))
+    yield judge_sharing(part, pipeline)
     if part.metrics_require:
         required = metrics_deliverable(own, finished=True)
         yield replace(required, name=f"{part.name}: {required.name}")
@@ -121,41 +121,45 @@ def _foreign_part(evidence: Evidence, name: str) -> PartPlan:
     return PartPlan(name, evidence.plan.expect.steps)
 
 
-def judge_end(part: PartPlan, one: PipelineSeen, seen: Seen) -> Deliverable:
+def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen) -> Deliverable:
     """`Pass` when the pipeline returned and its training loop reported no error."""
     name = f"{part.name}: Run"
-    if one.raised is not None:
-        return Deliverable(name, Status.FAIL, (one.raised.item,), f"the pipeline raised {one.error}")
-    if one.swallowed is not None:
-        reason = f"the pipeline returned, but its training loop broke: {one.swallowed_text}"
-        return Deliverable(name, Status.FAIL, (one.swallowed.item,), reason)
+    if pipeline.raised is not None:
+        return Deliverable(
+            name, Status.FAIL, (pipeline.raised.item,), f"the pipeline raised {pipeline.error}"
+        )
+    if pipeline.swallowed is not None:
+        reason = f"the pipeline returned, but its training loop broke: {pipeline.swallowed_text}"
+        return Deliverable(name, Status.FAIL, (pipeline.swallowed.item,), reason)
     if seen.broke is not None and seen.broken == part.name:
         reason = f"the pipeline broke before its first train step: {seen.broken_why}"
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
-    if one.returned is None and seen.broke is not None:
+    if pipeline.returned is None and seen.broke is not None:
         reason = f"the run ended before the pipeline returned, since `{seen.broken}` broke"
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
-    if one.returned is None:
+    if pipeline.returned is None:
         begun = (
-            "the pipeline was never registered" if not one.id else "the log does not show the pipeline's end"
+            "the pipeline was never registered"
+            if not pipeline.id
+            else "the log does not show the pipeline's end"
         )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
-        return Deliverable(name, Status.FAIL, _last_item(one), reason)
-    return Deliverable(name, Status.PASS, (one.returned.item,), f"`{one.id}` returned")
+        return Deliverable(name, Status.FAIL, _last_item(pipeline), reason)
+    return Deliverable(name, Status.PASS, (pipeline.returned.item,), f"`{pipeline.id}` returned")
 
 
-def _last_item(one: PipelineSeen) -> tuple[EvidenceItem, ...]:
-    lines = [*one.before.values(), *one.after.values(), *one.shrinks, *one.expands]
+def _last_item(pipeline: PipelineSeen) -> tuple[EvidenceItem, ...]:
+    lines = [*pipeline.before.values(), *pipeline.after.values(), *pipeline.shrinks, *pipeline.expands]
     return (max(lines, key=lambda line: line.at).item,) if lines else ()
 
 
-def judge_versions(part: PartPlan, one: PipelineSeen, first: int | None = None) -> Deliverable:
+def judge_versions(part: PartPlan, pipeline: PipelineSeen, first: int | None = None) -> Deliverable:
     """`Pass` when each step published weights of its own number, before the next step began.
 
     `first` is the first step among the metrics, counted from 0: a resumed run begins later.
     """
     name = f"{part.name}: Weight version"
-    before, after = one.steps
+    before, after = pipeline.steps
     if not after:
         return Deliverable(name, Status.FAIL, reason="no train step published weights")
     steps = sorted(after)
@@ -191,29 +195,29 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
 
-def judge_sharing(part: PartPlan, one: PipelineSeen) -> Deliverable:
+def judge_sharing(part: PartPlan, pipeline: PipelineSeen) -> Deliverable:
     """`Pass` when engines gave GPUs up for training, and took them back with weights of a later step."""
     name = f"{part.name}: GPU time-sharing"
-    if one.failed_expand is not None:
+    if pipeline.failed_expand is not None:
         reason = "engines woke but got no weights: RLix left them out"
-        return Deliverable(name, Status.FAIL, (one.failed_expand.item,), reason)
-    if not one.shrinks:
+        return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
+    if not pipeline.shrinks:
         return Deliverable(name, Status.FAIL, reason="no engine was put to sleep for training")
-    first = min(one.after.values(), key=lambda line: line.at, default=None)
-    woken = [line for line in one.expands if first is not None and line.at > first.at]
+    first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
+    woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
         reason = "no engine was woken after a train step"
-        return Deliverable(name, Status.FAIL, (one.shrinks[0].item,), reason)
+        return Deliverable(name, Status.FAIL, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
             f"engines woke with weights of version {woken[-1].version}, older than the first train step's"
         )
         return Deliverable(name, Status.FAIL, (first.item, woken[-1].item), reason)
     reason = (
-        f"engines slept {len(one.shrinks)} times, and woke {len(woken)} times after a train step, "
+        f"engines slept {len(pipeline.shrinks)} times, and woke {len(woken)} times after a train step, "
         f"with weights of version {woken[-1].version} at last"
     )
-    return Deliverable(name, Status.PASS, (one.shrinks[0].item, woken[-1].item), reason)
+    return Deliverable(name, Status.PASS, (pipeline.shrinks[0].item, woken[-1].item), reason)
 
 
 def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
@@ -235,8 +239,8 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
     """`Pass` when every pipeline trained while another one was under way."""
     required = evidence.plan.expect.level != "smoke"
     alone, items = {name for name, _ in pipelines}, list[EvidenceItem]()
-    for (name, one), (other_name, other) in combinations(pipelines, 2):
-        both = overlap(one, other)
+    for (name, pipeline), (other_name, other) in combinations(pipelines, 2):
+        both = overlap(pipeline, other)
         if both is not None:
             alone -= {name, other_name}
             items += [line.item for line in both]

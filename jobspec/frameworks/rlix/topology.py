@@ -142,9 +142,9 @@ def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
 def alone(pipelines: Sequence[PipelineSettings]) -> tuple[PipelineSettings, ...]:
     """Pipelines that have no GPU in common with any other."""
     return tuple(
-        one
-        for one in pipelines
-        if not any(set(one.infer) & set(other.infer) for other in pipelines if other is not one)
+        pipeline
+        for pipeline in pipelines
+        if not any(set(pipeline.infer) & set(other.infer) for other in pipelines if other is not pipeline)
     )
 
 
