@@ -115,7 +115,7 @@ def _missing(run: VariantRun) -> Iterator[Answer]:
         yield run.unseen(f"`{absent[0]}` was not written")
     if run.printed and not run.printed.keys() & run.logged.keys():
         spans = f"the metrics are of steps {_span(run.logged)}, the log shows steps {_span(run.printed)}"
-        yield run.unseen(f"{spans}: the metrics are another run's", list(run.logged.values())[:1])
+        yield run.unseen(f"{spans}: the metrics are of another run", list(run.logged.values())[:1])
     last = max(run.logged)
     if last < run.planned:
         yield run.unseen(f"the metrics end at step {last} of {run.planned}", [run.logged[last]])

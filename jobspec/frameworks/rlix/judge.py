@@ -139,9 +139,7 @@ def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen) -> Deliverable
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
     if pipeline.returned is None:
         begun = (
-            "the pipeline was never registered"
-            if not pipeline.id
-            else "the log does not show the pipeline's end"
+            "the pipeline was never registered" if not pipeline.id else "the pipeline's end is not in the log"
         )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
         return Deliverable(name, Status.FAIL, _last_item(pipeline), reason)

@@ -70,7 +70,7 @@ def test_what_an_actor_prints_is_never_the_driver_s_word(tmp_path: Path) -> None
     cut = [line for line in healthy() if "done!!!" not in line and f"{IDS['two']} run()" not in line]
     found = judged(tmp_path, [*noise, *cut, *noise])
     assert failed(found) == {"two: Run", "Pipelines"}
-    assert found["two: Run"].reason == "the log does not show the pipeline's end"
+    assert found["two: Run"].reason == "the pipeline's end is not in the log"
 
 
 @pytest.mark.parametrize("part", range(15))

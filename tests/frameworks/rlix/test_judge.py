@@ -116,7 +116,7 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
      "the driver's last line, `done!!!`, is not in its log"),
     ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
-     {"one": 3, "two": 3}, {"two: Run"}, "the log does not show the pipeline's end"),
+     {"one": 3, "two": 3}, {"two: Run"}, "the pipeline's end is not in the log"),
 ]  # fmt: skip
 
 
