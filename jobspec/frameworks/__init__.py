@@ -1,9 +1,9 @@
 """The registry of RL frameworks: built-in adapters and plug-ins, each imported only when asked for.
 
 A plug-in is a distribution with an entry point of group `jobspec.frameworks` whose object is a
-`Framework` (or a class that makes one without arguments). A name can be taken only once, and a built-in
-adapter cannot be replaced. Looking for plug-ins reads the metadata of every installed distribution, some
-50 ms, so a built-in name is served without it.
+`Framework`, or a class that makes one without arguments. Only one adapter can have a name, so no plug-in
+replaces a built-in adapter. The look-up of plug-ins reads the metadata of every installed distribution, some
+50 ms. A built-in name needs no look-up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 def names() -> tuple[str, ...]:
     """Every framework that a spec can name, in alphabetical order.
 
-    Raises: JobspecError when two distributions, or one and jobspec itself, give the same name.
+    Raises: JobspecError when two distributions register the same name; jobspec itself is one of them.
     """
     return tuple(sorted(_registered()))
 
@@ -46,7 +46,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Framework:
     """The adapter called `name`; the same object each time.
 
-    Raises: JobspecError for a name that nobody registered, and for a plug-in that cannot be loaded.
+    Raises: JobspecError for an unregistered name, and for a plug-in that cannot be loaded.
     """
     known = _built_in() if name in BUILT_IN else _registered()
     if name not in known:
@@ -55,27 +55,27 @@ def get(name: str) -> Framework:
     return load(known[name])
 
 
-def find_level(framework: Framework, wanted: str | int) -> Level:
-    """The level called `wanted`, or with that number.
+def find_level(framework: Framework, name_or_number: str | int) -> Level:
+    """The level of that name or number.
 
     Raises: JobspecError when the framework has no such level.
     """
     for level in framework.levels:
-        if str(wanted) in (level.name, str(level.number)):
+        if str(name_or_number) in (level.name, str(level.number)):
             return level
     known = [level.name for level in framework.levels]
     raise fail(
         "coverage.level-unknown",
-        f"`{framework.name}` has no level `{wanted}`",
-        why=f"its levels are {', '.join(f'`{one.name}` ({one.number})' for one in framework.levels)}",
-        fix=did_you_mean(str(wanted), known) or f"use {one_of(known)}",
+        f"`{framework.name}` has no level `{name_or_number}`",
+        why=f"its levels are {', '.join(f'`{level.name}` ({level.number})' for level in framework.levels)}",
+        fix=did_you_mean(str(name_or_number), known) or f"use {one_of(known)}",
         path="coverage.level",
     )
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where an adapter comes from: `module:object`, and the distribution that says so."""
+    """Where an adapter comes from: `module:object`, and the distribution that registers it."""
 
     name: str
     target: str
@@ -101,10 +101,10 @@ def _registered() -> Mapping[str, Source]:
 
 
 def merge(sources: Iterable[Source]) -> Mapping[str, Source]:
-    """Sources by name. Raises: JobspecError when two different ones have the same name."""
-    found: dict[str, Source] = {}
+    """Sources by name. Raises: JobspecError when two different sources have the same name."""
+    by_name: dict[str, Source] = {}
     for source in sources:
-        other = found.setdefault(source.name, source)
+        other = by_name.setdefault(source.name, source)
         if other.target != source.target:
             raise fail(
                 "framework.duplicate",
@@ -112,15 +112,15 @@ def merge(sources: Iterable[Source]) -> Mapping[str, Source]:
                 why=f"{other} and {source} register it",
                 fix="uninstall one of the two",
             )
-    return found
+    return by_name
 
 
 def load(source: Source) -> Framework:
     """Import an adapter. Raises: JobspecError when it cannot be imported or lacks part of the interface."""
     module, _, attribute = source.target.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-        framework = found() if isinstance(found, type) else found
+        adapter = getattr(import_module(module), attribute)
+        framework = adapter() if isinstance(adapter, type) else adapter
     except Exception as cause:  # a plug-in is foreign code; its error is the user's to see
         raise fail(
             "framework.plugin",

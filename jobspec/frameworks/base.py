@@ -39,7 +39,7 @@ class VariantNote:
 class Level:
     """A coverage level. `proves` is what a pass means, `not_proved` what it never means.
 
-    `needs` are resources and inputs. `notes` explain the variants to people, as far as they need it.
+    `needs` are resources and inputs. `notes` explain variants to people; a variant may have none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Level:
     notes: tuple[VariantNote, ...] = ()
 
     def stated_in(self, expect: ExpectPlan) -> ExpectPlan:
-        """The expectations with all that a report says about this level: it may outlive the adapter."""
+        """The expectations with the level's own texts, since a report may outlive the adapter."""
         return replace(
             expect,
             level=self.name,
@@ -63,10 +63,11 @@ class Level:
 
 @dataclass(frozen=True)
 class FoundModel:
-    """The spec's model as planning has found it; empty where the spec names none.
+    """The spec's model, looked up once by planning; empty where the spec names no model.
 
-    `stage` is its place on shared storage, None for an id where no cache is known; `folder` has its files;
-    `absent`: they are not there, and a finding says so. `has_config`: the sizes are the model's own.
+    `stage` is the model's place on shared storage, None for an id without a known cache. `folder` holds its
+    files. `absent` means that the files are missing, which a finding reports. `has_config` means that the
+    sizes come from the model's own config.json.
     """
 
     stage: StagePlan | None = None
@@ -80,10 +81,10 @@ class FoundModel:
 
 @dataclass(frozen=True)
 class Context:
-    """What an adapter may look at. `level` is already looked up; repo paths are absolute.
+    """What an adapter may look at. `level` is already looked up, and repo paths are absolute.
 
-    `base` is the folder of the spec, where its relative paths begin; `hf_home` is empty where none is known.
-    `model` and `container` are settled: no adapter looks for the spec's own again.
+    `base` is the folder of the spec, where its relative paths begin. `hf_home` is empty where no cache is
+    known. `model` and `container` are settled, so no adapter reads them from the spec again.
     """
 
     spec: JobSpec
@@ -98,9 +99,9 @@ class Context:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Folders of repositories that are not here: mistyped, or not cloned yet.
+        """Folders of repositories that do not exist here: mistyped, or not cloned yet.
 
-        A finding of its own says so, and no rule tells what such a folder lacks.
+        A separate finding reports each folder. Rules about the contents skip it.
         """
         return tuple(path for path in self.repo_paths.values() if not is_folder(path))
 
@@ -109,14 +110,14 @@ class Context:
 class FrameworkPlan:
     """An adapter's answer; `resolve` merges it into the Plan.
 
-    `ray_mode`: `external` (jobspec brings Ray up), `self` (the command does), `none`.
-    `upstream`: the framework's own batch script, for `launch.mode: upstream`; only then is it looked at.
-    `env` is exported before Ray starts on every node; a command's own `env` goes to the driver alone.
-    `stage` adds to what the spec's model and data already ask for. `checks` are the tests of
-    `coverage.checks`: they run in their own phase, and `commands` only when all of them passed.
+    `ray_mode` says who starts Ray: `external` (jobspec), `self` (the command), `none` (nobody).
+    `upstream` is the framework's own batch script; only `launch.mode: upstream` reads it.
+    `env` is exported on every node before Ray starts; a command's own `env` reaches the driver alone.
+    `stage` adds to the staging of the spec's model and data. `checks` are the tests of `coverage.checks`;
+    they run in their own phase, and `commands` run only when all of them passed.
     `abort_when` are conditions on metrics that end a run which can prove nothing any more.
-    `made` are folders outside of the run's own that its programs make, to be removed at its end.
-    `shape` is what Megatron is told, for the rules and the memory estimate of `jobspec.checks.megatron`.
+    `made` are folders outside the run's own that its programs make; the end of the run removes them.
+    `shape` holds Megatron's sizes, for the rules and the memory estimate of `jobspec.checks.megatron`.
     """
 
     commands: tuple[CommandPlan, ...]
@@ -135,10 +136,13 @@ class FrameworkPlan:
 class Framework(Protocol):
     """The adapter interface (contract test: tests/frameworks/test_contract.py).
 
-    Optional: `guide: tuple[str, ...]`, the deliverables of the framework's validation guide in its order;
-    reports then start with the guides' short form. `log_metrics(evidence) -> Table`, metrics that only logs
-    hold, for the table of a sweep. `has_pipelines = True`: it runs what the spec names in `pipelines`; its
-    plan then has one of `ExpectPlan.parts` for each, and their metrics lie below `@NAME` of the metrics.
+    Optional attributes:
+
+    - `guide: tuple[str, ...]`: the deliverables of the framework's validation guide, in its order. Reports
+      then start with the guides' short form.
+    - `log_metrics(evidence) -> Table`: metrics that only logs hold, for the table of a sweep.
+    - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
+      `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     """
 
     name: str
@@ -154,8 +158,8 @@ class Framework(Protocol):
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
         """What files of a run that jobspec did not launch must show (`jobspec judge`).
 
-        Without `variants` the level's own minimum; without `steps` as many as were logged. Only called
-        for variants that the level has.
+        Without `variants` the level's own minimum applies, without `steps` the number of logged steps.
+        Only called with variants of the level.
         """
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:

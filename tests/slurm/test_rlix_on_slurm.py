@@ -28,4 +28,4 @@ def test_loop_that_breaks_is_found_though_the_job_completes(lab: Lab, tmp_shared
     assert (code, report["result"]) == (1, "Fail"), told
     assert (told["Run"], told["Pipelines"], told["one: Training"]) == ("Pass", "Pass", "Pass"), told
     assert (told["two: Run"], told["two: Training"]) == ("Fail", "Fail")
-    assert "its training loop broke, though it returned" in report["first_cause"]["text"]
+    assert "the pipeline returned, but its training loop broke" in report["first_cause"]["text"]

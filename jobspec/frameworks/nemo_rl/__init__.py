@@ -21,12 +21,12 @@ __all__ = ["PROBE", "NemoRlFramework"]
 
 METRIC_KEYS = {"reward": "train/reward", "loss": "train/loss", "grad norm": "train/grad_norm"}
 LIMITATIONS = (
-    "the import of Megatron-Bridge is looked up in the Megatron worker's interpreter, not inside the actor",
+    "jobspec looks up the import of Megatron-Bridge in the Megatron worker's interpreter, not in the actor",
 )
 
 
 class NemoRlFramework:
-    """One command for each variant, and before them a look-up of Megatron-Bridge where the spec has it."""
+    """One command for each variant, after a look-up of Megatron-Bridge where the spec has one."""
 
     name = "nemo_rl"
     summary = "the maintained scripts and recipes of a NeMo-RL checkout, on Megatron-Bridge; needs GPUs"
@@ -48,21 +48,21 @@ class NemoRlFramework:
     def plan(self, context: Context) -> FrameworkPlan:
         from jobspec.frameworks.nemo_rl import checkout, checks, rules
 
-        root, chosen = checkout.find_checkout(context.repo_paths), rules.variants(context)
+        root, variants = checkout.find_checkout(context.repo_paths), rules.variants(context)
         mode = context.spec.launch.mode
         return FrameworkPlan(
-            _commands(context, root, chosen),
-            checks=checks.test_commands(context, chosen),
+            _commands(context, root, variants),
+            checks=checks.test_commands(context, variants),
             ray_mode="self" if mode == "srun" else "external",
             upstream=UpstreamPlan(root) if mode == "upstream" else None,
-            expect=_expect(context, chosen),
-            shape=_shape(context, root, chosen),
+            expect=_expect(context, variants),
+            shape=_shape(context, root, variants),
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        wanted = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
+        trend = LearningPlan(METRIC_KEYS["reward"]) if level.name == "learning" else None
         return ExpectPlan(
-            level=level.name, variants=variants, steps=steps, learning=wanted, metric_keys=METRIC_KEYS
+            level=level.name, variants=variants, steps=steps, learning=trend, metric_keys=METRIC_KEYS
         )
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
@@ -71,7 +71,7 @@ class NemoRlFramework:
         return judge(evidence)
 
 
-def _commands(context: Context, root: str, chosen: tuple[Variant, ...]) -> tuple[CommandPlan, ...]:
+def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tuple[CommandPlan, ...]:
     from jobspec.frameworks.nemo_rl import commands
     from jobspec.frameworks.nemo_rl.arguments import overrides
     from jobspec.frameworks.nemo_rl.checkout import find_bridge, transfer_queue_source
@@ -79,7 +79,7 @@ def _commands(context: Context, root: str, chosen: tuple[Variant, ...]) -> tuple
     def setting(variant: Variant | None = None) -> commands.Setting:
         return commands.Setting(
             root,
-            # The image's Python, not the one that `container.python` names: scripts find `uv` beside it.
+            # Not `container.python` but the image's Python: scripts find `uv` beside it.
             overrides=overrides(context, variant) if variant else (),
             nodes=context.spec.resources.nodes,
             gpus=context.gpus_per_node,
@@ -87,40 +87,40 @@ def _commands(context: Context, root: str, chosen: tuple[Variant, ...]) -> tuple
             own_ray=context.spec.launch.mode == "srun",
         )
 
-    # A checkout may also prove the Bridge that lies inside it.
+    # `prove` may also name the Bridge inside a checkout.
     proved = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
-    found = [commands.bridge_command(setting())] if proved or find_bridge(context.repo_paths) else []
-    if any("data_plane.backend=mooncake_cpu" in overrides(context, item) for item in chosen):
-        found.append(commands.announce_command(setting(), context.spec.resources.nodes))
+    plans = [commands.bridge_command(setting())] if proved or find_bridge(context.repo_paths) else []
+    if any("data_plane.backend=mooncake_cpu" in overrides(context, item) for item in variants):
+        plans.append(commands.announce_command(setting(), context.spec.resources.nodes))
     source = transfer_queue_source(root)
-    for item in chosen:
-        found.append(commands.variant_command(setting(item), item, source if item.network_actors else ""))
-    return tuple(found)
+    for item in variants:
+        plans.append(commands.variant_command(setting(item), item, source if item.network_actors else ""))
+    return tuple(plans)
 
 
-def _shape(context: Context, root: str, chosen: tuple[Variant, ...]) -> TrainShape | None:
-    """The first variant's; `compose` gives a finding only where `validate` has given it before."""
+def _shape(context: Context, root: str, variants: tuple[Variant, ...]) -> TrainShape | None:
+    """The first variant's shape; None where `compose` gives a finding, which `validate` gave before."""
     from jobspec.frameworks.nemo_rl.checkout_rules import compose
     from jobspec.frameworks.nemo_rl.train_shape import train_shape
 
-    composed = compose(context, root, chosen[0])
-    return None if isinstance(composed, Finding) else train_shape(context, chosen[0], composed[1])
+    composed = compose(context, root, variants[0])
+    return None if isinstance(composed, Finding) else train_shape(context, variants[0], composed[1])
 
 
-def _expect(context: Context, chosen: tuple[Variant, ...]) -> ExpectPlan:
+def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
     from jobspec.frameworks.nemo_rl.checkout import find_bridge
 
     spec = context.spec
     return ExpectPlan(
         level=context.level.name,
-        variants=tuple(item.name for item in chosen),
-        steps=spec.train.steps or chosen[0].steps,
+        variants=tuple(item.name for item in variants),
+        steps=spec.train.steps or variants[0].steps,
         metrics_require=spec.metrics.require,
         learning=learning(spec.metrics, context.level.name, METRIC_KEYS["reward"]),
         files=spec.artifacts.require,
-        checkpoint=any(item.saves for item in chosen),
-        resume=any(item.resumes for item in chosen),
+        checkpoint=any(item.saves for item in variants),
+        resume=any(item.resumes for item in variants),
         metric_keys=METRIC_KEYS,
-        limitations=(*LIMITATIONS, *(item.limitation for item in chosen if item.limitation)),
+        limitations=(*LIMITATIONS, *(item.limitation for item in variants if item.limitation)),
         options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0},
     )

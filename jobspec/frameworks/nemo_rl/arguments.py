@@ -14,18 +14,18 @@ PACKING = "policy.sequence_packing.enabled"
 
 
 def overrides(context: Context, variant: Variant) -> tuple[str, ...]:
-    """Literal arguments in the order in which they win: the variant's, steps, sizes, the spec's own."""
-    # A script that is run for longer than it is written for does not know it by itself.
+    """Literal arguments, later ones win: the variant's, steps, sizes, the spec's own."""
+    # A script knows only its own number of steps, so a longer run needs the argument.
     longer = variant.is_entry or variant.learning
     steps = context.spec.train.steps or (variant.steps if longer else None)
-    asked = (f"{variant.steps_key}={steps}",) if steps and variant.steps_key else ()
+    length = (f"{variant.steps_key}={steps}",) if steps and variant.steps_key else ()
     sizes = tuple(_sizes(context)) if variant.sizes else ()
     own = tuple(f"{key}={value_text(value)}" for key, value in context.spec.train.overrides.items())
-    return (*variant.overrides, *asked, *sizes, *own)
+    return (*variant.overrides, *length, *sizes, *own)
 
 
 def _sizes(context: Context) -> Iterator[str]:
-    """All sizes once one is given, so that none of the recipe's is left; with what they ask for besides."""
+    """All sizes once the spec sets one, so that none of the recipe's is left, and what they need."""
     parallel, rollout = context.spec.train.parallel, context.spec.train.rollout
     if gives_sizes(context):
         yield from (f"{key}={getattr(parallel, name)}" for name, key in SIZES.items())

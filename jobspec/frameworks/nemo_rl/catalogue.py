@@ -1,4 +1,4 @@
-"""How `variants.yaml` is read, and what its JSON Schema has to say."""
+"""The reader of `variants.yaml`, and the text of its JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FILE = "variants.yaml"
 def load_catalogue(text: str | None = None) -> Catalogue:
     """The levels and variants of the file, or of `text` in its place.
 
-    Raises: ValueError that names the variant, for what the schema refuses and for what it cannot see: a proof
-    that `proof_lines.py` does not have, or conditions of a file that the variant does not write.
+    Raises: ValueError that names the variant, where the schema refuses it. Two faults that the schema cannot
+    see raise too: a proof that `proof_lines.py` lacks, and conditions of a file that it does not write.
     """
     if text is None:
         text = Path(__file__).with_name(FILE).read_text("utf-8")
@@ -36,7 +36,7 @@ def load_catalogue(text: str | None = None) -> Catalogue:
 
 
 def _flat(node: Any) -> Any:
-    """`node` with the entries of a list in a list in its place: an alias of YAML stands for a whole list."""
+    """`node` with each list inside a list replaced by its entries: an alias of YAML is a whole list."""
     if isinstance(node, dict):
         return {key: _flat(value) for key, value in node.items()}
     if not isinstance(node, list):
@@ -46,7 +46,7 @@ def _flat(node: Any) -> Any:
 
 
 def _with_names(message: str, document: Any) -> str:
-    """A message of msgspec with the variant's name for its number, as far as the entry has one."""
+    """A message of msgspec with the variant's name in place of its number, where the entry has a name."""
 
     def name(match: re.Match[str]) -> str:
         entry = document["variants"][int(match[1])]
@@ -68,7 +68,7 @@ def _problem(variant: Variant) -> str:
 
 
 def schema_text() -> str:
-    """What `variants.schema.json` has to hold, from the types and the names of proofs."""
+    """The text of `variants.schema.json`, from the types and the names of proofs."""
     schema = msgspec.json.schema(Catalogue)
     definitions = schema["$defs"]
     definitions["Variant"]["properties"]["proofs"]["items"] = {"enum": sorted(PROOFS)}
@@ -79,7 +79,7 @@ def schema_text() -> str:
 
 
 def _with_lists(node: Any) -> Any:
-    """`node` of a schema, where lists of texts may hold lists of texts: `_flat` puts these in their place."""
+    """`node` of a schema with lists allowed inside lists of texts, since `_flat` flattens them."""
     if isinstance(node, list):
         return [_with_lists(item) for item in node]
     if not isinstance(node, dict):

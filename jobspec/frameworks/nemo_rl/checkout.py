@@ -20,7 +20,7 @@ ADAPTER = "nemo_rl/data_plane/adapters/transfer_queue.py"
 
 @dataclass(frozen=True)
 class Script:
-    """A maintained script's text: `arguments` are literal `key=value` of it, in order."""
+    """A maintained script, taken apart: `arguments` are its literal `key=value`, in order."""
 
     config: str
     arguments: tuple[str, ...]
@@ -28,18 +28,18 @@ class Script:
 
 
 def find_checkout(paths: Mapping[str, str]) -> str:
-    """The only repository with the package `nemo_rl`; empty when none or several have it."""
-    found = [path for path in paths.values() if Path(path, "nemo_rl").is_dir()]
-    return found[0] if len(found) == 1 else ""
+    """The only repository with the package `nemo_rl`; empty with none or several."""
+    roots = [path for path in paths.values() if Path(path, "nemo_rl").is_dir()]
+    return roots[0] if len(roots) == 1 else ""
 
 
 def find_bridge(paths: Mapping[str, str]) -> str:
-    """The repository with Megatron-Bridge's package; empty when none has it."""
+    """The repository with Megatron-Bridge's package; empty without one."""
     return next((path for path in paths.values() if Path(path, "src/megatron/bridge").is_dir()), "")
 
 
 def read_text(root: str, name: str) -> str | None:
-    """A file of the checkout; None when it is not there or cannot be read."""
+    """The text of a file of the checkout; None when it is missing or unreadable."""
     try:
         return Path(root, name).read_text("utf-8", errors="replace")
     except OSError:
@@ -49,7 +49,7 @@ def read_text(root: str, name: str) -> str | None:
 def read_script(root: str, name: str) -> Script | None:
     """What a script says about its run; None when there is no such file.
 
-    A config that a script does not name is its entry point's default.
+    A script that names no config uses its entry point's default.
     """
     text = read_text(root, name)
     if text is None:
@@ -65,13 +65,13 @@ def read_script(root: str, name: str) -> Script | None:
 def _default_config(root: str, code: str) -> str:
     entry = ENTRY_POINT.search(code)
     text = read_text(root, f"examples/{entry[1]}") if entry else None
-    found = DEFAULT_CONFIG.search(text or "")
-    return f"examples/configs/{found[1]}" if found else ""
+    named = DEFAULT_CONFIG.search(text or "")
+    return f"examples/configs/{named[1]}" if named else ""
 
 
 def transfer_queue_source(root: str) -> str:
-    """The git URL that the data plane's actors install from at their first start; empty where they do not."""
+    """The git URL from which the data plane's actors install at their first start; empty without one."""
     if INSTALLS not in (read_text(root, ADAPTER) or ""):
         return ""
-    found = TRANSFER_QUEUE.search(read_text(root, "pyproject.toml") or "")
-    return found[1] if found else ""
+    source = TRANSFER_QUEUE.search(read_text(root, "pyproject.toml") or "")
+    return source[1] if source else ""

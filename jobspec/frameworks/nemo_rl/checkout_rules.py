@@ -1,4 +1,4 @@
-"""What a checkout lacks for a variant. Nothing else is ever run in its place."""
+"""Rules for what a variant needs of a checkout. jobspec never runs something else in its place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TP_GUARDED = ("train_micro_batch_size", "logprob_batch_size")
 
 
 def probe(context: Context, root: str, variant: Variant) -> Iterator[Finding]:
-    """Scripts, keys and values, as the checkout's own files have them."""
+    """Findings about scripts, keys and values, from the checkout's own files."""
     yield from _check_files(root, variant)
     script = read_script(root, variant.script)
     if script is None:
@@ -63,7 +63,7 @@ def probe(context: Context, root: str, variant: Variant) -> Iterator[Finding]:
 def compose(
     context: Context, root: str, variant: Variant
 ) -> tuple[Config, Config, tuple[str, ...]] | Finding:
-    """The recipe, the recipe with every argument, and the arguments; or why it cannot be read."""
+    """The recipe, the recipe with every argument, and the arguments; a finding for an unreadable recipe."""
     script = read_script(root, variant.script)
     name = script.config if script and script.config and not variant.is_entry else variant.config
     own = script.arguments if script and not variant.is_entry else ENTRY
@@ -72,7 +72,7 @@ def compose(
         recipe = config.load(Path(root, name))
         return recipe, config.apply(recipe, arguments), arguments
     except (OSError, ValueError, yaml.YAMLError) as why:
-        what = f"`{name}` of the checkout cannot be read, which variant `{variant.name}` runs"
+        what = f"`{name}`, which variant `{variant.name}` runs, cannot be read in the checkout"
         return error("nemo_rl.config", what, str(why), "use a revision that has it", path="coverage.variants")
 
 
@@ -83,7 +83,7 @@ def _check_files(root: str, variant: Variant) -> Iterator[Finding]:
         if not Path(root, name).is_file():
             what = f"the checkout has no `{name}`, which variant `{variant.name}` runs"
             fix = "use a revision that has it"
-            yield error("nemo_rl.script", what, f"looked in `{root}`", fix, path="coverage.variants")
+            yield error("nemo_rl.script", what, f"jobspec looked in `{root}`", fix, path="coverage.variants")
     for pattern in variant.leftovers:
         if glob(str(Path(root, pattern))):  # noqa: PTH207 - relative and absolute patterns
             yield error(
@@ -96,7 +96,7 @@ def _check_files(root: str, variant: Variant) -> Iterator[Finding]:
     if not any(Path(root, BRIDGE).glob("*")):
         what = f"submodule `{BRIDGE}` is empty"
         why = "`uv` resolves path sources in it unless the image's environments are used as they are"
-        yield warning("nemo_rl.submodules", what, why, "`git submodule update --init --recursive`")
+        yield warning("nemo_rl.submodules", what, why, "run `git submodule update --init --recursive`")
 
 
 def _check_keys(
@@ -109,7 +109,7 @@ def _check_keys(
             "nemo_rl.key",
             f"the recipe of variant `{variant.name}` has no key `{key}`",
             "Hydra refuses a plain override of an absent key",
-            f"correct the key, or add it by `+{key}`" if mine else "use a revision that has it",
+            f"correct the key, or add it with `+{key}`" if mine else "use a revision that has it",
             path=f"train.overrides.{key}" if mine else "coverage.variants",
         )
 
@@ -119,12 +119,12 @@ def _own_keys(context: Context) -> frozenset[str]:
 
 
 def _runs_both(arguments: Sequence[str]) -> bool:
-    """Whether a script compares a run on Megatron with one on DTensor: then its log tells which was which."""
+    """Whether a script runs on Megatron and on DTensor to compare them; its log then shows which is which."""
     return {f"{BACKENDS_ON[0]}=true", f"{BACKENDS_ON[0]}=false"} <= set(arguments)
 
 
 def _check_trainer(variant: Variant, changed: Config) -> Iterator[Finding]:
-    """A run on DTensor says nothing about the Bridge, however well it goes."""
+    """An error for a run that does not train on Megatron: DTensor proves nothing about the Bridge."""
     megatron, dtensor = (get(changed, key) for key in BACKENDS_ON)
     if megatron is not True or dtensor is True:
         yield error(
@@ -170,7 +170,7 @@ def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[
     missing = [key for key in DATA_PLANE if get(changed, f"data_plane.{key}") is None]
     if missing:
         what = f"the data plane is on without {', '.join(f'`data_plane.{key}`' for key in missing)}"
-        why = "the code has no defaults: all eight are needed once it is on"
+        why = "NeMo-RL has no defaults: the data plane needs all eight keys"
         yield error("nemo_rl.data-plane", what, why, "set them", path="train.overrides")
     backend = get(changed, "data_plane.backend")
     if backend not in BACKENDS:
@@ -179,7 +179,7 @@ def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[
     if get(changed, "grpo.async_grpo.enabled") is True:
         what = "the data plane and `grpo.async_grpo` are both on"
         why = "the asynchronous trainer of `run_grpo.py` does not use the data plane"
-        fix = "turn one off; the single controller has both"
+        fix = "turn one of them off, or use the single controller, which has both"
         yield error("nemo_rl.data-plane", what, why, fix, path="train.overrides")
     source = transfer_queue_source(root)
     if source:
@@ -187,7 +187,7 @@ def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[
             "nemo_rl.data-plane-install",
             f"actors of the data plane install TransferQueue from `{source}` while they start",
             "this checkout gives them a pip environment of their own, even where the image has the package",
-            "let the nodes reach it; the run is Blocked before training where they do not",
+            "give the nodes access to it; without access the run is Blocked before training",
             path="coverage.variants",
         )
 
@@ -197,13 +197,13 @@ def _check_replay(variant: Variant, changed: Config) -> Iterator[Finding]:
         return
     backend = get(changed, "policy.generation.backend")
     if backend != "vllm":
-        what = f"router replay needs vLLM, `policy.generation.backend` is `{backend}`"
+        what = f"router replay needs vLLM, and `policy.generation.backend` is `{backend}`"
         yield error("nemo_rl.r3", what, fix="use `vllm`", path="train.overrides")
     virtual = get(changed, "policy.megatron_cfg.virtual_pipeline_model_parallel_size")
     if virtual not in (None, 1):
-        what = f"router replay does not support virtual pipeline stages, {virtual} are set"
+        what = f"router replay does not support virtual pipeline stages, and {virtual} are set"
         yield error("nemo_rl.r3", what, fix="remove them", path="train.overrides")
     if (number(changed, SIZES["ep"]) or 1) == 1:
         what = f"variant `{variant.name}` replays routes with expert parallelism of 1"
-        why = "the routes of experts on other GPUs are what replay is for"
+        why = "router replay is meant for the routes of experts on other GPUs"
         yield warning("nemo_rl.r3", what, why, "set `train.parallel.ep`", path="train.parallel.ep")

@@ -1,9 +1,9 @@
-"""`coverage.checks` for NeMo-RL: the guide's unit tests, as far as the checkouts have them.
+"""`coverage.checks` for NeMo-RL: those of the guide's unit tests that the checkouts have.
 
-NeMo-RL's `conftest.py` leaves out every test marked `mcore` unless it is asked for, and `--mcore-only` leaves
-out all others; with a marker expression it does neither. So the guide's bare `pytest` would run nothing.
-Both repositories are tested by NeMo-RL's own environment with Megatron: the Bridge's own project asks for
-another Python than the one that trains.
+By default NeMo-RL's `conftest.py` leaves out every test marked `mcore`, and `--mcore-only` leaves out all
+others. A marker expression switches both rules off. So the guide's bare `pytest` would run nothing.
+NeMo-RL's own environment with Megatron tests both repositories: the Bridge's own project needs another Python
+than the one that trains.
 """
 
 from __future__ import annotations
@@ -44,18 +44,20 @@ def test_commands(context: Context, variants: Sequence[Variant]) -> tuple[Comman
 
 
 def check_tests(context: Context, variants: Sequence[Variant]) -> Iterator[Finding]:
-    """What of the guide's tests a checkout lacks; an error where nothing is left to run."""
+    """A warning for the guide's tests that a checkout lacks; an error where no test is left."""
     for index, check in enumerate(context.spec.coverage.checks):
-        wanted = _defaults(context, check, variants)
-        if check.tests or not wanted:
+        defaults = _defaults(context, check, variants)
+        if check.tests or not defaults:
             continue
         root, path = context.repo_paths.get(check.repo, ""), f"coverage.checks[{index}]"
-        missing = [name for name in wanted if not Path(root, name).exists()]
-        if len(missing) == len(wanted):
+        missing = [name for name in defaults if not Path(root, name).exists()]
+        if len(missing) == len(defaults):
             what = f"repository `{check.repo}` has none of the tests that the guide names"
-            yield error("nemo_rl.checks", what, f"looked for {_listed(wanted)}", "give `tests`", path=path)
+            yield error(
+                "nemo_rl.checks", what, f"jobspec looked for {_listed(defaults)}", "give `tests`", path=path
+            )
         elif missing:
-            what = f"repository `{check.repo}` has no {_listed(missing)}: the other tests run"
+            what = f"repository `{check.repo}` has no {_listed(missing)}: only the other tests run"
             yield warning("nemo_rl.checks", what, "the guide names them", path=path)
 
 
@@ -65,10 +67,10 @@ def _listed(names: Sequence[str]) -> str:
 
 def _command(context: Context, check: Check, variants: Sequence[Variant]) -> CommandPlan:
     root, project = context.repo_paths.get(check.repo, ""), find_checkout(context.repo_paths)
-    wanted = _defaults(context, check, variants)
-    tests = check.tests or tuple(name for name in wanted if Path(root, name).exists())
+    defaults = _defaults(context, check, variants)
+    tests = check.tests or tuple(name for name in defaults if Path(root, name).exists())
     argv = check.command or ("python3", "-m", "pytest", "-q")
-    if wanted and not check.command:
+    if defaults and not check.command:
         environment = ("--project", project, "--extra", "mcore", "--group", "test")
         argv = ("uv", "run", *environment, "python", "-m", "pytest", "-q")
         argv += ("-m", MARKERS) if root == project else ()
@@ -76,18 +78,18 @@ def _command(context: Context, check: Check, variants: Sequence[Variant]) -> Com
 
 
 def _defaults(context: Context, check: Check, variants: Sequence[Variant]) -> tuple[str, ...]:
-    """The guide's tests for a repository and what the variants touch; none for another repository."""
+    """The guide's tests for a repository and for what the variants touch; none for other repositories."""
     path = context.repo_paths.get(check.repo, "")
     if path and path == find_checkout(context.repo_paths):
-        found: tuple[str, ...] = MEGATRON_TESTS
-        found += CHECKPOINT_TESTS if any(item.saves or item.resumes for item in variants) else ()
-        found += _refit_tests(path) if any(item.level == 2 for item in variants) else ()
-        found += DATA_PLANE_TESTS if any("data-plane" in item.name for item in variants) else ()
-        return found
+        tests: tuple[str, ...] = MEGATRON_TESTS
+        tests += CHECKPOINT_TESTS if any(item.saves or item.resumes for item in variants) else ()
+        tests += _refit_tests(path) if any(item.level == 2 for item in variants) else ()
+        tests += DATA_PLANE_TESTS if any("data-plane" in item.name for item in variants) else ()
+        return tests
     return BRIDGE_TESTS if path and path == find_bridge(context.repo_paths) else ()
 
 
 def _refit_tests(root: str) -> tuple[str, ...]:
-    """Without the old name where the new one is there, and the other way round."""
+    """The tests of refit, with the old or the new name of the first, whichever the checkout has."""
     old, new, *others = REFIT_TESTS
     return (old if Path(root, old).is_file() else new, *others)

@@ -1,7 +1,7 @@
 """What runs for a variant: short bash around `runtime/drivers/nemo_rl/script_run.py`, outside values quoted.
 
-The agent exports the spec's environment inside the container, so an image's own variables do not win over it.
-What is only known in the run (its folders) is a variable of the shell.
+The agent exports the spec's environment inside the container, so it wins over the image's own variables.
+Values that only the run knows (its folders) are variables of the shell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORKER = "nemo_rl.models.policy.workers.megatron_policy_worker.MegatronPolicyWor
 RUNNER, ADDRESS = "jobspec.runtime.drivers.nemo_rl.script_run", "jobspec.runtime.drivers.nemo_rl.own_address"
 CHECK_ROUTES = "tools/check_r3_trace.py"
 CHECK_METRICS, DUMP_EVENTS = "tests/check_metrics.py", "tests/json_dump_tb_logs.py"
-# What every maintained script sets too; recipes turn on W&B, which needs a network and an account.
+# Every maintained script sets these; recipes turn on W&B, which needs a network and an account.
 ENTRY = (
     "logger.tensorboard_enabled=true",
     "logger.wandb_enabled=false",
@@ -32,7 +32,7 @@ import importlib.util as u, sys
 s = u.find_spec('megatron') and u.find_spec('megatron.bridge')
 sys.exit('jobspec: blocked: %s finds no megatron.bridge' % sys.executable) if s is None else print(
     'jobspec: megatron.bridge from', s.origin)"""
-# NeMo-RL's images have a wrapper, and a folder of environments; elsewhere it makes them in `venvs`.
+# NeMo-RL's images have a wrapper and a folder of environments; elsewhere NeMo-RL makes them in `venvs`.
 WORKER_PYTHONS = (
     "python-MegatronPolicyWorker",
     f'"${{NEMO_RL_VENV_DIR:-/opt/ray_venvs}}/{WORKER}/bin/python"',
@@ -45,7 +45,7 @@ kept=$JOBSPEC_ATTEMPT_DIR/nemo_rl/{name}
 export NRL_MEGATRON_CHECKPOINT_DIR="$kept/hf-import" RAY_DEDUP_LOGS=0 PYTHONIOENCODING=utf-8
 export TORCH_CUDA_ARCH_LIST="${{TORCH_CUDA_ARCH_LIST:-9.0 10.0}}"  # the image's; Megatron workers want one
 """
-# NeMo-RL resumes from whatever `step_N` it finds, checkpoints on or off: each attempt has its own folder.
+# NeMo-RL resumes from any `step_N`, even with checkpoints off: so each attempt has its own folder.
 CHECKPOINTS = """\
 checkpoints=$JOBSPEC_CHECKPOINT_DIR/${{JOBSPEC_RUN_DIR##*/}}/attempt-$JOBSPEC_ATTEMPT/{name}
 """
@@ -58,7 +58,7 @@ export NRL_R3_TRACE_STEPS=1 NRL_R3_TRACE_SAMPLES=1 NRL_R3_TRACE_MICROBATCHES=1
 
 @dataclass(frozen=True)
 class Setting:
-    """What a spec adds to a variant. `overrides` are `key=value`, in the order in which they win."""
+    """The spec's part of a variant's command. `overrides` are `key=value`, and later ones win."""
 
     root: str
     python: str = "python3"
@@ -70,7 +70,10 @@ class Setting:
 
 
 def bridge_command(setting: Setting) -> CommandPlan:
-    """Print where the Megatron worker's interpreter finds the Bridge; the driver's has no Megatron."""
+    """A command that prints where the Megatron worker's interpreter finds the Bridge.
+
+    The driver's interpreter has no Megatron.
+    """
     code = shlex.quote(LOOK_UP)
     text = (
         f"for python in {' '.join(WORKER_PYTHONS)}; do\n"
@@ -81,12 +84,12 @@ def bridge_command(setting: Setting) -> CommandPlan:
 
 
 def announce_command(setting: Setting, nodes: int) -> CommandPlan:
-    """Each node's announced address; every client of Mooncake finds it by itself in the same way."""
+    """A command that prints each node's announced address, found as every client of Mooncake finds it."""
     return CommandPlan(ANNOUNCE, (setting.python, "-m", ADDRESS, str(nodes)), on="all")
 
 
 def variant_command(setting: Setting, variant: Variant, fetches: str = "") -> CommandPlan:
-    """The variant's script or recipe. `fetches`: a git URL that its actors install from while it runs."""
+    """The command of a variant. `fetches` is a git URL from which its actors install while it runs."""
     lines = [FOLDERS.format(guard=TP_GUARD, name=variant.name)]
     lines += [CHECKPOINTS.format(name=variant.name)] if not variant.own_checkpoint_dir else []
     lines += ["unset RAY_ADDRESS\n"] if setting.own_ray else []
@@ -108,7 +111,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 def _early(variant: Variant, fetches: str) -> Iterator[str]:
-    """What would fail only after the training, or minutes into it, is tried before it."""
+    """Lines that try early what would else fail minutes into the training, or after it."""
     if not variant.is_entry and variant.checks:
         # uv makes an environment for this script's own requirement, from its cache or the network.
         what = f"{CHECK_METRICS} needs package rich from uv's cache or a network"
@@ -163,7 +166,7 @@ def _size(setting: Setting, variant: Variant) -> Iterator[str]:
 
 
 def _metrics(variant: Variant) -> Iterator[str]:
-    """The checkout's own tools, as its scripts use them, without the environment that uv would make."""
+    """The checkout's own tools, used as in its scripts, but without an environment of uv's."""
     file = f'"$JOBSPEC_METRICS_DIR/{variant.name}/{variant.metrics[0]}"'
     yield f'uv run --no-sync python {DUMP_EVENTS} "$kept/logs" --output_path {file}\n'
     checks = [shlex.quote(check.text) for check in variant.metric_checks]
@@ -171,7 +174,7 @@ def _metrics(variant: Variant) -> Iterator[str]:
 
 
 def _routes(setting: Setting) -> str:
-    """What vLLM chose, what the data plane carried and what Megatron replayed are the same."""
+    """The check that vLLM chose, the data plane carried and Megatron replayed the same routes."""
     alone = f"{SIZES['cp']}=1" in setting.overrides  # without slices there is no identity to verify
     identity = [] if alone else ["--require-cp-identity"]
     words = [f'uv run --no-sync python {CHECK_ROUTES} "$kept/r3_trace"', "--require-forward-verify"]

@@ -1,7 +1,7 @@
 """What a NeMo-RL run proves: the guide's deliverables, and what a variant adds to them.
 
-What a file shows to be wrong is `Fail`. What no file shows is `Blocked` where the files are another's, who
-may have kept only some of them; a log of ours is whole, so a line that is not in it was never printed.
+A fault that a file shows is `Fail`. For files of other people, who may have kept only some, a question that
+no file answers is `Blocked`. A log of ours is whole: a line that is not in it was never printed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
 
 
 def judge_import(evidence: Evidence) -> Deliverable:
-    """`Pass` when every file of Megatron-Bridge that anything names lies below the checkout under test."""
-    proof = next((one for one in evidence.plan.proofs if one.module == MODULE), None)
+    """`Pass` when every named file of Megatron-Bridge lies below the checkout under test."""
+    proof = next((item for item in evidence.plan.proofs if item.module == MODULE), None)
     root = proof.root if proof else str(evidence.plan.expect.options.get("bridge") or "")
     if not root:
-        reason = "no checkout was named to compare with: which Bridge checkout was used is not proved"
+        reason = "no Bridge checkout was named to compare with, so the Bridge in use is not proved"
         return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
     recorded = list(_recorded(evidence))
     printed = list(_printed(evidence))
@@ -64,24 +64,26 @@ def judge_import(evidence: Evidence) -> Deliverable:
         return Deliverable(IMPORT, Status.BLOCKED, (away[1],), reason, settled=True)
     nodes = evidence.plan.nodes if proof and not evidence.foreign else 0
     if len(recorded) < nodes or not (recorded or printed):
-        where = f"it was recorded on {len(recorded)} of {nodes} nodes" if nodes else "no log names its file"
-        return Deliverable(IMPORT, Status.BLOCKED, reason=f"not shown: {where}", settled=True)
+        where = f"{len(recorded)} of {nodes} nodes recorded its file" if nodes else "no log names its file"
+        return Deliverable(
+            IMPORT, Status.BLOCKED, reason=f"the Bridge in use is not shown: {where}", settled=True
+        )
     workers = [item for _, item in printed if "Worker" in item.text or PROBE in item.file]
-    where = "in the driver and the Megatron worker" if workers else "no line tells of a Ray worker"
+    where = "in the driver and the Megatron worker" if workers else "no line is of a Ray worker"
     items = tuple(dict.fromkeys(item for _, item in (*recorded[:2], *printed[:2])))
     file = (recorded or printed)[0][0]
     return Deliverable(IMPORT, Status.PASS, (*items, *workers[:1]), f"{file}; {where}", settled=True)
 
 
 def _recorded(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """What the phase `imports` wrote, by node."""
+    """The files that the phase `imports` recorded, by node."""
     results = evidence.last.results if evidence.last else None
     for node, file in (results.imports.get(MODULE, {}) if results else {}).items():
         yield file, EvidenceItem(results.file if results else "", text=f"{node}: {file}")
 
 
 def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """Files of the package that any log names: our probe's line, warnings and tracebacks of workers."""
+    """Files of the package in any log: in our probe's line, or in warnings and tracebacks of workers."""
     attempt = evidence.last
     if attempt is None:
         return
@@ -95,7 +97,7 @@ def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
 
 
 def judge_run(run: VariantRun) -> Answer:
-    """Exit code, backend, trainer and every planned step, the most basic first."""
+    """The first answer that is no `Pass`, of exit code, backend, trainer and every planned step."""
     if run.skipped is not None:
         return run.blocked(run.skipped.groups[0], [run.skipped.item])
     for part in (_ended(run), _backend(run), _trainer(run), _steps(run)):
@@ -114,12 +116,12 @@ def _items(run: VariantRun, name: str) -> tuple[EvidenceItem, ...]:
 def _ended(run: VariantRun) -> Answer:
     if run.exit_code:
         log = run.logs[0].path if run.logs else ""
-        return run.failed(f"it exited with {run.exit_code}", [EvidenceItem(log)])
+        return run.failed(f"the command exited with {run.exit_code}", [EvidenceItem(log)])
     return run.passed()
 
 
 def _backend(run: VariantRun) -> Answer:
-    """A model that Megatron built; the DTensor backend is what a configuration falls back to."""
+    """`Pass` when Megatron built a model; a configuration may fall back to DTensor."""
     if run.lines.get("built"):
         return run.passed()
     off = _items(run, "dtensor") or (() if run.lines.get("megatron-on") else _items(run, "megatron-off"))
@@ -133,14 +135,14 @@ def _backend(run: VariantRun) -> Answer:
 
 
 def _stopped_early(run: VariantRun) -> Answer | None:
-    """A failure before any model was built says nothing against the provider."""
+    """`Blocked` by a failure before any model was built; None without such a failure."""
     attempt = run.evidence.last
     matches = [m for m in (attempt.matches if attempt else ()) if m.verdict != NOTE]
     own = {log.path for log in run.logs}
     first = next((match for match in matches if match.file in own), None)
     if first is None:
         return None
-    reason = "it stopped before a model was built: no evidence against Megatron-Bridge"
+    reason = "the run stopped before a model was built: no evidence against Megatron-Bridge"
     return run.blocked(reason, [EvidenceItem(first.file, first.line, first.text)])
 
 
@@ -160,12 +162,12 @@ def _trainer(run: VariantRun) -> Answer:
 
 
 def _steps(run: VariantRun) -> Answer:
-    """Every planned step, in a process that trained: metrics alone may be those of an earlier one."""
+    """`Pass` when every planned step ended, and the log shows training: metrics may be an earlier run's."""
     done = run.steps
     before = max(run.loaded, default=0)
     if before and run.loaded and not any(step > before for step in done):
         item = run.loaded[before]
-        return run.failed(f"it went on from step {before} and trained no step after it", [item])
+        return run.failed(f"the run resumed at step {before} and trained no later step", [item])
     if not done:
         items = _items(run, "header") or _items(run, "built")
         return run.failed("no train step was completed", items)
@@ -174,6 +176,6 @@ def _steps(run: VariantRun) -> Answer:
     missing = sorted(set(range(before + 1, run.planned + 1)) - set(done))
     if not missing:
         return run.passed()
-    reason = f"train step {missing[0]} of {run.planned} is not shown to have ended"
+    reason = f"no file shows the end of train step {missing[0]} of {run.planned}"
     at_end = missing[-1] == run.planned
     return (run.failed if at_end else run.unseen)(reason, [done[max(done)]])

@@ -1,6 +1,6 @@
 """NeMo-RL's coverage levels: which maintained script or recipe proves what. `variants.yaml` has the facts.
 
-The file is read when this module is imported, so when a job or a command names the framework.
+Importing this module reads the file; only a job or command that names the framework does so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ BY_NAME: Mapping[str, Variant] = {item.name: item for item in VARIANTS}
 
 
 def _level(text: LevelText) -> Level:
-    mine = [item for item in VARIANTS if item.level == text.number]
+    variants = [item for item in VARIANTS if item.level == text.number]
     needs = "a NeMo-RL checkout, its image or environments, and the data set of the recipe"
-    names, notes = tuple(item.name for item in mine), tuple(_note(item) for item in mine)
+    names, notes = tuple(item.name for item in variants), tuple(_note(item) for item in variants)
     return Level(text.name, text.number, text.proves, text.not_proved, names, needs, notes)
 
 
@@ -57,7 +57,7 @@ def _count(number: int, what: str) -> str:
 LEVELS = tuple(_level(text) for text in CATALOGUE.levels)
 
 
-def variants_of(level: int, asked: tuple[str, ...]) -> tuple[Variant, ...]:
-    """The asked variants of a level, without any its first; unknown names are left out."""
+def variants_of(level: int, requested: tuple[str, ...]) -> tuple[Variant, ...]:
+    """The requested variants of a level, in the file's order; its first variant without a request."""
     known = [item for item in VARIANTS if item.level == level]
-    return tuple(item for item in known if item.name in asked) if asked else tuple(known[:1])
+    return tuple(item for item in known if item.name in requested) if requested else tuple(known[:1])

@@ -15,7 +15,7 @@ from jobspec.verdict import EvidenceItem
 
 MAX_SHOWN = 300
 MAX_LINES = 400  # kept for each proof and log
-MAX_COUNTED = 200_000  # of those that are told apart by what they captured
+MAX_COUNTED = 200_000  # the same, for lines whose captured number counts
 COUNTED = frozenset({"header", "step", "sc-step", "saving", "saved", "loaded", "complete", "check"})
 
 
@@ -39,40 +39,40 @@ Lines = Mapping[str, tuple[Line, ...]]
 
 
 def read_lines(logs: Iterable[tuple[Path, str]], proofs: Iterable[Proof] = PROOFS.values()) -> Lines:
-    """Lines by proof, in the order of the logs (each given by path and name) and then of the lines.
+    """Lines by proof, in the order of the logs (pairs of path and name) and then of the lines.
 
-    A log that cannot be opened shows nothing. The first `MAX_LINES` for each proof and log are kept, more
-    where single steps count.
+    An unreadable log shows nothing. For each proof and log the first `MAX_LINES` stay; where single steps
+    count, `MAX_COUNTED` stay.
     """
     by_hint: dict[str, list[Proof]] = {}
     for proof in proofs:
         for hint in proof.hints:
             by_hint.setdefault(hint, []).append(proof)
     hints = Hints(by_hint)
-    found: dict[str, list[Line]] = {}
+    by_proof: dict[str, list[Line]] = {}
     for path, name in logs:
         kept: dict[str, list[Line]] = {}
         for line in find_lines(path, hints):
             possible = dict.fromkeys(chain.from_iterable(by_hint[hint] for hint in line.hints))
             _match(line, name, possible, kept)
         for proof_name, lines in kept.items():
-            found.setdefault(proof_name, []).extend(lines)
-    return {name: tuple(lines) for name, lines in found.items()}
+            by_proof.setdefault(proof_name, []).extend(lines)
+    return {name: tuple(lines) for name, lines in by_proof.items()}
 
 
-def _match(found: FoundLine, name: str, possible: Iterable[Proof], kept: dict[str, list[Line]]) -> None:
+def _match(hinted: FoundLine, name: str, possible: Iterable[Proof], kept: dict[str, list[Line]]) -> None:
     open_ = [proof for proof in possible if len(kept.get(proof.name, ())) < _limit(proof)]
     if not open_:
         return
-    text = RAY_REPEATED.sub("", strip_ansi(found.text))
+    text = RAY_REPEATED.sub("", strip_ansi(hinted.text))
     for proof in open_:
         match = proof.pattern.search(text)
         if match is None:
             continue
-        # The whole of a long line helps nobody: what is shown starts shortly before the match.
+        # A whole long line helps nobody: the shown part starts shortly before the match.
         shown = text if len(text) <= MAX_SHOWN else text[max(0, match.start() - 20) :][:MAX_SHOWN]
         line = Line(
-            EvidenceItem(name, found.number, shown.strip()), tuple(part or "" for part in match.groups())
+            EvidenceItem(name, hinted.number, shown.strip()), tuple(part or "" for part in match.groups())
         )
         kept.setdefault(proof.name, []).append(line)
 
@@ -87,10 +87,10 @@ def first(lines: Lines, name: str) -> tuple[EvidenceItem, ...]:
 
 
 def numbers(lines: Lines, name: str, group: int = 0) -> dict[int, EvidenceItem]:
-    """Numbers that the lines of `name` captured, each with its first line."""
-    found: dict[int, EvidenceItem] = {}
+    """The numbers that lines of `name` captured, each with its first line."""
+    items: dict[int, EvidenceItem] = {}
     for line in lines.get(name, ()):
         text = line.groups[group].replace(",", "")
         if re.fullmatch(r"\d+", text):
-            found.setdefault(int(text), line.item)
-    return found
+            items.setdefault(int(text), line.item)
+    return items

@@ -1,7 +1,7 @@
-"""Metrics of a variant: written, finite throughout, and as the maintained script wants them.
+"""Metrics of a variant: written, finite throughout, and within the maintained script's conditions.
 
-jobspec evaluates the script's conditions again. Their own `tests/check_metrics.py` compares with Python's
-`max` and `min`, which pass over a NaN that is not the first value. Here one value that is not finite fails
+jobspec evaluates the script's conditions again. NeMo-RL's `tests/check_metrics.py` compares with Python's
+`max` and `min`, which pass over a NaN unless it is the first value. Here one value that is not finite fails
 every condition on its metric.
 Source: NeMo-RL at 7ea279ab, `tests/check_metrics.py`.
 """
@@ -42,7 +42,7 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 
 def judge_capture(run: VariantRun) -> Answer:
-    """Values first, since a wrong one is a fault whatever else is missing; then what was not captured."""
+    """The first answer that is no `Pass`: wrong values are always faults and come before missing ones."""
     if not run.logs:
         return run.blocked("not shown: no log is among the files")
     outcomes = list(_outcomes(run))
@@ -51,16 +51,16 @@ def judge_capture(run: VariantRun) -> Answer:
             return part
     log = EvidenceItem(run.logs[0].path, text=f"{run.logs[0].bytes} bytes")
     if not run.variant.metrics:
-        return run.passed("its script logs no metrics; its own greps decide", [log])
-    held = [row_item(one.row, one.check.text) for one in outcomes if one.row is not None]
+        return run.passed("the script logs no metrics; its own greps decide", [log])
+    held = [row_item(outcome.row, outcome.check.text) for outcome in outcomes if outcome.row is not None]
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
-    told = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold, all values finite"
-    return run.passed(told, [log, *ends, *held])
+    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold, all values finite"
+    return run.passed(reason, [log, *ends, *held])
 
 
 def _values(run: VariantRun) -> Iterator[Answer]:
-    """One value that is not a number is enough: the script's `max()` passes over it."""
+    """Failures by values: one that is not finite is enough, since the script's `max()` passes over it."""
     printed = run.lines.get("not-a-number", ())
     if printed:
         yield run.failed(f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
@@ -86,15 +86,15 @@ def _outcomes(run: VariantRun) -> Iterator[Outcome]:
 
 
 def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
-    """A condition that does not hold is never relaxed: the two log-probabilities really differ then."""
-    for one in outcomes:
-        if not one.holds:
-            items = [row_item(one.row)] if one.row is not None else []
-            yield run.failed(one.reason, items) if one.logged else run.unseen(one.reason, items)
+    """Failures by the script's conditions, which are never relaxed: log-probabilities really differ then."""
+    for outcome in outcomes:
+        if not outcome.holds:
+            items = [row_item(outcome.row)] if outcome.row is not None else []
+            yield run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
 
 
 def _table(run: VariantRun) -> Iterator[Answer]:
-    """The script's own table of checks, which goes to its terminal."""
+    """Failures by the script's own table of checks, which it prints."""
     rows = run.lines.get("check", ())
     failed = next((row for row in rows if row.groups[0] == "FAIL"), None)
     if failed is not None:
@@ -107,23 +107,23 @@ def _missing(run: VariantRun) -> Iterator[Answer]:
     if not run.variant.metrics:
         return
     if not run.logged:
-        told = "; the log shows that its own checks passed" if run.lines.get("check") else ""
-        yield run.unseen(f"no metrics of a train step were written{told}")
+        passed = "; the log shows that the script's own checks passed" if run.lines.get("check") else ""
+        yield run.unseen(f"no metrics of a train step were written{passed}")
         return
     absent = [name for name in run.variant.metrics if run.table(name) is None]
     if absent and not run.foreign:
         yield run.unseen(f"`{absent[0]}` was not written")
     if run.printed and not run.printed.keys() & run.logged.keys():
-        told = f"the metrics are of steps {_span(run.logged)}, the log shows {_span(run.printed)}"
-        yield run.unseen(f"{told}: they are of another run", list(run.logged.values())[:1])
+        spans = f"the metrics are of steps {_span(run.logged)}, the log shows steps {_span(run.printed)}"
+        yield run.unseen(f"{spans}: the metrics are of another run", list(run.logged.values())[:1])
     last = max(run.logged)
     if last < run.planned:
         yield run.unseen(f"the metrics end at step {last} of {run.planned}", [run.logged[last]])
 
 
 def _span(steps: Iterable[int]) -> str:
-    found = sorted(steps)
-    return f"{found[0]} to {found[-1]}"
+    ordered = sorted(steps)
+    return f"{ordered[0]} to {ordered[-1]}"
 
 
 # -- conditions --------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _span(steps: Iterable[int]) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a condition holds, and the row that decided. `logged` is False where its metric is missing."""
+    """Whether a condition holds, and the row that decides. `logged` is False for a missing metric."""
 
     check: MetricCheck
     holds: bool
@@ -141,7 +141,7 @@ class Outcome:
 
 
 def evaluate(check: MetricCheck, table: Table) -> Outcome:
-    """What `table` says about one condition."""
+    """The outcome of one condition on the rows of `table`."""
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
         return Outcome(check, False, f"`{check.metric}` was never logged", logged=False)
@@ -162,7 +162,7 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
 
 
 def _reduce(check: MetricCheck, rows: Sequence[Row]) -> tuple[float, Row]:
-    """The value and the row to look at: the extreme one, for a mean or a share the one farthest out."""
+    """The reduced value and a row to show: the minimum for `min`, else the maximum."""
     values = [row.value for row in rows]
     highest = max(rows, key=lambda row: row.value)
     if check.reduce == "min":

@@ -1,8 +1,8 @@
 """Lines that only the real thing prints, and what each proves. Data only.
 
-Every pattern was compared with the statement that prints it.
-Source: NeMo-RL at 7ea279ab (2026-08-22), Megatron-Bridge at 067f987d. A pattern sees a line without colours
-and line end, but with Ray's prefix: which actor speaks is part of some proofs.
+Every pattern was compared with the statement that prints it. A pattern sees a line without colours and line
+end, but with Ray's prefix, since the actor that prints is part of some proofs.
+Source: NeMo-RL at 7ea279ab (2026-08-22), Megatron-Bridge at 067f987d.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 class Proof:
     """One kind of line. `shows` completes "the log does not show …".
 
-    `hints` are texts of which every such line holds one: only lines with a hint are looked at. `forbidden`
-    lines prove the opposite: none may be there.
+    Every such line holds one of `hints`, and only lines with a hint are searched. A `forbidden` line proves
+    the opposite: the log must not hold it.
     """
 
     name: str
@@ -32,16 +32,16 @@ def _proof(name: str, shows: str, pattern: str, *hints: str, forbidden: bool = F
 
 
 def _configured(section: str, key: str, value: str, override: str) -> str:
-    """A value of `section` in the printed configuration, or an override that was applied to it.
+    """A pattern for a value of `section` in the printed configuration, or for an override of it.
 
-    The configuration is one line, sections within sections; `enabled` comes first in those looked at here.
+    The configuration is one line of nested sections; `enabled` comes first in the sections used here.
     """
     within = rf"'{section}': \{{(?:(?!'{section}': ).)*?'{key}': {value}\b"
     return within + "|" + _override(f"{re.escape(override)}={value}")
 
 
 def _override(argument: str) -> str:
-    """An argument that reached the trainer; the same text in a traced command line proves nothing."""
+    """A pattern for an argument that reached the trainer; a traced command line proves nothing."""
     return rf"^(?:\[[^\]]*\] )?Overrides: \[.*{argument}\b"
 
 
@@ -64,7 +64,7 @@ def _of_step_1(pattern: str) -> str:
 
 SAVED_HINT, LOADED_HINT = "successfully saved checkpoint", "successfully loaded checkpoint"
 
-# What is looked for in every log.
+# Searched in every log.
 GENERAL = (
     _proof(
         "trainer",
@@ -178,7 +178,7 @@ GENERAL = (
     _proof("overrides", "the overrides", r"^(?:\[[^\]]*\] )?Overrides: \[(.*)\]", OVERRIDES_HINT),
 )
 
-# What single variants must leave besides, by the names that they give.
+# Searched for the variants that name them in `proofs`.
 OF_VARIANTS = (
     _proof(
         "bridge-checkpoint",
@@ -352,7 +352,7 @@ SIZE_KEYS: Mapping[str, str] = {
     "context-parallel": "context_parallel_size",
     "expert-parallel": "expert_model_parallel_size",
 }
-"""Sizes above 1 of `policy.megatron_cfg`; a checkpoint holds them too, and distillation prints none."""
+"""Keys of `policy.megatron_cfg` for sizes above 1; a checkpoint has them, and distillation prints none."""
 
 PROOFS: Mapping[str, Proof] = {proof.name: proof for proof in (*GENERAL, *OF_VARIANTS)}
 TRAINERS: Mapping[str, re.Pattern[str]] = {

@@ -1,4 +1,4 @@
-"""Deliverable "Requested variants": what tells one from the smoke run, as lines that only it prints."""
+"""Deliverable "Requested variants": lines that only a variant prints, and the smoke run does not."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ EXTRAS = {
 
 
 def judge_requested(runs: Sequence[VariantRun]) -> Deliverable:
-    """The smoke run alone is no variant; what other people's files show beyond it is told all the same."""
-    asked = [run for run in runs if run.variant.level > 0 or run.name != "colocated"]
+    """The deliverable; the smoke run alone is no variant. Extras of other people's files are listed."""
+    requested = [run for run in runs if run.variant.level > 0 or run.name != "colocated"]
     extras = _extras(runs)
-    if runs and not asked:
-        reason = f"only the smoke run was asked for{extras}"
+    if runs and not requested:
+        reason = f"only the smoke run was requested{extras}"
         return Deliverable(NAME, Status.NOT_REQUESTED, reason=reason, required=False)
-    verdict = combine(NAME, [_judge_variant(run) for run in asked], "each variant left its proof")
+    verdict = combine(NAME, [_judge_variant(run) for run in requested], "each variant left its proof")
     if verdict.status is not Status.PASS:
         return verdict
     return replace(verdict, reason=f"{verdict.reason}{extras}")
 
 
 def _extras(runs: Sequence[VariantRun]) -> str:
-    """What the files show that nobody asked for, as the end of a sentence."""
+    """Proofs in the files beyond the requested variants, as the end of a sentence."""
     if not runs or not runs[0].foreign:
         return ""
     known = {proof for run in runs for proof in run.variant.proofs}
@@ -54,7 +54,7 @@ def _extras(runs: Sequence[VariantRun]) -> str:
 
 
 def _judge_variant(run: VariantRun) -> Answer:
-    """Every line that the variant must leave, none that it must not, and an adapter with parameters."""
+    """`Pass` with every required line, no forbidden line, and an adapter that has parameters."""
     if run.skipped is not None:
         return Answer(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
     answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run)]
@@ -63,8 +63,8 @@ def _judge_variant(run: VariantRun) -> Answer:
     if not any(answer.items for answer in answers):
         built = tuple(line.item for line in run.lines.get("built", ())[:1])
         return run.passed(run.variant.proves, built) if built else run.unseen("the log shows no model")
-    reasons = [run.variant.proves, *(one.reason.partition(": ")[2] for one in answers if one.reason)]
-    return run.passed("; ".join(reasons), [item for one in answers for item in one.items])
+    reasons = [run.variant.proves, *(answer.reason.partition(": ")[2] for answer in answers if answer.reason)]
+    return run.passed("; ".join(reasons), [item for answer in answers for item in answer.items])
 
 
 def _proofs(run: VariantRun) -> Iterator[Answer]:
@@ -81,13 +81,13 @@ def _proofs(run: VariantRun) -> Iterator[Answer]:
 
 
 def _in_checkpoint(run: VariantRun, key: str) -> EvidenceItem | None:
-    """A size above 1 in the resolved configuration that NeMo-RL keeps with each complete checkpoint."""
+    """A size above 1 in the configuration that NeMo-RL keeps with each complete checkpoint; None without."""
     for folder in _checkpoints(run) if key else ():
         try:
             config = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))
             size = config["policy"]["megatron_cfg"][key]
         except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
-            continue  # no such file, or no such configuration: it shows nothing
+            continue  # without the file or the key the checkpoint shows nothing
         if isinstance(size, int) and size > 1:
             return EvidenceItem(str(folder / "config.yaml"), text=f"policy.megatron_cfg.{key}: {size}")
     return None
@@ -100,7 +100,7 @@ def _checkpoints(run: VariantRun) -> Iterator[Path]:
 
 
 def _adapter(run: VariantRun) -> Iterator[Answer]:
-    """Trained parameters as Megatron-Bridge counts them; none at all is an adapter that is frozen."""
+    """Answers about a LoRA adapter: Megatron-Bridge counts its parameters, and 0 means a frozen adapter."""
     if not run.variant.lora:
         return
     counts = numbers(run.lines, "adapter")
@@ -113,7 +113,7 @@ def _adapter(run: VariantRun) -> Iterator[Answer]:
 
 
 def _overrides(run: VariantRun) -> Iterator[Answer]:
-    """What jobspec passed on arrived: a script that drops its arguments runs something else."""
+    """Failures by arguments that did not arrive: a script that drops them runs something else."""
     lines = run.lines.get("overrides", ())
     if run.foreign or not lines:
         return
@@ -123,7 +123,7 @@ def _overrides(run: VariantRun) -> Iterator[Answer]:
 
 
 def _routes(run: VariantRun) -> Iterator[Answer]:
-    """Tokens that took the router's own choice, and the checker of traced routes where it ran."""
+    """Answers about router replay: tokens without a replayed route, and the check of traced routes."""
     if "router-replay" not in run.variant.proofs:
         return
     traces = run.lines.get("trace", ())

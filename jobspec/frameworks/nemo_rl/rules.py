@@ -1,4 +1,4 @@
-"""What can be known about a NeMo-RL spec before it runs."""
+"""Rules for a NeMo-RL spec, checked before it runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jobspec.frameworks.shared.unused_keys import unused_keys
 
 WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)
 KEY = re.compile(r"\+{0,2}[A-Za-z_]\w*(\.\w+)+", re.ASCII)
-# Keys that jobspec or the script sets, whose evidence depends on them, and the spec's key for each.
+# Keys that jobspec or the script sets and needs for its evidence, and the spec's key for each.
 OWNED = {
     "checkpointing.checkpoint_dir": "",
     "logger.log_dir": "",
@@ -71,18 +71,18 @@ def check(context: Context) -> Iterator[Finding]:
     yield from _check_environment(context)
     root = checkout.find_checkout(context.repo_paths)
     if not root:
-        what = "not exactly one repository of the spec is a NeMo-RL checkout"
-        why = "its maintained scripts and recipes are what the levels run"
-        yield error("nemo_rl.checkout", what, why, "name its checkout in `repos`", path="repos")
+        what = "the spec has no NeMo-RL checkout, or more than one"
+        why = "the levels run the maintained scripts and recipes of one checkout"
+        yield error("nemo_rl.checkout", what, why, "name one NeMo-RL checkout in `repos`", path="repos")
         return
     yield from check_tests(context, variants(context))
     yield from _check_cache(context)
-    found = (finding for variant in variants(context) for finding in probe(context, root, variant))
-    yield from dict.fromkeys(found)
+    findings = (finding for variant in variants(context) for finding in probe(context, root, variant))
+    yield from dict.fromkeys(findings)
 
 
 def _check_cache(context: Context) -> Iterator[Finding]:
-    """Without `model` a script names its own by id, which has to be in the cache of an offline run."""
+    """Warnings for a script's own model that is not in the cache of an offline run."""
     spec = context.spec
     home = spec.hf_cache.home or context.cluster.paths.hf_home or ""
     if spec.model is not None or not spec.hf_cache.offline or not Path(home, "hub").is_dir() or not home:
@@ -101,7 +101,9 @@ def _check_mode(context: Context) -> Iterator[Finding]:
         yield error("nemo_rl.mode", what, fix="use `launch: {mode: ray}`", path="launch.mode")
     for variant in variants(context):
         if variant.owns_ray and mode != "srun":
-            what = f"variant `{variant.name}` stops every Ray process of the node, mode `{mode}`'s among them"
+            what = (
+                f"variant `{variant.name}` stops every Ray process of the node, also those of mode `{mode}`"
+            )
             fix = "use `launch: {mode: srun}` with a whole node"
             yield error("nemo_rl.mode", what, fix=fix, path="launch.mode")
         if variant.owns_ray and not context.spec.resources.exclusive:
@@ -114,17 +116,19 @@ def _check_size(context: Context) -> Iterator[Finding]:
     nodes, gpus = context.spec.resources.nodes, context.gpus_per_node
     for item in variants(context):
         if item.nodes not in (0, nodes):
-            what = f"variant `{item.name}` runs on {item.nodes} node(s), {nodes} are asked for"
-            fix = f"use `resources.nodes: {item.nodes}`, or one run for each number of nodes"
+            what = f"variant `{item.name}` runs on {item.nodes} node(s), and the spec asks for {nodes}"
+            fix = f"use `resources.nodes: {item.nodes}`, or make one run for each number of nodes"
             yield error("nemo_rl.nodes", what, fix=fix, path="resources.nodes")
-    carried = [item.name for item in variants(context) if item.network_actors]
-    if len(carried) > 1 and context.spec.launch.mode != "srun":
-        what = f"variants {', '.join(f'`{name}`' for name in carried)} share one Ray cluster"
-        why = "named actors and ports of the first data plane may outlive it, and the next would meet them"
-        yield warning("nemo_rl.data-plane-shared", what, why, "one run for each", path="coverage.variants")
+    with_actors = [item.name for item in variants(context) if item.network_actors]
+    if len(with_actors) > 1 and context.spec.launch.mode != "srun":
+        what = f"variants {', '.join(f'`{name}`' for name in with_actors)} share one Ray cluster"
+        why = "named actors and ports of the first data plane may outlive it and disturb the next one"
+        yield warning(
+            "nemo_rl.data-plane-shared", what, why, "make one run for each", path="coverage.variants"
+        )
     need = max((item.gpus for item in variants(context)), default=1)
     if gpus < need:
-        what = f"{need} GPUs are needed on each node, there are {gpus}"
+        what = f"the variants need {need} GPUs on each node, and the run has {gpus}"
         yield error("nemo_rl.gpus", what, fix=f"ask for {need}", path="resources.gpus_per_node")
 
 
@@ -138,8 +142,9 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
         elif bare in OWNED:
             yield owned_key("nemo_rl.owned", bare, OWNED[bare], path)
         elif not KEY.fullmatch(key):
-            what = f"`{key}` is no dotted key of a recipe, with `+` or `++` before it where it is new"
-            yield error("nemo_rl.override", what, fix="correct the key", path=path)
+            what = f"`{key}` is not a dotted key of a recipe"
+            fix = "correct the key, with `+` or `++` before a new one"
+            yield error("nemo_rl.override", what, fix=fix, path=path)
         elif isinstance(value, (list, dict)) or not WORD.fullmatch(value_text(value)):
             what = f"the value of `{bare}` is more than one plain word"
             why = "the scripts pass arguments on unquoted, and Hydra reads signs such as `,` and `=`"
@@ -148,9 +153,8 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
 
 
 def _check_train(context: Context) -> Iterator[Finding]:
-    spec, chosen = context.spec, variants(context)
-    steps = spec.train.steps
-    for item in chosen:
+    spec, steps = context.spec, context.spec.train.steps
+    for item in variants(context):
         if steps and not item.steps_key and steps != item.steps:
             what = f"variant `{item.name}` always runs {item.steps} steps"
             yield error("nemo_rl.steps", what, fix="remove `train.steps`", path="train.steps")
@@ -160,7 +164,7 @@ def _check_train(context: Context) -> Iterator[Finding]:
     if steps:
         yield from too_few_steps(context.level.name, "nemo_rl.steps", steps)
     if spec.checkpoint.resume == "must":
-        what = "every level starts anew; `checkpoint.resume` says `must`"
+        what = "every level starts anew, and `checkpoint.resume` is `must`"
         yield error("nemo_rl.resume", what, fix="use variant `resume` of level 1", path="checkpoint.resume")
 
 
@@ -169,7 +173,7 @@ def _check_parallel(context: Context) -> Iterator[Finding]:
     fixed = [item.name for item in variants(context) if not item.sizes]
     if gives_sizes(context) and fixed:
         what = f"`train.parallel` does nothing for variant `{fixed[0]}`, whose script or recipe has the sizes"
-        fix = "use variant `sizes` of level `parallel`, or `tp2`, `pp2` and the like without it"
+        fix = "remove it and use `tp2`, `pp2` and the like, or use variant `sizes` of level `parallel`"
         yield error("nemo_rl.parallel", what, fix=fix, path="train.parallel")
     if fixed and any(getattr(rollout, name) is not None for name in ("tp", "pp", "ep")):
         what = f"`train.rollout` does nothing for variant `{fixed[0]}`"
@@ -186,19 +190,23 @@ def _check_environment(context: Context) -> Iterator[Finding]:
     env = {**context.cluster.env, **context.spec.container.env}
     if TP_GUARD in env:
         what = f"`{TP_GUARD}` switches off a check that evidence needs"
-        why = "any value does, `0` included; log-probabilities may then differ silently"
+        why = "any value switches it off, even `0`, and log-probabilities may then differ silently"
         yield error("nemo_rl.tp-guard", what, why, "remove it", path="container.env")
     if "MC_TCP_BIND_ADDRESS" in env:
-        what = "`MC_TCP_BIND_ADDRESS` is the same on every node, but each must announce its own address"
+        what = "`MC_TCP_BIND_ADDRESS` is the same on every node, but each node must announce its own address"
         why = "NeMo-RL sets it in each process from the name of its node, over any other value"
         yield error("nemo_rl.announce", what, why, "remove it", path="container.env")
     proves = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
-    wanted = proves or context.spec.mcore_helpers is not None
-    if wanted and context.cluster.container.runtime != "none" and context.spec.container.python is None:
+    needs_megatron = proves or context.spec.mcore_helpers is not None
+    if (
+        needs_megatron
+        and context.cluster.container.runtime != "none"
+        and context.spec.container.python is None
+    ):
         yield warning(
             "nemo_rl.python",
             "the default `python3` of NeMo-RL's images has no Megatron",
-            "it imports the proved package and builds the dataset helpers; the Megatron worker has another",
+            "`python3` imports the proved package and builds the helpers; the Megatron worker has another",
             f"set `container.python` to `/opt/ray_venvs/{WORKER}/bin/python`",
             path="container.python",
         )

@@ -1,4 +1,4 @@
-"""The `TrainShape` of a variant, from its composed recipe. What only a resolver knows is left out."""
+"""The `TrainShape` of a variant, from its composed recipe, without values that only a resolver knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIXED = ("tp", "pp", "cp", "ep", "etp", "rollout.tp", "rollout.pp", "rollout.ep"
 
 
 def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShape:
-    """Sizes of the trainer: GPUs of separate generators are not among them."""
+    """Sizes of the trainer, without the GPUs of separate generators."""
     return replace(
         trainer_shape(recipe, *_trainer(context, variant, recipe)),
         model=str(context.spec.train.overrides.get(MODEL_KEYS[0], variant.model)),

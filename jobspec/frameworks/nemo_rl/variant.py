@@ -1,7 +1,7 @@
 """What a variant is: which maintained script or recipe runs, and what it must leave behind.
 
-`variants.yaml` has them, and `variants.schema.json` is generated from the types here: a field's description
-is what an editor shows. Nothing here reads a file.
+`variants.yaml` has the variants. `variants.schema.json` is generated from the types here, and an editor shows
+their descriptions. Nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ Condition = Annotated[
 class MetricCheck:
     """A condition of a maintained script on a logged metric, taken apart: jobspec evaluates it again.
 
-    `reduce` is `max`, `min`, `mean` or `median`; `at` compares the value of step `argument`, `has` asks that
-    the step was logged, and `ratio_above` is the share of values that reach `argument`. `file` limits it to
-    one of the variant's metric files.
+    `reduce` is `max`, `min`, `mean`, `median` or one of three other words. `at` compares the value of step
+    `argument`. `has` asks only that this step was logged. `ratio_above` is the share of values that reach
+    `argument`. `file` limits the condition to one of the variant's metric files.
     """
 
     text: str
@@ -83,14 +83,14 @@ def parse_condition(text: str, file: str = "") -> MetricCheck:
             return MetricCheck(
                 text, parts.get("reduce", name), parts["metric"], parts.get("op", ""), file=file, **numbers
             )
-    raise ValueError(f"`{text}` is no condition that jobspec can evaluate; known are {KNOWN}")
+    raise ValueError(f"`{text}` is no condition that jobspec can evaluate; use {KNOWN}")
 
 
 class Variant(Struct, frozen=True, forbid_unknown_fields=True):
     """One maintained script or recipe with our arguments."""
 
     name: Annotated[str, doc("What a job's `coverage.variants` says.", "colocated")]
-    level: Annotated[NaturalInt, doc("Number of the level that it belongs to.", 0)]
+    level: Annotated[NaturalInt, doc("Number of its level.", 0)]
     proves: Annotated[str, doc("What a pass means, without a full stop.")]
     script: Annotated[
         str,
@@ -103,18 +103,18 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
     config: Annotated[
         str, doc("The recipe that the script composes, below the checkout; its keys are looked up there.")
     ]
-    steps: Annotated[PositiveInt, doc("Train steps that the script or recipe is run for.", 2)]
+    steps: Annotated[PositiveInt, doc("Train steps of the script or recipe.", 2)]
     steps_key: Annotated[
         str,
         doc("What a job's `train.steps` sets; empty where the script alone decides.", "grpo.max_num_steps"),
     ] = ""
     overrides: Annotated[
         tuple[str, ...],
-        doc("Arguments that the script gets besides.", ["grpo.num_prompts_per_step=8"]),
+        doc("Further arguments of the script.", ["grpo.num_prompts_per_step=8"]),
     ] = ()
-    nodes: Annotated[NaturalInt, doc("Exactly so many nodes; 0 for as many as the job asks for.", 2)] = 1
-    gpus: Annotated[PositiveInt, doc("At least so many GPUs on each node.", 8)] = 2
-    model: Annotated[str, doc("The model that it is written for.", "Qwen/Qwen3-0.6B")] = "Qwen/Qwen2.5-0.5B"
+    nodes: Annotated[NaturalInt, doc("Exact number of nodes; 0 for as many as the job asks for.", 2)] = 1
+    gpus: Annotated[PositiveInt, doc("Least number of GPUs on each node.", 8)] = 2
+    model: Annotated[str, doc("The model of the script or recipe.", "Qwen/Qwen3-0.6B")] = "Qwen/Qwen2.5-0.5B"
     model_keys: Annotated[
         tuple[str, ...], doc("What a job's `model` sets; `[]` where the script only works with its own.")
     ] = MODEL_KEYS
@@ -124,7 +124,7 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "sync"
     env: Annotated[dict[str, str], doc("Environment variables of the run.")] = {}
     network: Annotated[
-        str, doc("What is fetched while it runs, beside the model and data that the cache may hold.")
+        str, doc("What the run fetches, beside the model and data that the cache may hold.")
     ] = ""
     network_actors: Annotated[
         bool, doc("The data plane's actors start, which may install TransferQueue by themselves.")
@@ -166,12 +166,12 @@ class Variant(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_entry(self) -> bool:
-        """Whether `script` is an entry point that jobspec gives a recipe, not a script with its own."""
+        """Whether `script` is an entry point to which jobspec gives a recipe, not a script with its own."""
         return self.script.endswith(".py")
 
     @property
     def outputs(self) -> str:
-        """The folder that a script writes to, and removes at its start, below the checkout."""
+        """The folder below the checkout that a script clears and writes to; empty for an entry point."""
         return "" if self.is_entry else self.script.removesuffix(".sh")
 
     @property

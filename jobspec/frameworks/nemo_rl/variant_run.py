@@ -1,6 +1,6 @@
-"""What the files show of one variant's run: its lines, its metrics, its steps. Reads logs, judges nothing.
+"""What the files show of one variant's run: lines, metrics and steps. Reads logs, judges nothing.
 
-An answer about the run is made here, so that each names its variant.
+Answers about the run are made here, so that each names its variant.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 LOSS = "train/loss"
 STEP_LINES = ("step", "sc-step")  # printed for a completed step; a header is printed at its start
-MAX_DEPTH = 6  # folders below another's files that are looked through
+MAX_DEPTH = 6  # folders searched below other people's files
 
 
 @dataclass(frozen=True)
 class VariantRun:
     """One variant as the last attempt left it. `tables` are its metric files by name.
 
-    `guessed` marks a variant that the user did not name: any trainer of GRPO then stands for it.
+    `guessed` marks a variant that the user did not name; any trainer of GRPO then counts.
     """
 
     variant: Variant
@@ -55,31 +55,31 @@ class VariantRun:
         return answer.passed(f"`{self.name}`: {reason}" if reason else "", items)
 
     def failed(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-        """Something that the files show to be wrong."""
+        """The answer to a fault that the files show."""
         return answer.failed(f"`{self.name}`: {reason}", items)
 
     def blocked(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-        """Something outside of what is tested kept it from being shown."""
+        """The answer where a cause outside of the tested code hides the proof."""
         return answer.blocked(f"`{self.name}`: {reason}", items)
 
     def unseen(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-        """Something that no file shows: a fault in a run of ours, whose files are whole, else not proved.
+        """The answer where no file shows it: a failure of our own runs, whose files are whole, else blocked.
 
-        Without a line to show, the evidence is the log that was looked through.
+        Without `items` the evidence is the searched log.
         """
-        looked_at = tuple(items) or tuple(EvidenceItem(log.path) for log in self.logs[:1])
+        evidence = tuple(items) or tuple(EvidenceItem(log.path) for log in self.logs[:1])
         if not self.foreign and any(log.bytes for log in self.logs):
-            return self.failed(reason, looked_at)
-        return self.blocked(f"not shown: {reason}", looked_at)
+            return self.failed(reason, evidence)
+        return self.blocked(f"not shown: {reason}", evidence)
 
     @property
     def skipped(self) -> Line | None:
-        """The line that says that the maintainers' rule kept the script from running."""
+        """The line that names the maintainers' rule by which the script was skipped."""
         return next(iter(self.lines.get("skipped", ())), None)
 
     @property
     def exit_code(self) -> int | None:
-        """The command's own, None where nothing states it."""
+        """The command's exit code; None where no file states it."""
         command = self.evidence.last.command(self.name) if self.evidence.last else None
         return command.exit_code if command else None
 
@@ -96,80 +96,79 @@ class VariantRun:
 
     @cached_property
     def printed(self) -> dict[int, EvidenceItem]:
-        """Train steps that the logs show as completed, or whose samples were written."""
+        """Train steps that the logs show as completed; for other people's files also those with samples."""
         lines = {step: item for name in STEP_LINES for step, item in numbers(self.lines, name).items()}
         return {**self.dumped, **lines} if self.foreign else lines
 
     @cached_property
     def dumped(self) -> dict[int, EvidenceItem]:
         """Steps with a file of samples, which NeMo-RL writes when the step has ended."""
-        found: dict[int, EvidenceItem] = {}
+        samples: dict[int, EvidenceItem] = {}
         for path in find_below(self.evidence.root, "train_data_step*.jsonl"):
             number = path.stem.removeprefix("train_data_step")
             if number.isdecimal():
-                found.setdefault(int(number), EvidenceItem(str(path.relative_to(self.evidence.root))))
-        return found
+                samples.setdefault(int(number), EvidenceItem(str(path.relative_to(self.evidence.root))))
+        return samples
 
     @cached_property
     def steps(self) -> dict[int, EvidenceItem]:
-        """Every completed train step that anything shows."""
+        """Every completed train step in logs or metrics."""
         return {**self.printed, **self.logged}
 
     @property
     def began(self) -> bool:
-        """Whether the logs show that a train step began: metrics alone may be another process's."""
+        """Whether the logs show the begin of a train step: metrics alone may be another process's."""
         return any(self.lines.get(name) for name in ("header", *STEP_LINES))
 
     @cached_property
     def planned(self) -> int:
-        """How many steps were to run: as asked, for other people's runs as the trainer announced them."""
-        asked = int(self.evidence.plan.expect.options.get("steps") or 0)
+        """The number of planned steps; for other people's runs without one, what the trainer announced."""
+        requested = int(self.evidence.plan.expect.options.get("steps") or 0)
         if not self.foreign:
-            return (asked if self.variant.steps_key else 0) or self.variant.steps
+            return (requested if self.variant.steps_key else 0) or self.variant.steps
         announced = [*numbers(self.lines, "header", 1), *numbers(self.lines, "sc-step", 1)]
-        return asked or max(announced, default=self.variant.steps)
+        return requested or max(announced, default=self.variant.steps)
 
     def table(self, file: str) -> Table | None:
         return next((table for name, table in self.tables if name == file), None)
 
 
 def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
-    """The runs that the plan names; of another's files without a named variant, the one they show best."""
+    """The runs of the planned variants; for other people's files without one, the variant that fits best."""
     names = evidence.plan.expect.variants
-    chosen = [item for item in VARIANTS if item.name in names]
+    planned = [item for item in VARIANTS if item.name in names]
     if not evidence.foreign:
-        return tuple(_own(evidence, variant, len(chosen) == 1) for variant in chosen)
+        return tuple(_own(evidence, variant, len(planned) == 1) for variant in planned)
     logs = tuple(evidence.last.logs if evidence.last else ())
     lines = _read(evidence, logs)
-    if chosen:
-        return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in chosen)
+    if planned:
+        return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in planned)
     candidates = [item for item in VARIANTS if item.level == (evidence.plan.expect.number or 0)]
     variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
     return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
 
 
 def shows(variant: Variant, lines: Lines) -> bool:
-    """Whether the lines hold all that tells this variant from the others of its level."""
+    """Whether the lines hold every proof of this variant and the start of its trainer."""
     pattern = TRAINERS.get(variant.trainer)
     trained = [line.item.text for line in lines.get("trainer", ())]
     if pattern is not None and not any(pattern.search(text) for text in trained):
         return False
     if pattern is None and trained:
         return False
-    wanted = [name for name in variant.proofs if not PROOFS[name].forbidden]
-    wanted += ["adapter"] if variant.lora else []
-    return bool(wanted or pattern is not None) and all(lines.get(name) for name in wanted)
+    required = [name for name in variant.proofs if not PROOFS[name].forbidden]
+    required += ["adapter"] if variant.lora else []
+    return bool(required or pattern is not None) and all(lines.get(name) for name in required)
 
 
 def _own(evidence: Evidence, variant: Variant, alone: bool) -> VariantRun:
-    """A run of ours: the command's log has the variant's name, and so has its folder of metrics."""
+    """A run of ours, whose log and folder of metrics have the variant's name."""
     attempt = evidence.last
-    found = [log for log in (attempt.logs if attempt else ()) if Path(log.path).stem == variant.name]
-    if not found and alone and attempt is not None:
-        # The framework's own batch script names its logs as it likes.
-        found = [log for log in attempt.logs if log.path not in attempt.check_logs]
-    logs = tuple(found)
-    return VariantRun(variant, evidence, _read(evidence, logs), logs, _tables(evidence, variant))
+    logs = [log for log in (attempt.logs if attempt else ()) if Path(log.path).stem == variant.name]
+    if not logs and alone and attempt is not None:
+        # The framework's own batch script chooses the names of its logs.
+        logs = [log for log in attempt.logs if log.path not in attempt.check_logs]
+    return VariantRun(variant, evidence, _read(evidence, logs), tuple(logs), _tables(evidence, variant))
 
 
 def _read(evidence: Evidence, logs: Sequence[LogFile]) -> Lines:
@@ -177,18 +176,18 @@ def _read(evidence: Evidence, logs: Sequence[LogFile]) -> Lines:
 
 
 def _tables(evidence: Evidence, variant: Variant) -> tuple[tuple[str, Table], ...]:
-    """The variant's metrics by file. Event files, and files of other names, stand for one that is missing."""
+    """The variant's metrics by file; without such a file, those of event files and files of other names."""
     rows = evidence.last.metrics.rows if evidence.last else ()
     if not evidence.foreign:
         part = f"/metrics/{variant.name}/"
         rows = tuple(row for row in rows if part in f"/{row.source}")
-    found = []
+    tables = []
     for name in variant.metrics:
         own = tuple(row for row in rows if f"/{row.source}".endswith(f"/{name}"))
         if own:
-            found.append((name, Table(own)))
-    if found or not rows:
-        return tuple(found)
+            tables.append((name, Table(own)))
+    if tables or not rows:
+        return tuple(tables)
     kept = tuple(row for row in rows if row.metric.startswith(("train/", "validation/", "refit/")))
     return (("", Table(kept)),) if kept else ()
 

@@ -21,11 +21,11 @@ INFO, WEIGHTS = "training_info.json", "policy/weights/"
 
 
 def judge_hf_import(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
-    """The weights were converted in this run: an existing conversion makes NeMo-RL skip the import."""
-    asked = [run for run in runs if not run.skipped and not run.name.startswith(QUANTISED)]
-    fresh = [run for run in asked if not (run.foreign and run.loaded)]
+    """`Pass` when this run converted the weights: NeMo-RL skips the import where a conversion exists."""
+    importing = [run for run in runs if not run.skipped and not run.name.startswith(QUANTISED)]
+    fresh = [run for run in importing if not (run.foreign and run.loaded)]
     if not fresh:
-        reason = "the weights came from a checkpoint" if asked else "no variant imports weights"
+        reason = "the weights came from a checkpoint" if importing else "no variant imports weights"
         yield Deliverable(HF_IMPORT, Status.NOT_REQUESTED, reason=reason, required=False)
         return
     yield combine(HF_IMPORT, [_hf_import(run) for run in fresh], "weights were converted anew")
@@ -41,7 +41,7 @@ def _hf_import(run: VariantRun) -> Answer:
         )
     skips = run.lines.get("skipped-import", ())
     if all(_skip_before(line, skips) for line in _first_of_each_log(built)):
-        reason = "the import was skipped, as a conversion was already there: it is not proved"
+        reason = "NeMo-RL skipped the import, since a conversion was already there: the import is not proved"
         return run.unseen(reason, [skip.item for skip in skips[:1]])
     return run.passed(f"converted into {used[0].groups[0]}", [used[0].item])
 
@@ -64,7 +64,7 @@ def judge_checkpoint(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
 
 
 def _checkpoint(run: VariantRun) -> Answer:
-    """A complete folder of the last step. Lines of a save prove only that it was begun or handed over."""
+    """`Pass` with a complete folder of the last step: lines of a save prove only its begin or hand-over."""
     complete = complete_checkpoints(run)
     if run.planned in complete:
         return run.passed(f"step {run.planned} is complete", [complete[run.planned]])
@@ -79,12 +79,12 @@ def _checkpoint(run: VariantRun) -> Answer:
 
 
 def complete_checkpoints(run: VariantRun) -> dict[int, EvidenceItem]:
-    """Steps with a complete checkpoint: as seen right after a script of ours, or as a folder now."""
-    found = numbers(run.lines, "complete", 1)
+    """Steps with a complete checkpoint: noted right after a script of ours, or a folder that is there now."""
+    complete = numbers(run.lines, "complete", 1)
     for checkpoint in run.evidence.checkpoints if run.foreign else ():
         if _is_complete(checkpoint):
-            found.setdefault(checkpoint.step, EvidenceItem(checkpoint.path))
-    return found
+            complete.setdefault(checkpoint.step, EvidenceItem(checkpoint.path))
+    return complete
 
 
 def _is_complete(checkpoint: Checkpoint) -> bool:
@@ -96,19 +96,19 @@ def _is_complete(checkpoint: Checkpoint) -> bool:
 
 
 def judge_resume(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
-    """Asked for, or shown by other people's files: then it is told and does not decide."""
-    asked = [run for run in runs if run.variant.resumes and not run.skipped]
-    if asked:
-        yield combine(RESUME, [_resume(run) for run in asked], "saved, loaded, went on")
+    """The deliverable of a requested resume; a resume in other people's files is listed and not required."""
+    requested = [run for run in runs if run.variant.resumes and not run.skipped]
+    if requested:
+        yield combine(RESUME, [_resume(run) for run in requested], "saved, loaded, went on")
         return
     shown = [run for run in runs if run.foreign and run.loaded]
     if shown:
-        found = combine(RESUME, [_resume(run) for run in shown], "saved, loaded, went on")
-        yield Deliverable(RESUME, found.status, found.evidence, found.reason, required=False)
+        verdict = combine(RESUME, [_resume(run) for run in shown], "saved, loaded, went on")
+        yield Deliverable(RESUME, verdict.status, verdict.evidence, verdict.reason, required=False)
 
 
 def _resume(run: VariantRun) -> Answer:
-    """A save, its load by another process, and train steps after it."""
+    """`Pass` with a save, its load by another process, and a later train step."""
     if not run.loaded:
         return run.unseen("the log does not show that Megatron-Bridge loaded a checkpoint")
     step = max(run.loaded)
@@ -116,14 +116,14 @@ def _resume(run: VariantRun) -> Answer:
     saved = {**numbers(run.lines, "saved", 1), **complete_checkpoints(run)}
     after = _steps_after(run, step, load)
     if after is None:
-        return run.failed(f"step {step} was loaded and no train step came after it", [load])
+        return run.failed(f"step {step} was loaded and no later train step ran", [load])
     if step not in saved:
         return run.unseen(f"step {step} was loaded, but nothing shows its save", [load, after])
     return run.passed(f"step {step} was saved, loaded, and training went on", [saved[step], load, after])
 
 
 def _steps_after(run: VariantRun, step: int, load: EvidenceItem) -> EvidenceItem | None:
-    """The first sign of a completed step later than `step`: in the log of the load, after it, or logged."""
+    """The first sign of a completed step after `step`: a line after the load, or a row of metrics."""
     for name in (*STEP_LINES, "saving"):
         for line in run.lines.get(name, ()):
             later = int(line.groups[0]) > step

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 NOT_PROVED = (
     "nothing is proved about checkpoints: no level asks for one",
-    "pipelines of ROLL, alone or beside those of NeMo-RL, are not run",
-    "that an engine's weights are the trainer's is RLix's own word, not compared here",
+    "jobspec runs no pipelines of ROLL, alone or beside those of NeMo-RL",
+    "RLix itself says that engines have the trainer's weights: jobspec does not compare them",
 )
 NO_LEARNING = "nothing is proved about learning"
 NEEDS = (
@@ -34,7 +34,7 @@ LEVELS = (
         0,
         "each pipeline ran all its steps of asynchronous GRPO: its engines slept while their GPUs trained "
         "and woke with newer weights, and each step published its weights before the next began",
-        (NO_LEARNING, "pipelines side by side are not asked for", *NOT_PROVED),
+        (NO_LEARNING, "nothing is proved about pipelines side by side", *NOT_PROVED),
         ("trace",),
         NEEDS,
         (TRACED,),
@@ -42,7 +42,7 @@ LEVELS = (
     Level(
         "multi",
         1,
-        "two or more pipelines did so at the same time on the same GPUs",
+        "the same as `smoke`, for two or more pipelines at the same time on the same GPUs",
         (NO_LEARNING, *NOT_PROVED),
         ("trace",),
         NEEDS,
@@ -75,21 +75,25 @@ class RlixFramework:
         return check(context)
 
     def plan(self, context: Context) -> FrameworkPlan:
-        """Raises: JobspecError without the checkouts or pipelines, which `validate` has said already."""
+        """Raises: JobspecError without checkouts or pipelines, for which `validate` gives an error too."""
         from jobspec.frameworks.rlix import checkout, commands, memory
         from jobspec.frameworks.rlix.rules import read_recipes
         from jobspec.frameworks.rlix.settings import pipeline_settings
 
         if not all(checkout.roots(context)) or not context.spec.pipelines:
-            raise fail("rlix.checkout", "no checkouts of RLix and NeMo-RL, or no pipelines", path="repos")
-        found = pipeline_settings(context, read_recipes(context)[0])
+            raise fail(
+                "rlix.checkout",
+                "a checkout of RLix, a checkout of NeMo-RL or a pipeline is missing",
+                path="repos",
+            )
+        pipelines = pipeline_settings(context, read_recipes(context)[0])
         return FrameworkPlan(
-            commands=commands.commands(context, found),
+            commands=commands.commands(context, pipelines),
             ray_mode="external",
-            env=commands.environment(context, memory.chosen_bucket(context, found)),
-            expect=_expect(context, found),
+            env=commands.environment(context, memory.chosen_bucket(context, pipelines)),
+            expect=_expect(context, pipelines),
             collect=tuple(_collected(context)),
-            abort_when=tuple(_conditions(found)),
+            abort_when=tuple(_conditions(pipelines)),
             made=(MadePlan(commands.ROOT, commands.NOTE),),
         )
 
@@ -108,33 +112,33 @@ def _collected(context: Context) -> Iterator[str]:
         yield "rlix/trace/*"
 
 
-def _conditions(found: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
-    """Conditions of the pipelines, each on its own metrics; one that holds ends the whole run."""
+def _conditions(pipelines: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
+    """Conditions of the pipelines, each on its own metrics; the first that holds ends the whole run."""
     from jobspec.metrics.requirements import parse_condition, prefixed
 
-    for pipeline in found:
+    for pipeline in pipelines:
         yield from (
             prefixed(parse_condition(text), f"{pipeline.name}/") for text in pipeline.spec.metrics.abort_when
         )
 
 
-def _expect(context: Context, found: tuple[PipelineSettings, ...]) -> ExpectPlan:
+def _expect(context: Context, pipelines: tuple[PipelineSettings, ...]) -> ExpectPlan:
     from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD
 
     spec = context.spec
     return ExpectPlan(
         level=context.level.name,
         variants=spec.coverage.variants,
-        steps=max(pipeline.steps for pipeline in found),
+        steps=max(pipeline.steps for pipeline in pipelines),
         metrics_require=spec.metrics.require,
         files=spec.artifacts.require,
         checkpoint=spec.checkpoint.every is not None,
         metric_keys={
             f"{pipeline.name} {name}": f"{pipeline.name}/{key}"
-            for pipeline in found
+            for pipeline in pipelines
             for name, key in METRIC_KEYS.items()
         },
-        limitations=tuple(_limitations(found)),
+        limitations=tuple(_limitations(pipelines)),
         parts=tuple(
             PartPlan(
                 pipeline.name,
@@ -142,17 +146,17 @@ def _expect(context: Context, found: tuple[PipelineSettings, ...]) -> ExpectPlan
                 pipeline.spec.metrics.require,
                 learning(pipeline.spec.metrics, context.level.name, REWARD),
             )
-            for pipeline in found
+            for pipeline in pipelines
         ),
     )
 
 
-def _limitations(found: tuple[PipelineSettings, ...]) -> Iterator[str]:
+def _limitations(pipelines: tuple[PipelineSettings, ...]) -> Iterator[str]:
     from jobspec.frameworks.rlix.topology import alone
 
-    for pipeline in alone(found) if len(found) > 1 else ():
+    for pipeline in alone(pipelines) if len(pipelines) > 1 else ():
         yield f"pipeline `{pipeline.name}` had GPUs of its own: nothing is proved about sharing them"
-    if all(pipeline.engine_tp == 1 for pipeline in found):
+    if all(pipeline.engine_tp == 1 for pipeline in pipelines):
         yield "every engine had one GPU: tensor-parallel engines that sleep and wake are not proved"
-    if all(len(pipeline.train) == 1 for pipeline in found):
+    if all(len(pipeline.train) == 1 for pipeline in pipelines):
         yield "every pipeline trained on one GPU: Megatron's process groups were never taken down and rebuilt"

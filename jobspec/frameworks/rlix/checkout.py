@@ -1,8 +1,8 @@
 """What the two checkouts have: RLix with its driver, and the NeMo-RL fork with what RLix calls. Reads only.
 
-RLix and the fork are a pair: the pipeline of one calls hooks that the other must have, and a missing one is
-seen only after both models are loaded. Source: rlops/rlix `nemo` f77d913 and the fork that its submodule
-pins, TianyeGGBond/RL 0c98d7d (2026-05-05).
+RLix and the fork are a pair: RLix's pipeline calls hooks of the fork, and a missing hook shows only after
+both models are loaded. Source: rlops/rlix `nemo` f77d913 and the fork that its submodule pins,
+TianyeGGBond/RL 0c98d7d (2026-05-05).
 """
 
 from __future__ import annotations
@@ -81,32 +81,32 @@ HOOKS = (
 
 
 def rlix_repo(paths: Mapping[str, str]) -> str:
-    """The name of the repository with RLix; one that is not cloned yet is known by its name alone."""
+    """The name of the repository with RLix; a repository that is not cloned yet counts by its name."""
     return _named(paths, "rlix/pipeline", RLIX_NAMES)
 
 
 def nemo_repo(paths: Mapping[str, str]) -> str:
-    """The name of the repository with NeMo-RL's package; empty when none has it."""
+    """The name of the repository with NeMo-RL's package; empty without one."""
     return _named(paths, PACKAGE, NEMO_NAMES)
 
 
 def _named(paths: Mapping[str, str], folder: str, names: frozenset[str]) -> str:
-    found = [name for name, path in paths.items() if Path(path, folder).is_dir()]
+    present = [name for name, path in paths.items() if Path(path, folder).is_dir()]
     absent = [name for name, path in paths.items() if name.lower() in names and not Path(path).is_dir()]
-    return next(iter((*found, *absent)), "")
+    return next(iter((*present, *absent)), "")
 
 
 def roots(context: Context) -> tuple[str, str]:
-    """Folders of RLix and of NeMo-RL; empty where no repository is the one."""
+    """Folders of RLix and of NeMo-RL; empty where no repository has that package."""
     paths = context.repo_paths
     return paths.get(rlix_repo(paths), ""), paths.get(nemo_repo(paths), "")
 
 
 def missing_hooks(rlix: Path, nemo: Path) -> Iterator[Hook]:
-    """What RLix's pipeline calls and the fork lacks; nothing where the pipeline cannot be read."""
-    asked = _text(rlix / PIPELINE)
+    """Hooks that RLix's pipeline calls and the fork lacks; none where the pipeline cannot be read."""
+    source = _text(rlix / PIPELINE)
     for hook in HOOKS:
-        if hook.asks in asked and not any(hook.has in _text(file) for file in _files(nemo / hook.where)):
+        if hook.asks in source and not any(hook.has in _text(file) for file in _files(nemo / hook.where)):
             yield hook
 
 

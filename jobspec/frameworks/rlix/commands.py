@@ -20,8 +20,8 @@ ROOT = str(cache.ROOT)
 END = "JOBSPEC_END"
 NOTE = "rlix/made"  # names of the folders that RLix makes below `ROOT`, one for each pipeline
 LINKER, RUNNER = "jobspec.runtime.drivers.rlix.cache", "jobspec.runtime.drivers.rlix.driver"
-# Read by Ray itself, so before `ray start`; the driver hands them to actors only. A container's limit of
-# processes (3840 was seen) is soon reached by some thirty actors with fifty threads each.
+# Ray itself reads these, so they are set before `ray start`; the driver hands them to actors only. Some
+# thirty actors with fifty threads each soon reach a container's limit of processes (3840 was seen).
 THREADS: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -40,18 +40,18 @@ THREADS: Mapping[str, str] = {
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes a list that stands in two places twice: an anchor helps nobody who reads the file."""
+    """Writes a repeated list in full each time: an anchor helps nobody who reads the file."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def environment(context: Context, bucket: int | None) -> dict[str, str]:
-    """Exported before Ray starts on every node; what the spec and the site say themselves wins."""
+    """Variables that are exported before Ray starts on every node; the spec and the site win over them."""
     env = {
         **THREADS,
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-        # Its watchdog thread was seen to crash where threads run short.
+        # NCCL's watchdog thread was seen to crash where threads run short.
         "TORCH_NCCL_ENABLE_MONITORING": "0",
         # Pipelines print lines that differ in numbers alone, which Ray would drop.
         "RAY_DEDUP_LOGS": "0",
@@ -100,8 +100,8 @@ def wrapper(pipeline: PipelineSettings) -> dict[str, Any]:
 
 def config_path(pipeline: PipelineSettings) -> str:
     """NeMo-RL's configuration file, absolute."""
-    given = pipeline.spec.config
-    return given if given.startswith("/") else f"{roots(pipeline.context)[1]}/{given}"
+    config = pipeline.spec.config
+    return config if config.startswith("/") else f"{roots(pipeline.context)[1]}/{config}"
 
 
 def commands(context: Context, pipelines: Sequence[PipelineSettings]) -> tuple[CommandPlan, ...]:

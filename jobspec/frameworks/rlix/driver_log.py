@@ -1,8 +1,8 @@
-"""What the log of RLix's driver says about each pipeline, in one pass. Data only, nothing judged.
+"""What the log of RLix's driver says about each pipeline, in one pass. Plain data, without a verdict.
 
-The driver prints ids that RLix makes up. Pipelines are admitted one after the other, in the order of their
-wrappers, and the driver names each id before it goes on to the next one: the n-th id that appears is the n-th
-pipeline. Source of the lines: rlops/rlix `nemo` f77d913, `examples/start_nemo_rl_multi_pipeline.py`,
+The driver prints ids that RLix makes up. It admits pipelines one after the other, in the order of their
+wrappers, and prints the id of each before it goes on. So the n-th id that appears is the n-th pipeline.
+Source of the lines: rlops/rlix `nemo` f77d913, `examples/start_nemo_rl_multi_pipeline.py`,
 `rlix/pipeline/nemo_rl_pipeline.py`, `rlix/orchestrator/orchestrator.py`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
 ID = r"(?P<id>(?:ft|lora)_[0-9a-f]+)"
-COUNT = r"\d{1,9}"  # more digits are no count, and may be more than Python reads
+COUNT = r"\d{1,9}"  # a longer number is no count, and may exceed what Python reads
 HINTS = (
     "RLIX_",
     "_workers",
@@ -45,28 +45,28 @@ EXPAND = re.compile(
     rf"\[RLIX_PPL {ID}\] _expand_workers DONE dp_ranks=\[(?P<ranks>[\d, ]*)\]"
     rf".*weight_version=(?P<version>-?{COUNT})"
 )
-# Printed after the line that begins a shrink, where there were no engines yet.
+# Where no engine exists yet, this line follows the line that begins a shrink.
 NOT_SHRUNK = re.compile(rf"\[{ID}\] _shrink_workers: policy_generation not initialized")
 EXPAND_FAILED = re.compile(rf"\[{ID}\] _expand_workers FAILED")
 RETURNED = re.compile(rf"^pipeline {ID} run\(\) returned successfully")
 RAISED = re.compile(rf"^pipeline {ID} run\(\) raised: (?P<text>.*)")
 UNREGISTER = re.compile(rf"^pipeline {ID} (?:unregistered|unregister failed)")
 ANY_ID = re.compile(rf"\b{ID}\b")
-# Only in these lines does an id stand for a pipeline that is new; text may hold anything.
+# An id is a new pipeline only in these lines; other text may hold anything.
 OF_ACTOR = re.compile(rf"^\[RLIX_(?:HOOK|PPL) {ID}\]")
 OF_DRIVER = re.compile(rf"(?:^pipeline |armed on |waiting for ){ID} ")
 OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
 DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
-# Said by the run itself, which then ends the driver; see `jobspec.runtime.drivers.rlix.driver`.
+# The run itself prints this line and then ends the driver; see `jobspec.runtime.drivers.rlix.driver`.
 BROKE = re.compile(r"^jobspec: pipeline `(?P<name>[^`]+)` broke before its first train step: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line with its place among those that were read, counted over all files."""
+    """One line with its place among all lines that were read, counted over all files."""
 
     at: int
     item: EvidenceItem
@@ -76,9 +76,9 @@ class Line:
 
 @dataclass
 class PipelineSeen:
-    """What was printed about one pipeline. `before` and `after` are by train step, which counts from 0.
+    """The lines about one pipeline. `before` and `after` are by train step, counted from 0.
 
-    Places of lines are compared within one file alone: what the worker's own log says is kept apart.
+    Only places within one file compare, so `own_before` and `own_after` keep the worker's own log apart.
     """
 
     id: str
@@ -91,13 +91,13 @@ class PipelineSeen:
     failed_expand: Line | None = None
     returned: Line | None = None
     raised: Line | None = None
-    error: str = ""  # what it raised, the last line of the traceback where there is one
-    swallowed: Line | None = None  # the loop's own error, after which NeMo-RL returns as if all were well
+    error: str = ""  # the last line of the traceback, or the error in `raised`
+    swallowed: Line | None = None  # the training loop's own error; NeMo-RL returns all the same
     swallowed_text: str = ""
 
     @property
     def steps(self) -> tuple[dict[int, Line], dict[int, Line]]:
-        """`before` and `after` as the file tells them that has more of them."""
+        """`before` and `after` from the file that has more of them."""
         own, driver = (self.own_before, self.own_after), (self.before, self.after)
         return own if sum(map(len, own)) > sum(map(len, driver)) else driver
 
@@ -112,26 +112,26 @@ class Seen:
     failures: int = 0
     shutdown: Line | None = None
     reason: str = ""
-    broke: Line | None = None  # where the run was ended for a pipeline that the driver still waited for
+    broke: Line | None = None  # ended the run, since the driver still waited for this pipeline
     broken: str = ""  # its name
     broken_why: str = ""
 
     def knows(self, name: str) -> bool:
-        return any(one.id == name for one in self.pipelines)
+        return any(pipeline.id == name for pipeline in self.pipelines)
 
     def of(self, name: str) -> PipelineSeen:
-        found = next((one for one in self.pipelines if one.id == name), None)
-        if found is None:
-            found = PipelineSeen(name)
-            self.pipelines.append(found)
-        return found
+        pipeline = next((pipeline for pipeline in self.pipelines if pipeline.id == name), None)
+        if pipeline is None:
+            pipeline = PipelineSeen(name)
+            self.pipelines.append(pipeline)
+        return pipeline
 
 
 def see(evidence: Evidence) -> Seen:
-    """Read the driver's log of the last attempt; of files that jobspec did not launch, every log.
+    """What the driver's log of the last attempt says; for a run that jobspec did not launch, every log.
 
-    Ray repeats its workers' lines in the driver's log with some delay, and the last ones may be missing when
-    the driver ends. Workers' own logs then tell of the steps that it does not have.
+    Ray repeats its workers' lines in the driver's log with some delay, so the last lines may be missing at
+    its end. The workers' own logs then give the missing steps.
     """
     reader = _Reader()
     attempt = evidence.last
@@ -146,7 +146,10 @@ def see(evidence: Evidence) -> Seen:
     for log in logs:
         reader.read(evidence.root / log.path, log.path)
     steps = {part.steps for part in evidence.plan.expect.parts} or {0}
-    if any(len(one.after) < max(steps) or len(one.before) != len(one.after) for one in reader.seen.pipelines):
+    if any(
+        len(pipeline.after) < max(steps) or len(pipeline.before) != len(pipeline.after)
+        for pipeline in reader.seen.pipelines
+    ):
         for log in workers:
             reader.read(evidence.root / log.path, log.path, late=True)
     return reader.seen
@@ -159,19 +162,19 @@ class _Reader:
     at: int = 0
     actors: dict[str, str] = field(default_factory=dict)  # process of a pipeline's actor -> id
     open_traceback: str = ""  # id of the pipeline whose traceback the driver is printing
-    broken: str = ""  # process whose loop broke by an error from elsewhere, which follows line by line
+    broken: str = ""  # process whose loop broke; the lines of its error follow
 
     def read(self, path: Path, name: str, late: bool = False) -> None:
-        """`late`: only steps of known pipelines, from the log of the worker that printed them."""
-        for found in find_lines(path, self.hints):
+        """Read one log. `late` reads only the steps of known pipelines, from a worker's own log."""
+        for hinted in find_lines(path, self.hints):
             self.at += 1
-            text = strip_ansi(found.text)
-            line = Line(self.at, EvidenceItem(name, found.number, text.strip()[:300]))
+            text = strip_ansi(hinted.text)
+            line = Line(self.at, EvidenceItem(name, hinted.number, text.strip()[:300]))
             if not late:
                 self._take(text, line)
             elif (named := OF_ACTOR.match(text)) and self.seen.knows(named["id"]):
-                one = self.seen.of(named["id"])
-                _take_step(text, line, one.own_before, one.own_after)
+                pipeline = self.seen.of(named["id"])
+                _take_step(text, line, pipeline.own_before, pipeline.own_after)
 
     def _take(self, text: str, line: Line) -> None:
         actor = ACTOR.match(text)
@@ -185,78 +188,78 @@ class _Reader:
                 self.actors[who] = pipeline.id
             if not self._of_driver(body, line, pipeline, who):
                 _of_pipeline(body, line, pipeline)
-        elif who in self.actors and (found := SWALLOWED.search(body)):
-            one = self.seen.of(self.actors[who])
-            one.swallowed, one.swallowed_text = line, found["text"].strip()
+        elif who in self.actors and (match := SWALLOWED.search(body)):
+            pipeline = self.seen.of(self.actors[who])
+            pipeline.swallowed, pipeline.swallowed_text = line, match["text"].strip()
             self.broken = who if "ray::" in body else ""
         elif who and who == self.broken and RAISED_LAST.match(body):
             self.seen.of(self.actors[who]).swallowed_text = body.strip()
-        elif not who and (found := BROKE.match(body)):
-            self.seen.broke, self.seen.broken = line, found["name"]
-            self.seen.broken_why = found["text"].strip()
-        elif not who and (found := DONE.match(body)):
+        elif not who and (match := BROKE.match(body)):
+            self.seen.broke, self.seen.broken = line, match["name"]
+            self.seen.broken_why = match["text"].strip()
+        elif not who and (match := DONE.match(body)):
             self.seen.done = line
-            self.seen.successes, self.seen.failures = int(found["good"]), int(found["bad"])
-        elif self.seen.shutdown is None and (found := SHUTDOWN.search(body)):
-            self.seen.shutdown, self.seen.reason = line, found["reason"].strip("'\"")
+            self.seen.successes, self.seen.failures = int(match["good"]), int(match["bad"])
+        elif self.seen.shutdown is None and (match := SHUTDOWN.search(body)):
+            self.seen.shutdown, self.seen.reason = line, match["reason"].strip("'\"")
         elif self.open_traceback and not who and RAISED_LAST.match(body):
             self.seen.of(self.open_traceback).error = body.strip()
 
-    def _of_driver(self, body: str, line: Line, one: PipelineSeen, who: str) -> bool:
-        """Whether the driver itself said it, and no actor whose text looks like the driver's."""
+    def _of_driver(self, body: str, line: Line, pipeline: PipelineSeen, who: str) -> bool:
+        """Whether the driver itself printed the line, and no actor with a text like the driver's."""
         if who or not body.startswith("pipeline "):
             return False
         if RETURNED.match(body):
-            one.returned = line
-        elif found := RAISED.match(body):
-            one.raised, one.error, self.open_traceback = line, found["text"].strip(), one.id
+            pipeline.returned = line
+        elif match := RAISED.match(body):
+            pipeline.raised, pipeline.error, self.open_traceback = line, match["text"].strip(), pipeline.id
         elif UNREGISTER.match(body):
             self.open_traceback = ""
         return True
 
 
-def _of_pipeline(body: str, line: Line, one: PipelineSeen) -> None:
-    if _take_step(body, line, one.before, one.after):
+def _of_pipeline(body: str, line: Line, pipeline: PipelineSeen) -> None:
+    if _take_step(body, line, pipeline.before, pipeline.after):
         return
-    if found := SHRINK.search(body):
-        one.shrinks.append(Line(line.at, line.item, ranks=_ranks(found["ranks"])))
+    if match := SHRINK.search(body):
+        pipeline.shrinks.append(Line(line.at, line.item, ranks=_ranks(match["ranks"])))
     elif NOT_SHRUNK.search(body):
-        del one.shrinks[-1:]
-    elif found := EXPAND.search(body):
-        ranks = _ranks(found["ranks"])
-        one.expands.append(Line(line.at, line.item, int(found["version"]), ranks))
+        del pipeline.shrinks[-1:]
+    elif match := EXPAND.search(body):
+        ranks = _ranks(match["ranks"])
+        pipeline.expands.append(Line(line.at, line.item, int(match["version"]), ranks))
     elif EXPAND_FAILED.search(body):
-        one.failed_expand = one.failed_expand or line
+        pipeline.failed_expand = pipeline.failed_expand or line
 
 
 def _take_step(body: str, line: Line, before: dict[int, Line], after: dict[int, Line]) -> bool:
     """Whether the line is about a train step; the first one about it counts."""
-    if found := BEFORE.search(body):
-        before.setdefault(int(found["step"]), line)
-    elif found := AFTER.search(body):
-        after.setdefault(int(found["step"]), Line(line.at, line.item, version=int(found["version"])))
-    return found is not None
+    if match := BEFORE.search(body):
+        before.setdefault(int(match["step"]), line)
+    elif match := AFTER.search(body):
+        after.setdefault(int(match["step"]), Line(line.at, line.item, version=int(match["version"])))
+    return match is not None
 
 
 def _ranks(text: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in text.split(",") if part.strip())
 
 
-def overlap(one: PipelineSeen, other: PipelineSeen) -> tuple[Line, Line] | None:
-    """Lines that show two pipelines under way at the same time; None when one had ended before the other."""
-    mine, theirs = _spans(one), _spans(other)
-    for path in sorted(mine.keys() & theirs.keys()):
-        begin = max(mine[path][0], theirs[path][0], key=_at)
-        end = min(mine[path][1], theirs[path][1], key=_at)
+def overlap(first: PipelineSeen, second: PipelineSeen) -> tuple[Line, Line] | None:
+    """Two lines that show both pipelines under way at the same time; None when one followed the other."""
+    spans, others = _spans(first), _spans(second)
+    for path in sorted(spans.keys() & others.keys()):
+        begin = max(spans[path][0], others[path][0], key=_at)
+        end = min(spans[path][1], others[path][1], key=_at)
         if begin.at < end.at:
             return begin, end
     return None
 
 
-def _spans(one: PipelineSeen) -> dict[str, tuple[Line, Line]]:
+def _spans(pipeline: PipelineSeen) -> dict[str, tuple[Line, Line]]:
     """The first and the last line about a pipeline's train steps, in each file."""
     spans: dict[str, tuple[Line, Line]] = {}
-    for line in sorted((*one.before.values(), *one.after.values()), key=_at):
+    for line in sorted((*pipeline.before.values(), *pipeline.after.values()), key=_at):
         spans[line.item.file] = (spans.get(line.item.file, (line, line))[0], line)
     return spans
 
@@ -266,9 +269,9 @@ def _at(line: Line) -> int:
 
 
 def names(seen: Seen, planned: tuple[str, ...]) -> Iterator[tuple[str, PipelineSeen]]:
-    """Each planned pipeline with what was seen of it; without a plan all that were seen, by id."""
+    """Each planned pipeline with its lines; without a plan every pipeline of the log, by id."""
     if not planned:
-        yield from ((one.id, one) for one in seen.pipelines)
+        yield from ((pipeline.id, pipeline) for pipeline in seen.pipelines)
         return
     for index, name in enumerate(planned):
         yield name, seen.pipelines[index] if index < len(seen.pipelines) else PipelineSeen("")

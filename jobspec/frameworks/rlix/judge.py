@@ -1,8 +1,8 @@
 """What a run of several pipelines proves: each by itself, then how they shared the GPUs.
 
-The driver ends with 0 unless every pipeline failed, and a pipeline whose training loop broke returns all the
-same, since NeMo-RL prints the error and goes on. So neither is taken for proof: the steps that each pipeline
-logged are, and the lines in which it gave and took GPUs.
+Neither an exit code nor a return is proof. The driver ends with 0 unless every pipeline failed. A pipeline
+whose training loop broke returns all the same, since NeMo-RL prints the error and goes on. What proves a
+pipeline are the steps that it logged, and the lines in which it gave and took GPUs.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ TRACE_SUFFIX = ".perfetto-trace"
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
-    """Each pipeline's deliverables, then what is about all of them."""
+    """Each pipeline's deliverables, then those about all pipelines."""
     seen = see(evidence)
     parts = {part.name: part for part in evidence.plan.expect.parts}
-    found = list(names(seen, tuple(parts)))
-    for name, one in found:
-        yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), one, seen)
-    # After the pipelines: what broke in one says more than that one broke.
-    yield judge_total(seen, len(found))
-    if len(found) > 1 or evidence.plan.expect.level == "multi":
-        yield judge_shared(evidence, found)
+    pipelines = list(names(seen, tuple(parts)))
+    for name, pipeline in pipelines:
+        yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
+    # After the pipelines: the cause in one pipeline says more than the total.
+    yield judge_total(seen, len(pipelines))
+    if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
+        yield judge_shared(evidence, pipelines)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)  # of a metric of the whole run, `NAME/train/reward`
     if "trace" in evidence.plan.expect.variants:
@@ -58,7 +58,10 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
         reason = f"RLix stopped Ray for all pipelines: {seen.reason}"
         return Deliverable(TOTAL, Status.FAIL, (seen.shutdown.item,), reason)
     if seen.broke is not None:
-        reason = f"the run was ended: `{seen.broken}` broke before its first train step, on which others wait"
+        reason = (
+            f"jobspec ended the run: `{seen.broken}` broke before its first train step, "
+            "and others wait for that step"
+        )
         return Deliverable(TOTAL, Status.FAIL, (seen.broke.item,), reason)
     if seen.done is None:
         return Deliverable(TOTAL, Status.FAIL, reason="the driver's last line, `done!!!`, is not in its log")
@@ -69,21 +72,21 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
 
 
 def judge_pipeline(
-    evidence: Evidence, part: PartPlan, one: PipelineSeen, seen: Seen
+    evidence: Evidence, part: PartPlan, pipeline: PipelineSeen, seen: Seen
 ) -> Iterator[Deliverable]:
     own = _own(evidence, part)
-    yield judge_end(part, one, seen)
+    yield judge_end(part, pipeline, seen)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD, (LOSS, GRAD))
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
         reason = "files that jobspec did not lay out do not say which metrics are this pipeline's"
         yield Deliverable(f"{part.name}: {TRAINING}", Status.SKIPPED, reason=reason, required=False)
-    yield judge_versions(part, one, _first_step(own))
-    yield judge_sharing(part, one)
+    yield judge_versions(part, pipeline, _first_step(own))
+    yield judge_sharing(part, pipeline)
     if part.metrics_require:
-        asked = metrics_deliverable(own, finished=True)
-        yield replace(asked, name=f"{part.name}: {asked.name}")
+        required = metrics_deliverable(own, finished=True)
+        yield replace(required, name=f"{part.name}: {required.name}")
     if part.learning is not None:
         yield replace(learning_deliverable(own), name=f"{part.name}: {LEARNING}")
     if evidence.plan.expect.checkpoint:
@@ -118,39 +121,43 @@ def _foreign_part(evidence: Evidence, name: str) -> PartPlan:
     return PartPlan(name, evidence.plan.expect.steps)
 
 
-def judge_end(part: PartPlan, one: PipelineSeen, seen: Seen) -> Deliverable:
+def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen) -> Deliverable:
     """`Pass` when the pipeline returned and its training loop reported no error."""
     name = f"{part.name}: Run"
-    if one.raised is not None:
-        return Deliverable(name, Status.FAIL, (one.raised.item,), f"it raised {one.error}")
-    if one.swallowed is not None:
-        reason = f"its training loop broke, though it returned: {one.swallowed_text}"
-        return Deliverable(name, Status.FAIL, (one.swallowed.item,), reason)
+    if pipeline.raised is not None:
+        return Deliverable(
+            name, Status.FAIL, (pipeline.raised.item,), f"the pipeline raised {pipeline.error}"
+        )
+    if pipeline.swallowed is not None:
+        reason = f"the pipeline returned, but its training loop broke: {pipeline.swallowed_text}"
+        return Deliverable(name, Status.FAIL, (pipeline.swallowed.item,), reason)
     if seen.broke is not None and seen.broken == part.name:
-        reason = f"it broke before its first train step: {seen.broken_why}"
+        reason = f"the pipeline broke before its first train step: {seen.broken_why}"
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
-    if one.returned is None and seen.broke is not None:
-        reason = f"the run was ended before, since `{seen.broken}` broke"
+    if pipeline.returned is None and seen.broke is not None:
+        reason = f"the run ended before the pipeline returned, since `{seen.broken}` broke"
         return Deliverable(name, Status.FAIL, (seen.broke.item,), reason)
-    if one.returned is None:
-        begun = "it was never registered" if not one.id else "its end is not in the log"
+    if pipeline.returned is None:
+        begun = (
+            "the pipeline was never registered" if not pipeline.id else "the pipeline's end is not in the log"
+        )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
-        return Deliverable(name, Status.FAIL, _last_item(one), reason)
-    return Deliverable(name, Status.PASS, (one.returned.item,), f"`{one.id}` returned")
+        return Deliverable(name, Status.FAIL, _last_item(pipeline), reason)
+    return Deliverable(name, Status.PASS, (pipeline.returned.item,), f"`{pipeline.id}` returned")
 
 
-def _last_item(one: PipelineSeen) -> tuple[EvidenceItem, ...]:
-    lines = [*one.before.values(), *one.after.values(), *one.shrinks, *one.expands]
+def _last_item(pipeline: PipelineSeen) -> tuple[EvidenceItem, ...]:
+    lines = [*pipeline.before.values(), *pipeline.after.values(), *pipeline.shrinks, *pipeline.expands]
     return (max(lines, key=lambda line: line.at).item,) if lines else ()
 
 
-def judge_versions(part: PartPlan, one: PipelineSeen, first: int | None = None) -> Deliverable:
+def judge_versions(part: PartPlan, pipeline: PipelineSeen, first: int | None = None) -> Deliverable:
     """`Pass` when each step published weights of its own number, before the next step began.
 
-    `first` is the first step that the metrics tell of, counted from 0: a resumed run begins later.
+    `first` is the first step among the metrics, counted from 0: a resumed run begins later.
     """
     name = f"{part.name}: Weight version"
-    before, after = one.steps
+    before, after = pipeline.steps
     if not after:
         return Deliverable(name, Status.FAIL, reason="no train step published weights")
     steps = sorted(after)
@@ -169,10 +176,10 @@ def judge_versions(part: PartPlan, one: PipelineSeen, first: int | None = None) 
 
 
 def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[int, Line]) -> Deliverable:
-    """Whether the order of lines tells that no step began before the weights of the last one were out."""
+    """`Pass` when the order of lines shows each step after the weights of the step before."""
     unknown = next((s for s in steps if s not in before), None)
     if unknown is not None:
-        reason = f"the log does not tell when train step {unknown}, counted from 0, was granted its GPUs"
+        reason = f"the log does not show when train step {unknown}, counted from 0, got its GPUs"
         return Deliverable(name, Status.FAIL, (after[unknown].item,), reason)
     for step in steps[:-1]:
         granted, published = before[step + 1], after[step]
@@ -180,43 +187,45 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
             reason = f"train step {step + 1} began before step {step} had published its weights"
             return Deliverable(name, Status.FAIL, (granted.item, published.item), reason)
     first, last = after[steps[0]], after[steps[-1]]
-    reason = f"published versions {first.version} to {last.version}, each of {len(steps)} in its turn"
+    reason = (
+        f"{len(steps)} train steps published versions {first.version} to {last.version}, each in its turn"
+    )
     return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
 
-def judge_sharing(part: PartPlan, one: PipelineSeen) -> Deliverable:
+def judge_sharing(part: PartPlan, pipeline: PipelineSeen) -> Deliverable:
     """`Pass` when engines gave GPUs up for training, and took them back with weights of a later step."""
     name = f"{part.name}: GPU time-sharing"
-    if one.failed_expand is not None:
-        reason = "engines woke and did not get weights: RLix left them out"
-        return Deliverable(name, Status.FAIL, (one.failed_expand.item,), reason)
-    if not one.shrinks:
+    if pipeline.failed_expand is not None:
+        reason = "engines woke but got no weights: RLix left them out"
+        return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
+    if not pipeline.shrinks:
         return Deliverable(name, Status.FAIL, reason="no engine was put to sleep for training")
-    first = min(one.after.values(), key=lambda line: line.at, default=None)
-    woken = [line for line in one.expands if first is not None and line.at > first.at]
+    first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
+    woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
         reason = "no engine was woken after a train step"
-        return Deliverable(name, Status.FAIL, (one.shrinks[0].item,), reason)
+        return Deliverable(name, Status.FAIL, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
             f"engines woke with weights of version {woken[-1].version}, older than the first train step's"
         )
         return Deliverable(name, Status.FAIL, (first.item, woken[-1].item), reason)
     reason = (
-        f"engines slept {len(one.shrinks)} times, and woke {len(woken)} times after a train step, "
+        f"engines slept {len(pipeline.shrinks)} times, and woke {len(woken)} times after a train step, "
         f"with weights of version {woken[-1].version} at last"
     )
-    return Deliverable(name, Status.PASS, (one.shrinks[0].item, woken[-1].item), reason)
+    return Deliverable(name, Status.PASS, (pipeline.shrinks[0].item, woken[-1].item), reason)
 
 
 def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
-    """`Pass` when the folder of the last planned step is there; NeMo-RL renames it when it is complete."""
+    """`Pass` when the folder of the last planned step is there; NeMo-RL renames only a complete one."""
     name = f"{part.name}: Checkpoint"
     folder = Path(evidence.plan.checkpoint_dir or evidence.root / "checkpoints", part.name)
-    found = read_checkpoints(folder)
-    if not found:
+    checkpoints = read_checkpoints(folder)
+    if not checkpoints:
         return Deliverable(name, Status.FAIL, reason=f"`{folder}` has no complete checkpoint")
-    last = found[-1]
+    last = checkpoints[-1]
     item = EvidenceItem(last.path, text=f"{len(last.files)} files")
     if last.step != part.steps:
         reason = f"the last complete checkpoint is of step {last.step}, not of step {part.steps}"
@@ -224,34 +233,34 @@ def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
     return Deliverable(name, Status.PASS, (item,), f"complete up to step {last.step}")
 
 
-def judge_shared(evidence: Evidence, found: list[tuple[str, PipelineSeen]]) -> Deliverable:
+def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) -> Deliverable:
     """`Pass` when every pipeline trained while another one was under way."""
     required = evidence.plan.expect.level != "smoke"
-    alone, items = {name for name, _ in found}, list[EvidenceItem]()
-    for (name, one), (other_name, other) in combinations(found, 2):
-        both = overlap(one, other)
+    alone, items = {name for name, _ in pipelines}, list[EvidenceItem]()
+    for (name, pipeline), (other_name, other) in combinations(pipelines, 2):
+        both = overlap(pipeline, other)
         if both is not None:
             alone -= {name, other_name}
             items += [line.item for line in both]
-    if len(found) < 2:
-        reason = "one pipeline alone was seen" if found else "no pipeline was seen"
+    if len(pipelines) < 2:
+        reason = f"the logs show {'only one' if pipelines else 'no'} pipeline"
         return Deliverable(SHARED, Status.FAIL, reason=reason, required=required)
     if alone:
-        which = next(name for name, _ in found if name in alone)
+        which = next(name for name, _ in pipelines if name in alone)
         reason = f"`{which}` trained while no other pipeline was under way"
         return Deliverable(SHARED, Status.FAIL, tuple(items[:2]), reason, required)
-    reason = f"each of {len(found)} pipelines trained while another one was under way"
+    reason = f"each of {len(pipelines)} pipelines trained while another one was under way"
     return Deliverable(SHARED, Status.PASS, tuple(items[:2]), reason, required)
 
 
 def judge_trace(evidence: Evidence) -> Deliverable:
     """`Pass` when the scheduler's time line of GPUs was written and brought home."""
-    found = [item for item in evidence.artifacts if item.path.endswith(TRACE_SUFFIX) and item.present]
-    if not found:
+    traces = [item for item in evidence.artifacts if item.path.endswith(TRACE_SUFFIX) and item.present]
+    if not traces:
         why = "RLix writes one only where the package `tg4perfetto` is installed"
         return Deliverable(TRACE, Status.FAIL, reason=f"no `*{TRACE_SUFFIX}` was collected: {why}")
-    if not any(item.bytes for item in found):
-        return Deliverable(TRACE, Status.FAIL, reason=f"`{found[0].path}` is empty")
-    largest = max(found, key=lambda item: item.bytes)
+    if not any(item.bytes for item in traces):
+        return Deliverable(TRACE, Status.FAIL, reason=f"`{traces[0].path}` is empty")
+    largest = max(traces, key=lambda item: item.bytes)
     item = EvidenceItem(f"artifacts/{largest.path}", text=f"{largest.bytes} bytes")
     return Deliverable(TRACE, Status.PASS, (item,), "open it at ui.perfetto.dev")

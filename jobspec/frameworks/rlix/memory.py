@@ -1,4 +1,4 @@
-"""RLix's staging buckets, its copies of weights in host memory, and what a GPU needs at least."""
+"""RLix's staging buckets, its copies of weights in host memory, and the least memory of a GPU."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from jobspec.megatron.weights import model_weights
 from jobspec.units import GIB, gib, parse_bytes
 
 MEBI = 1024**2
-LEAST = 256 * MEBI  # what RLix's own documents use
+LEAST = 256 * MEBI  # the size in RLix's own documents
 STEP = 64 * MEBI
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-# Two versions of a pipeline's weights lie in host memory, and RLix refuses more than this of what is free.
+# Two versions of a pipeline's weights lie in host memory. RLix refuses more than this share of what is free.
 COPIES, SHARE = 2, 0.8
 
 
 def architecture(pipeline: PipelineSettings) -> Architecture | None:
-    """The model's sizes: the spec's own, its config.json where that can be seen, else the shipped table."""
+    """The model's sizes from the spec, else from its config.json, else from the shipped table."""
     model = pipeline.context.spec.model
     own = MODEL in pipeline.overrides
     if model is not None and model.config and not own:
@@ -33,11 +33,11 @@ def architecture(pipeline: PipelineSettings) -> Architecture | None:
     file = Path(pipeline.model, "config.json")
     if pipeline.model.startswith("/") and file.is_file():
         try:
-            found = json.loads(file.read_text("utf-8"))
+            config = json.loads(file.read_text("utf-8"))
         except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict):
-            return _parsed(found, pipeline.model)
+            config = None
+        if isinstance(config, dict):
+            return _parsed(config, pipeline.model)
     return find_architecture(pipeline.model) if pipeline.model else None
 
 
@@ -49,13 +49,13 @@ def _parsed(config: dict[str, object], name: str) -> Architecture | None:
 
 
 def weight_bytes(pipeline: PipelineSettings) -> int:
-    """Bytes of a pipeline's weights in its own precision; 0 where the model is not known."""
+    """Bytes of a pipeline's weights in its own precision; 0 for an unknown model."""
     arch = architecture(pipeline)
     return model_weights(arch).total * _width(pipeline) if arch is not None else 0
 
 
 def largest_tensor(pipeline: PipelineSettings) -> int:
-    """Bytes of the largest single tensor, the embedding or a feed-forward weight; 0 where not known."""
+    """Bytes of the largest tensor, the embedding or a feed-forward weight; 0 for an unknown model."""
     arch = architecture(pipeline)
     if arch is None:
         return 0
@@ -69,15 +69,15 @@ def _width(pipeline: PipelineSettings) -> int:
 def chosen_bucket(context: Context, pipelines: Sequence[PipelineSettings]) -> int | None:
     """The size for `RLIX_BUCKET_SIZE_BYTES`: the spec's, else the least that holds every tensor.
 
-    None where a model is not known and the spec says nothing.
+    None for an unknown model without a size in the spec.
     """
-    given = bucket_bytes(context)
-    if given is not None:
-        return given
+    size = bucket_bytes(context)
+    if size is not None:
+        return size
     tensors = [largest_tensor(pipeline) for pipeline in pipelines if own_bucket(pipeline) is None]
     if not all(tensors):
         return None
-    return max([LEAST, *(-(-size // STEP) * STEP for size in tensors)])
+    return max([LEAST, *(-(-tensor // STEP) * STEP for tensor in tensors)])
 
 
 def own_bucket(pipeline: PipelineSettings) -> int | None:
@@ -86,13 +86,12 @@ def own_bucket(pipeline: PipelineSettings) -> int | None:
 
 
 def check(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
-    given = bucket_bytes(context)
     env_key = f"container.env.{BUCKET_ENV}"
-    if given == 0:
-        what = f"`{BUCKET_ENV}` is no size in bytes"
+    if bucket_bytes(context) == 0:
+        what = f"`{BUCKET_ENV}` is not a size in bytes"
         yield error("rlix.bucket-size", what, fix="write a whole number of bytes", path=env_key)
-    chosen = chosen_bucket(context, pipelines)
-    if chosen is None:
+    bucket = chosen_bucket(context, pipelines)
+    if bucket is None:
         unknown = next(
             pipeline
             for pipeline in pipelines
@@ -100,13 +99,13 @@ def check(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[F
         )
         yield error(
             "rlix.bucket-size",
-            f"no size is known for the buckets that carry weights of pipeline `{unknown.name}`",
-            f"RLix has no default, and the sizes of `{unknown.model or 'its model'}` are not known here",
-            f"set `{BUCKET_ENV}` in `container.env`: at least the largest tensor in bytes",
+            f"the size of the buckets for the weights of pipeline `{unknown.name}` is unknown",
+            f"RLix has no default, and jobspec does not know the sizes of `{unknown.model or 'its model'}`",
+            f"set `{BUCKET_ENV}` in `container.env` to the bytes of the largest tensor or more",
             path="container.env",
         )
     for pipeline in pipelines:
-        size, need = own_bucket(pipeline) or chosen or 0, largest_tensor(pipeline)
+        size, need = own_bucket(pipeline) or bucket or 0, largest_tensor(pipeline)
         if size and need > size:
             own = own_bucket(pipeline) is not None
             yield error(
@@ -120,28 +119,29 @@ def check(context: Context, pipelines: Sequence[PipelineSettings]) -> Iterator[F
 
 
 def check_trainer(pipeline: PipelineSettings, shape: TrainShape) -> Iterator[Finding]:
-    """Whether a pipeline's training by itself fits on a GPU of its own.
+    """A finding when a pipeline's training does not fit on a GPU, or only just.
 
-    A lower bound: what engines and other pipelines leave on the GPU while they sleep is not known. RLix's
-    published runs of 0.5 B weights had two of each on GPUs of 12 to 16 GB, less than the rest that vLLM
-    leaves on larger ones.
+    The estimate is a lower bound: engines and other pipelines leave an unknown amount of memory on the GPU
+    while they sleep. RLix's published runs of 0.5 B weights had two of each on GPUs of 12 to 16 GB, less than
+    the rest that vLLM leaves on larger ones.
     """
     arch, sold = architecture(pipeline), pipeline.context.cluster.node.gpu_memory
     if arch is None or not sold:
         return
-    found = estimate(shape, arch, parse_bytes(sold))
-    if found.outcome == "fits":
+    memory = estimate(shape, arch, parse_bytes(sold))
+    if memory.outcome == "fits":
         return
-    over = found.outcome == "does not fit"
-    need, has = found.worst.bytes / GIB, found.usable / GIB
+    over = memory.outcome == "does not fit"
+    need, has = memory.worst.bytes / GIB, memory.usable / GIB
     name = pipeline.name
-    largest = sorted(found.worst.parts, key=lambda part: -part.bytes)[:3]
+    largest = sorted(memory.worst.parts, key=lambda part: -part.bytes)[:3]
     parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in largest)
     make = error if over else warning
     yield make(
         "memory.gpu",
-        f"pipeline `{name}` needs about {need:.0f} of a GPU's usable {has:.0f} GiB to train: {parts}",
-        "estimated from the sizes; what engines and other pipelines leave there comes on top, not known here",
+        f"training of pipeline `{name}` needs about {need:.0f} GiB of a GPU, "
+        f"and {has:.0f} GiB are usable: {parts}",
+        "estimated for training alone: engines and other pipelines take an unknown amount on top",
         "give it more `train_gpus`, offload its optimizer, or train a smaller model",
         path=f"{pipeline.path}.train_gpus",
     )
@@ -156,12 +156,13 @@ def _host_memory(context: Context, pipelines: Sequence[PipelineSettings]) -> Ite
     if need > SHARE * room:
         what = f"RLix keeps {need / 1e9:.0f} GB of weights in host memory, and a node has {room / 1e9:.0f} GB"
         why = (
-            f"{COPIES} versions of each pipeline's weights; it refuses more than {SHARE:.0%} of what is free"
+            f"RLix keeps {COPIES} versions of each pipeline's weights, "
+            f"and refuses more than {SHARE:.0%} of the free memory"
         )
         fix = "ask for more memory, or train smaller models"
         yield error("rlix.host-memory", what, why, fix, path="resources.memory")
     elif need > SHARE * room / 2:
-        what = f"RLix keeps {need / 1e9:.0f} GB of weights in host memory, of {room / 1e9:.0f} GB"
-        why = "beside the workers' own memory that may be too much"
-        fix = "see that the node has it free"
+        what = f"RLix keeps {need / 1e9:.0f} GB of weights in host memory, and a node has {room / 1e9:.0f} GB"
+        why = "the workers' own memory comes on top, and both may be too much"
+        fix = "check that the node has this much free"
         yield warning("rlix.host-memory", what, why, fix, path="resources.memory")

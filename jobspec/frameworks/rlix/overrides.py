@@ -1,4 +1,4 @@
-"""The overrides of a pipeline, its own and those that all have in common: names, values and RLix's own."""
+"""Rules for the overrides of a pipeline, its own and the shared ones: names, values and RLix's settings."""
 
 from __future__ import annotations
 
@@ -43,21 +43,25 @@ CONTROL = frozenset({"Cc", "Zl", "Zp"})  # Unicode's control characters and its 
 
 
 def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
-    given = given_overrides(pipeline)
-    for key, (value, path) in given.items():
+    origins = given_overrides(pipeline)
+    for key, (value, path) in origins.items():
         bare = key.lstrip("+")
         if not KEY.match(key):
-            what, why = f"`{key}` is no setting's name", "it becomes one word of Hydra's, `key=value`"
-            fix = "write it like `grpo.seed`, or `+policy.new_key` for one that is not there"
+            what, why = (
+                f"`{key}` is not the name of a setting",
+                "Hydra gets each override as one word, `key=value`",
+            )
+            fix = "write it like `grpo.seed`, or `+policy.new_key` for a new key"
             yield error("rlix.key", what, why, fix, path=path)
         if bare in OWNED:
             yield owned_key("rlix.owned", key, OWNED[bare], path)
         for text in texts(value):
             if "${" in RUN_VARIABLE.sub("", text):
-                what, why = f"`{key}` refers to another setting", "RLix resolves it before NeMo-RL is asked"
-                fix = (
-                    "write the value itself; `$${oc.env:JOBSPEC_DATA_NAME}` is a path that only the run knows"
+                what, why = (
+                    f"`{key}` refers to another setting",
+                    "RLix resolves the reference before NeMo-RL sees it",
                 )
+                fix = "write the value itself, or `$${oc.env:JOBSPEC_DATA_NAME}` for a path of the run"
                 yield error("rlix.reference", what, why, fix, path=path)
             elif any(unicodedata.category(char) in CONTROL for char in text):
                 what = f"the value of `{key}` has a line break or another control character"
@@ -65,31 +69,31 @@ def check_keys(pipeline: PipelineSettings) -> Iterator[Finding]:
         for name in _names_inside(value):
             if not PLAIN_WORD.match(name):
                 what, why = (
-                    f"`{key}` has a key `{name}` inside",
-                    "Hydra reads plain words as keys, and no others",
+                    f"the value of `{key}` has a key `{name}`",
+                    "Hydra accepts only plain words as keys",
                 )
-                fix = "use letters, digits, `_`, `-`, `.` and `/`, a letter first"
+                fix = "use letters, digits, `_`, `-`, `.` and `/`, and begin with a letter"
                 yield error("rlix.value", what, why, fix, path=path)
     if pipeline.recipe is not None:
         for key in nemo_recipe.absent_keys(pipeline.recipe, (f"{key}=" for key in pipeline.chosen)):
-            yield _unknown_key(pipeline, key, given)
+            yield _unknown_key(pipeline, key, origins)
 
 
-def _unknown_key(pipeline: PipelineSettings, key: str, given: Mapping[str, tuple[Any, str]]) -> Finding:
-    """A plain override of a key that the file does not have; Hydra refuses it."""
+def _unknown_key(pipeline: PipelineSettings, key: str, origins: Mapping[str, tuple[Any, str]]) -> Finding:
+    """The error about a plain override of a key that the file does not have."""
     why = "Hydra refuses a plain override of an absent key"
-    if key not in given:
+    if key not in origins:
         what = f"`{pipeline.spec.config}` has no key `{key}`, which is set for pipeline `{pipeline.name}`"
         fix = "use a configuration of NeMo-RL's GRPO"
         return error("rlix.config", what, why, fix, path=f"{pipeline.path}.config")
     known = [*nemo_recipe.keys(pipeline.recipe or {}), *WRAPPER]
-    fix = did_you_mean(key, known) or f"correct the key, or add it by `+{key}`"
+    fix = did_you_mean(key, known) or f"correct the key, or add it with `+{key}`"
     what = f"neither `{pipeline.spec.config}` nor RLix's wrapper has a key `{key}`"
-    return error("rlix.key", what, why, fix, path=given[key][1])
+    return error("rlix.key", what, why, fix, path=origins[key][1])
 
 
 def given_overrides(pipeline: PipelineSettings) -> dict[str, tuple[Any, str]]:
-    """Overrides with the spec's key that gives them; a pipeline's own win."""
+    """Each override's value and its place in the spec; a pipeline's own win."""
     places = (
         ("train.overrides", pipeline.context.spec.train.overrides),
         (f"{pipeline.path}.train.overrides", pipeline.spec.train.overrides),
@@ -123,25 +127,25 @@ def _names_inside(value: Any) -> Iterator[str]:
 
 
 def check_numbers(pipeline: PipelineSettings) -> Iterator[Finding]:
-    """Sizes that the other rules count with: what is no whole number they would take for 1."""
-    given = given_overrides(pipeline)
+    """An error for each size that is no whole number: the other rules would take it for 1."""
+    origins = given_overrides(pipeline)
     for key in (*SIZES.values(), *ENGINE.values(), *BATCHES, BUCKET_KEY):
         value = get(pipeline.config, key)
         if value is None or is_count(value):
             continue
-        path = next((given[name][1] for name in (key, f"+{key}", f"++{key}") if name in given), "")
+        path = next((origins[name][1] for name in (key, f"+{key}", f"++{key}") if name in origins), "")
         what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value, default=str)}"
         fix = "use a whole number from 1 on"
         yield error("rlix.number", what, fix=fix, path=path or f"{pipeline.path}.config")
 
 
 def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
-    """RLix's own settings: what its coordinator refuses, and what it cannot do without."""
+    """Errors about RLix's own settings, for values that its coordinator refuses."""
     path = {key: place for key, (_, place) in given_overrides(pipeline).items()}
     value = pipeline.wrapper
     for key in OFFLOAD:
         if value[key] is not True:
-            why = "NCCL's buffers of a sleeping group would keep the memory that the other needs"
+            why = "NCCL's buffers of a sleeping group would hold memory that the other group needs"
             what = f"`{key}` of pipeline `{pipeline.name}` is {json.dumps(value[key])}"
             yield error("rlix.offload-nccl", what, f"RLix refuses it: {why}", "remove it", path=path[key])
     if value[SLEEP_LEVEL] not in (1, 2) or isinstance(value[SLEEP_LEVEL], bool):
@@ -166,13 +170,13 @@ def check_wrapper(pipeline: PipelineSettings) -> Iterator[Finding]:
 
 
 def _check_admission(pipeline: PipelineSettings, value: Any, path: str) -> Iterator[Finding]:
-    """The driver's wait for the first step of one pipeline before it starts the next; 30 s at the least."""
+    """Findings about the driver's wait for one pipeline's first step before the next; at least 30 s."""
     if path.startswith("pipelines"):
-        what = f"`{ADMIT}` is the driver's, not one pipeline's"
+        what = f"`{ADMIT}` belongs to the driver, not to one pipeline"
         yield error("rlix.number", what, fix="set it in `train.overrides`", path=path)
         return
     several = len(pipeline.context.spec.pipelines) > 1 and pipeline.index == 0
     if several and isinstance(value, int | float) and 0 <= value < SHORT_ADMISSION_S:
-        what = f"the next pipeline is admitted after {max(value, 30)} s, whatever the first one does"
-        why = "a model is seldom at its first step by then, and both start up at the same time"
+        what = f"the driver admits the next pipeline after {max(value, 30)} s, whatever the first one does"
+        why = "few models reach their first step by then, and both pipelines start up at the same time"
         yield warning("rlix.admit-delay", what, why, "use 600 or more", path=path)

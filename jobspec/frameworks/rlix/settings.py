@@ -1,4 +1,4 @@
-"""What each pipeline is told: GPUs, NeMo-RL's overrides and RLix's wrapper, by spec and level. Pure.
+"""The settings of each pipeline: GPUs, NeMo-RL's overrides and RLix's wrapper, by spec and level. Pure.
 
 Source: rlops/rlix, branch `nemo` at f77d913 (2026-05-12): `examples/start_nemo_rl_multi_pipeline.py`,
 `examples/nemo_rl_test/*.yaml` and `rlix/pipeline/coordinator.py`.
@@ -27,9 +27,9 @@ ADMIT = "admit_delay_s"
 OFFLOAD = ("actor_train.offload_nccl", "actor_infer.offload_nccl")
 REWARD = "reward.device_mapping"
 BUCKET_ENV, BUCKET_KEY = "RLIX_BUCKET_SIZE_BYTES", "policy.rlix.bucket_size_bytes"
-# RLix's own settings among the overrides, with the values of its published 2-GPU example. All others are
-# NeMo-RL's. The driver's own default for `--admit-delay-s` is 0: it then waits 30 s for the first step of the
-# pipeline before, too short for any model, and goes on.
+# RLix's own settings among the overrides, with the values of its published 2-GPU example. All other overrides
+# are NeMo-RL's. The driver's own default for `--admit-delay-s` is 0, which means 30 s for the first step of a
+# pipeline before the next: too short for any model.
 WRAPPER: Mapping[str, Any] = {
     SLEEP_LEVEL: 2,
     COLOCATED: 4,
@@ -66,13 +66,13 @@ OWNED: Mapping[str, str] = {
 MODEL = "policy.model_name"
 PROMPT = "data.default.prompt_file"
 PLAIN_WORD = re.compile(r"[A-Za-z_][\w./-]*\Z", re.ASCII)
-# What Hydra's grammar reads as something else than text.
+# Words that Hydra's grammar does not read as text.
 RESERVED = frozenset({"true", "false", "null", "nan", "inf"})
 
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """One pipeline with what it shares with the others filled in."""
+    """One pipeline, with the shared settings of the spec filled in."""
 
     index: int
     spec: Pipeline
@@ -94,17 +94,17 @@ class PipelineSettings:
 
     @cached_property
     def config(self) -> Config:
-        """NeMo-RL's configuration as this pipeline will have it; without a recipe what is set over it."""
+        """NeMo-RL's configuration for this pipeline; without a recipe only the overrides."""
         return set_values(self.recipe or {}, self.chosen.items())
 
     @cached_property
     def chosen(self) -> Mapping[str, Any]:
-        """What is set, in the order in which it wins: needs of asynchronous GRPO, sizes, the spec, ours."""
+        """Overrides, later ones win: needs of asynchronous GRPO, sizes, the spec's, jobspec's."""
         return {**dict(_needed(self)), **dict(_sizes(self)), **self.overrides, **dict(_owned(self))}
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What is set as Hydra reads it, `key=value`."""
+        """The overrides as Hydra reads them, `key=value`."""
         return tuple(f"{key}={hydra_value(value)}" for key, value in self.chosen.items())
 
     def size(self, name: str) -> int:
@@ -117,7 +117,7 @@ class PipelineSettings:
 
     @property
     def model(self) -> str:
-        """Id or folder of what it trains; empty where only a resolver knows it."""
+        """Id or folder of the trained model; empty where only a resolver knows it."""
         own, model = self.overrides.get(MODEL), self.context.spec.model
         if own is None and model is not None:
             return model.id or model.path or ""
@@ -128,21 +128,21 @@ def pipeline_settings(
     context: Context, recipes: Mapping[str, Config] | None = None
 ) -> tuple[PipelineSettings, ...]:
     """The spec's pipelines; `recipes` are the configurations that could be read, by pipeline."""
-    everything = tuple(range(max(1, context.spec.resources.nodes) * context.gpus_per_node))
+    every_gpu = tuple(range(max(1, context.spec.resources.nodes) * context.gpus_per_node))
     return tuple(
-        _settings(context, index, pipeline, everything, (recipes or {}).get(pipeline.name))
+        _settings(context, index, pipeline, every_gpu, (recipes or {}).get(pipeline.name))
         for index, pipeline in enumerate(context.spec.pipelines)
     )
 
 
 def _settings(
-    context: Context, index: int, pipeline: Pipeline, everything: tuple[int, ...], recipe: Config | None
+    context: Context, index: int, pipeline: Pipeline, every_gpu: tuple[int, ...], recipe: Config | None
 ) -> PipelineSettings:
     shared = context.spec.train
-    asked = {
+    overrides = {
         setting(key): value
-        for overrides in (shared.overrides, pipeline.train.overrides)
-        for key, value in flat(overrides).items()
+        for mapping in (shared.overrides, pipeline.train.overrides)
+        for key, value in flat(mapping).items()
     }
     steps = pipeline.train.steps or shared.steps or DEFAULT_STEPS[context.level.name]
     return PipelineSettings(
@@ -150,29 +150,29 @@ def _settings(
         pipeline,
         context,
         tuple(sorted(pipeline.train_gpus)),
-        tuple(sorted(pipeline.infer_gpus)) or everything,
+        tuple(sorted(pipeline.infer_gpus)) or every_gpu,
         steps,
-        {key: value for key, value in asked.items() if key not in WRAPPER},
-        {**WRAPPER, **{key: value for key, value in asked.items() if key in WRAPPER}},
+        {key: value for key, value in overrides.items() if key not in WRAPPER},
+        {**WRAPPER, **{key: value for key, value in overrides.items() if key in WRAPPER}},
         recipe,
     )
 
 
 def setting(key: str) -> str:
-    """The key without the `+` that RLix's own settings do not need: they are no Hydra overrides."""
+    """The key; RLix's own settings lose a leading `+`, since they are no Hydra overrides."""
     bare = key.lstrip("+")
     return bare if bare in WRAPPER else key
 
 
 def _needed(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
-    """What the path through RLix asks of NeMo-RL; an override of one is looked at by the rules."""
+    """Settings of NeMo-RL that the way through RLix needs; the rules check overrides of them."""
     gpus = pipeline.context.gpus_per_node
     yield "policy.megatron_cfg.enabled", True
     yield "policy.dtensor_cfg.enabled", False
     yield "policy.generation.backend", "vllm"
     yield "policy.generation.colocated.enabled", False
-    # NeMo-RL divides one node into two parts that do not overlap. RLix hands it GPUs of its own choice, yet
-    # the numbers must still make sense to NeMo-RL's own check.
+    # NeMo-RL divides one node into two parts that do not overlap. RLix hands out the GPUs itself, but the
+    # numbers must still pass NeMo-RL's own check.
     yield "policy.generation.colocated.resources.gpus_per_node", max(1, gpus - len(pipeline.train))
     yield "policy.generation.vllm_cfg.async_engine", True
     yield "grpo.async_grpo.enabled", True
@@ -188,7 +188,7 @@ def _needed(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
 
 
 def _sizes(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
-    """All degrees of parallelism once one is given, so that none of the configuration's is left."""
+    """All degrees of parallelism once the spec sets one, so that none of the configuration's is left."""
     shared, own = pipeline.context.spec.train, pipeline.spec.train
     parallel: Parallel = own.parallel or shared.parallel
     rollout: Rollout = own.rollout or shared.rollout
@@ -219,7 +219,7 @@ def _owned(pipeline: PipelineSettings) -> Iterator[tuple[str, Any]]:
 
 
 def hydra_value(value: Any) -> str:
-    """A value in Hydra's grammar; text is quoted wherever the grammar could read it as something else.
+    """A value in Hydra's grammar, with quotes around text that the grammar would not read as text.
 
     Source: Hydra 1.3, "Extended Override syntax": in quotes only the quote and backslashes before it count.
     """
@@ -234,13 +234,13 @@ def hydra_value(value: Any) -> str:
     text = str(value)
     if not isinstance(value, str) or (PLAIN_WORD.match(text) and text.lower() not in RESERVED):
         return text
-    escaped = re.sub(r"(\\*)'", lambda found: found.group(1) * 2 + r"\'", text)
+    escaped = re.sub(r"(\\*)'", lambda match: match.group(1) * 2 + r"\'", text)
     tail = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * tail}'"
 
 
 def bucket_bytes(context: Context) -> int | None:
-    """The staging bucket that the spec or the site asks for; None when neither does, 0 when it is no size."""
+    """The bytes of a staging bucket in the spec or the site; None without a value, 0 when it is no size."""
     env = {**context.cluster.env, **context.spec.container.env}
     if BUCKET_ENV not in env:
         return None

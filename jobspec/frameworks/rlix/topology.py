@@ -1,9 +1,9 @@
 """Which GPUs pipelines may have: the conditions of RLix's scheduler and of its partial overlap, as rules.
 
-RLix looks at most of them only when a pipeline is registered, and at those of partial overlap never: its
-validator is called by its tests alone. Two are stricter or looser than what they stand for, and are
-corrected here: tp x pp x cp x ep need not divide the GPUs (experts have a grid of their own), and what must
-stay awake is a whole engine, not a number of GPUs.
+RLix checks most conditions only when it registers a pipeline. It never checks those of partial overlap: only
+its tests call that validator. Two conditions of RLix are imprecise and corrected here. The product
+tp x pp x cp x ep need not divide the GPUs, since experts have their own grid. A whole engine must stay awake,
+not a number of GPUs.
 Source: rlops/rlix `nemo` f77d913, `rlix/pipeline/nemo_rl_config_bridge.py` and `rlix/scheduler/scheduler.py`.
 """
 
@@ -15,12 +15,12 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.rlix.settings import COLOCATED, PipelineSettings
 from jobspec.frameworks.shared.nemo_recipe import ENGINE, number
 
-FREE_TP = (1, 2, 4, 8)  # others must be whole nodes
+FREE_TP = (1, 2, 4, 8)  # any other tp must be whole nodes
 MAX_NAMED = 4
 
 
 def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> Iterator[Finding]:
-    """Each pipeline by itself, then what they have in common."""
+    """Findings about each pipeline by itself, then about all together."""
     for pipeline in pipelines:
         yield from check_gpus(pipeline, nodes * per_node)
         yield from check_engines(pipeline, per_node)
@@ -29,20 +29,20 @@ def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> I
 
 
 def check_gpus(pipeline: PipelineSettings, total: int) -> Iterator[Finding]:
-    """One pipeline's GPUs by themselves."""
+    """Errors about the GPUs that one pipeline names."""
     for key, ids in (("train_gpus", pipeline.train), ("infer_gpus", pipeline.infer)):
         far = [gpu for gpu in ids if gpu >= total]
         if far:
-            what = f"pipeline `{pipeline.name}` names GPU {far[0]}, and the run has {total}"
-            why = "GPUs are counted over all nodes from 0"
+            what = f"pipeline `{pipeline.name}` names GPU {far[0]}, and the run has {total} GPUs"
+            why = "GPU numbers count from 0 over all nodes"
             fix = f"use 0 to {total - 1}" if total else "set `resources.gpus_per_node`"
             yield error("rlix.gpu", what, why, fix, path=f"{pipeline.path}.{key}")
     outside = sorted(set(pipeline.train) - set(pipeline.infer))
     if outside:
         yield error(
             "rlix.overlap",
-            f"pipeline `{pipeline.name}` trains on GPU {outside[0]}, which is none of its engines'",
-            "the GPUs that it trains on must be a part of those that it generates on",
+            f"pipeline `{pipeline.name}` trains on GPU {outside[0]}, where it has no engine",
+            "`train_gpus` must be a part of `infer_gpus`",
             "add it to `infer_gpus`",
             path=f"{pipeline.path}.infer_gpus",
         )
@@ -59,33 +59,37 @@ def check_engines(pipeline: PipelineSettings, per_node: int) -> Iterator[Finding
     if tp not in FREE_TP and tp % per_node:
         what = f"engines of pipeline `{pipeline.name}` have tp {tp}"
         fix = f"use 1, 2, 4, 8 or a multiple of {per_node}"
-        yield error("rlix.engine-tp", what, "RLix's scheduler knows no other", fix, path=_key(pipeline, "tp"))
+        yield error(
+            "rlix.engine-tp", what, "RLix's scheduler refuses this tp", fix, path=_key(pipeline, "tp")
+        )
         return
     if len(pipeline.infer) % tp:
-        what = f"{len(pipeline.infer)} GPUs of pipeline `{pipeline.name}` are no whole engines of tp {tp}"
-        fix = f"name a multiple of {tp}"
-        yield error("rlix.engine-tp", what, "GPUs % tp == 0", fix, path=path)
+        what = (
+            f"the {len(pipeline.infer)} GPUs of pipeline `{pipeline.name}` make no whole engines of tp {tp}"
+        )
+        fix = f"name a multiple of {tp} GPUs"
+        yield error("rlix.engine-tp", what, "the number of GPUs must be a multiple of tp", fix, path=path)
         return
     groups = engine_groups(pipeline)
     broken = next((group for group in groups if not _placed_well(group, per_node)), None)
     if broken is not None:
-        what = f"GPUs {_list(broken)} of pipeline `{pipeline.name}` are one engine, and not side by side"
+        what = f"GPUs {_list(broken)} of pipeline `{pipeline.name}` form one engine, and are not side by side"
         why = "an engine's GPUs must follow each other within a node, or be whole nodes"
         yield error("rlix.engine-group", what, why, "name other GPUs", path=path)
     if len(groups) < 2:
         what = f"pipeline `{pipeline.name}` has one engine"
-        why = "one has to sleep while its GPUs train, so a second one must go on"
+        why = "an engine sleeps while its GPUs train, and a second one must go on"
         fix = f"give it {2 * tp} GPUs or more, or a smaller tp"
         yield error("rlix.engines", what, why, fix, path=path)
     elif all(set(group) & set(pipeline.train) for group in groups):
         what = f"every engine of pipeline `{pipeline.name}` shares a GPU with its trainer"
-        why = "all of them sleep while it trains: a whole engine must lie beside the trainer"
+        why = "every engine would sleep during training: one whole engine must have no GPU of the trainer"
         fix = "move its `train_gpus` onto fewer engines, or add GPUs"
         yield error("rlix.engine-awake", what, why, fix, path=path)
 
 
 def engine_groups(pipeline: PipelineSettings) -> tuple[tuple[int, ...], ...]:
-    """GPUs of each engine, as RLix forms them: sorted, then by turns."""
+    """GPUs of each engine, as RLix forms them: sorted, then tp at a time."""
     tp = pipeline.engine_tp
     return tuple(pipeline.infer[start : start + tp] for start in range(0, len(pipeline.infer), tp))
 
@@ -100,13 +104,13 @@ def _placed_well(group: Sequence[int], per_node: int) -> bool:
 
 
 def check_workers(pipelines: Sequence[PipelineSettings], total: int) -> Iterator[Finding]:
-    """Workers of all pipelines on each GPU: every one reserves its share, asleep or not."""
+    """An error when the workers of all pipelines reserve more than one GPU, asleep or not."""
     for gpu in range(total):
         shares = [1 / share for pipeline in pipelines for share in _shares(pipeline, gpu)]
         if sum(shares) > 1 + 1e-9:
             last = pipelines[-1]
-            what = f"{len(shares)} workers are placed on GPU {gpu}, and take {sum(shares):.2f} of it"
-            why = f"each reserves 1 / `{COLOCATED}` of a GPU for the whole run"
+            what = f"{len(shares)} workers share GPU {gpu}, and reserve {sum(shares):.2f} of it"
+            why = f"each worker reserves 1 / `{COLOCATED}` of a GPU for the whole run"
             fix = f"set `{COLOCATED}` to {len(shares)} or more in `train.overrides`"
             yield error("rlix.colocation", what, why, fix, path=f"{last.path}.infer_gpus")
             return
@@ -119,7 +123,7 @@ def _shares(pipeline: PipelineSettings, gpu: int) -> Iterator[int]:
 
 
 def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
-    """Pipelines that train on the same GPU take turns: possible, and slower than it need be. Told once."""
+    """One warning for pipelines that train on the same GPU: they take turns, which is slow."""
     for gpu in sorted({gpu for pipeline in pipelines for gpu in pipeline.train}):
         sharing = [pipeline for pipeline in pipelines if gpu in pipeline.train]
         if len(sharing) > 1:
@@ -128,7 +132,7 @@ def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
             yield warning(
                 "rlix.train-shared",
                 f"{len(sharing)} pipelines train on GPU {gpu}: {named}{more}",
-                "the scheduler lets one train at a time, and published runs keep them apart",
+                "the scheduler lets one pipeline train at a time, and published runs keep trainers apart",
                 "give each pipeline GPUs of its own to train on",
                 path=f"{sharing[1].path}.train_gpus",
             )
@@ -138,9 +142,9 @@ def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
 def alone(pipelines: Sequence[PipelineSettings]) -> tuple[PipelineSettings, ...]:
     """Pipelines that have no GPU in common with any other."""
     return tuple(
-        one
-        for one in pipelines
-        if not any(set(one.infer) & set(other.infer) for other in pipelines if other is not one)
+        pipeline
+        for pipeline in pipelines
+        if not any(set(pipeline.infer) & set(other.infer) for other in pipelines if other is not pipeline)
     )
 
 

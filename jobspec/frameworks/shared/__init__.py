@@ -1,6 +1,6 @@
 """What several adapters do in the same way: rules, pieces of a plan, and deliverables from logged metrics.
 
-Here belongs what two adapters or more need, and what is known of NeMo-RL by both adapters that run it. What
-only one adapter needs stays there; what knows no adapter at all (paths, sizes, words) is in `jobspec.units`
-and its neighbours.
+Here belongs code that two or more adapters need, and the facts about NeMo-RL for both adapters that run it.
+Code that one adapter needs stays in that adapter. Code that knows no adapter at all (paths, sizes, words) is
+in `jobspec.units` and its neighbours.
 """

@@ -1,4 +1,4 @@
-"""The answer to one question about a run: shown, shown to be otherwise, or not shown. Plain data."""
+"""The answer to one question about a run: proved, disproved, or not shown. Plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROM_WORST = (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
 
 @dataclass(frozen=True)
 class Answer:
-    """A status with its words and evidence: a part of a deliverable, as one variant's."""
+    """A status with its reason and evidence: one part of a deliverable, for example one variant's."""
 
     status: Status
     reason: str = ""
@@ -24,25 +24,25 @@ def passed(reason: str = "", items: Sequence[EvidenceItem] = ()) -> Answer:
 
 
 def failed(reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-    """A file shows that it was otherwise."""
+    """A file disproves it."""
     return Answer(Status.FAIL, reason, tuple(items))
 
 
 def blocked(reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-    """No file shows it either way."""
+    """No file proves or disproves it."""
     return Answer(Status.BLOCKED, reason, tuple(items))
 
 
 def worst(answers: Sequence[Answer]) -> Answer | None:
-    """The first answer of the worst status; None when none is worse than `Pass`."""
+    """The first answer of the worst status; None when every answer is a `Pass`."""
     ordered = (answer for status in FROM_WORST for answer in answers if answer.status is status)
     return next(ordered, None)
 
 
 def combine(name: str, answers: Sequence[Answer], proved: str) -> Deliverable:
-    """The worst answer; `Pass` only when there are any and each is, with the evidence of all.
+    """The deliverable of the worst answer; a `Pass` needs one answer or more and carries all evidence.
 
-    `proved` is the reason of a pass whose answers have none.
+    `proved` is the reason of a pass whose answers give no reason.
     """
     if not answers:
         return Deliverable(name, Status.SKIPPED, reason="no variant ran")

@@ -7,9 +7,9 @@ from typing import Any
 
 
 def flat(overrides: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{trainer: {epochs: 1}}` and `{trainer.epochs: 1}` mean the same; an empty mapping is a value."""
-    found: dict[str, Any] = {}
+    """Values by dotted key: `{trainer: {epochs: 1}}` as `{trainer.epochs: 1}`. An empty mapping stays."""
+    leaves: dict[str, Any] = {}
     for key, value in overrides.items():
         name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return found
+        leaves |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return leaves

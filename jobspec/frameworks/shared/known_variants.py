@@ -14,8 +14,8 @@ def unknown_variants(
 ) -> Iterator[Finding]:
     """An error for each variant that the level does not have, at its place in the list.
 
-    `refused` says why the framework leaves out a variant that people ask for; of another one it is said
-    which of `levels` have it.
+    `refused` gives the reason for a variant that the framework leaves out on purpose. For any other variant
+    the error names those of `levels` that have it.
     """
     level, reasons = context.level, refused or {}
     for index, name in enumerate(context.spec.coverage.variants):

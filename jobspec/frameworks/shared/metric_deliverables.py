@@ -24,34 +24,36 @@ def row_item(row: Row, text: str = "") -> EvidenceItem:
 
 def learning_deliverable(evidence: Evidence) -> Deliverable:
     """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`)."""
-    wanted = evidence.plan.expect.learning
-    if wanted is None:
+    expected = evidence.plan.expect.learning
+    if expected is None:
         return Deliverable(LEARNING, Status.NOT_REQUESTED, required=False)
-    rows = [row for row in evidence.metrics.series(wanted.metric) if row.step is not None]
+    rows = [row for row in evidence.metrics.series(expected.metric) if row.step is not None]
     if not rows:
-        return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{wanted.metric}` was never logged")
-    direction: Direction = "down" if wanted.direction == "down" else "up"
-    signal = assess([(row.step or 0, row.value) for row in rows], direction, wanted.min_change)
-    reason = f"`{wanted.metric}` {signal.reason}: {signal.figures()}"
+        return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{expected.metric}` was never logged")
+    direction: Direction = "down" if expected.direction == "down" else "up"
+    signal = assess([(row.step or 0, row.value) for row in rows], direction, expected.min_change)
+    reason = f"`{expected.metric}` {signal.reason}: {signal.figures()}"
     ends = (row_item(rows[0]), row_item(rows[-1]))
-    found = metric_troubles(evidence)
-    fatal = next((one for one in found if one.fatal), None)
+    problems = metric_troubles(evidence)
+    fatal = next((trouble for trouble in problems if trouble.fatal), None)
     if fatal is not None:
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal.row), *ends), f"{fatal.what}: {fatal.why}")
     if signal.moved:
         return Deliverable(LEARNING, Status.PASS, ends, reason)
-    return Deliverable(LEARNING, Status.FAIL, ends, "; ".join((reason, *(one.what for one in found))))
+    return Deliverable(
+        LEARNING, Status.FAIL, ends, "; ".join((reason, *(trouble.what for trouble in problems)))
+    )
 
 
 def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
-    """Patterns of the run's metrics under which nothing is learned: zero gradients, a frozen policy …"""
+    """Patterns of the run's metrics that rule out learning: zero gradients, a frozen policy …"""
     return troubles(evidence.metrics, evidence.plan.expect.metric_keys)
 
 
 def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str]) -> Deliverable:
     """`Pass` when every planned train step logged `metric`, and the `finite` metrics are numbers throughout.
 
-    Steps before the one that the run was resumed from belong to another run and are not asked for.
+    A resumed run need not have the steps before its resume: another run logged them.
     """
     planned = evidence.plan.expect.steps
     rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
@@ -63,8 +65,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str])
     first = min(first, max(0, min(logged)))
     missing = sorted(set(range(first, planned + 1)) - logged)
     ends = (row_item(rows[0]), row_item(rows[-1]))
-    asked = planned - first + 1
-    done = f"{asked - len(missing)} of {asked} planned train steps ran"
+    due = planned - first + 1
+    done = f"{due - len(missing)} of {due} planned train steps ran"
     if missing:
         return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
     bad = first_not_finite(evidence, finite)

@@ -1,7 +1,7 @@
-"""NeMo-RL's recipes as NeMo-RL composes them, as far as their text says: no resolver runs.
+"""NeMo-RL's recipes as NeMo-RL composes them, from their text alone: no resolver runs.
 
-Source: `nemo_rl/utils/config.py` at 7ea279ab: own `defaults:` (a name or a list, relative to the file),
-`_override_: true` replaces a section, then Hydra overrides on a structure without new keys.
+Source: `nemo_rl/utils/config.py` at 7ea279ab. NeMo-RL merges its own `defaults:` (a name or a list, relative
+to the file), where `_override_: true` replaces a section. Hydra overrides follow; a plain one adds no key.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ENGINE = {
     "pp": "policy.generation.vllm_cfg.pipeline_parallel_size",
     "ep": "policy.generation.vllm_cfg.expert_parallel_size",
 }
-MAX_REFERENCES = 8  # of references that lead to references; the recipes use two
-# The one in C reads a recipe of 300 lines in 5 ms, the one in Python in 50.
+MAX_REFERENCES = 8  # in a chain of references; the recipes use two
+# The loader in C reads a recipe of 300 lines in 5 ms, the one in Python in 50 ms.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Config = Mapping[str, Any]
@@ -53,8 +53,8 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise ValueError(f"`defaults` of `{path}` is neither a name nor a list")
     base: dict[str, Any] = {}
     for parent in [parents] if isinstance(parents, str) else parents:
-        found = (path.parent / str(parent)).resolve()
-        base = _merge(base, _load(found, (*above, path)))
+        file = (path.parent / str(parent)).resolve()
+        base = _merge(base, _load(file, (*above, path)))
     return _merge(base, data)
 
 
@@ -73,16 +73,16 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def keys(config: Config, prefix: str = "") -> frozenset[str]:
     """All dotted keys, sections included."""
-    found = set()
+    dotted = set()
     for key, value in config.items():
-        found.add(f"{prefix}{key}")
+        dotted.add(f"{prefix}{key}")
         if isinstance(value, Mapping):
-            found |= keys(value, f"{prefix}{key}.")
-    return frozenset(found)
+            dotted |= keys(value, f"{prefix}{key}.")
+    return frozenset(dotted)
 
 
 def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
-    """Keys of plain overrides that Hydra would refuse, since neither recipe nor an earlier `+` has them."""
+    """Keys of plain overrides that Hydra refuses: neither the recipe nor an earlier `+` has them."""
     known, absent = set(keys(config)), []
     for text in overrides:
         key = text.partition("=")[0]
@@ -101,7 +101,7 @@ def apply(config: Config, overrides: Iterable[str]) -> Config:
 
 
 def set_values(config: Config, values: Iterable[tuple[str, Any]]) -> Config:
-    """The recipe with dotted keys set, in their order; a `+` before one is left out."""
+    """The recipe with dotted keys set, in their order and without a leading `+`."""
     changed: dict[str, Any] = _merge(config, {})
     for key, value in values:
         *parents, last = key.lstrip("+").split(".")
@@ -115,7 +115,7 @@ def set_values(config: Config, values: Iterable[tuple[str, Any]]) -> Config:
 
 
 def get(config: Config, key: str, depth: int = MAX_REFERENCES) -> Any:
-    """The value of a dotted key with plain references followed; None when it is absent or not known."""
+    """The value of a dotted key, with plain references followed; None for an absent or unknown value."""
     at: Any = config
     for part in key.split("."):
         if not isinstance(at, Mapping) or part not in at:
@@ -123,16 +123,16 @@ def get(config: Config, key: str, depth: int = MAX_REFERENCES) -> Any:
         at = at[part]
     if not isinstance(at, str) or "${" not in at:
         return at
-    found = REFERENCE.fullmatch(at.strip())
-    if found is None or depth == 0:
+    reference = REFERENCE.fullmatch(at.strip())
+    if reference is None or depth == 0:
         return None
-    dots, name = found.groups()
+    dots, name = reference.groups()
     scope = key.split(".")[: -len(dots)] if dots else []
     return get(config, ".".join([*scope, name]), depth - 1)
 
 
 def number(config: Config, key: str) -> int | None:
-    """A whole number, or None when the recipe gives none or one that only a resolver knows."""
+    """The whole number of a key; None where the recipe has none, or only a resolver knows it."""
     value = get(config, key)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 

@@ -1,4 +1,4 @@
-"""What a recipe of NeMo-RL tells Megatron: the trainer's sizes, without its model, engines and spec keys."""
+"""The sizes that a recipe of NeMo-RL gives Megatron's trainer, without model, engines and spec keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SEQUENCE_PARALLEL = f"{MEGATRON}.sequence_parallel"
 
 
 def trainer_shape(recipe: Config, nodes: int, gpus_per_node: int) -> TrainShape:
-    """The trainer on GPUs of its own. What only a resolver knows is left out."""
+    """The trainer's shape on separate GPUs, without the values that only a resolver knows."""
     sizes = {name: number(recipe, key) or 1 for name, key in SIZES.items()}
     lora = number(recipe, f"{MEGATRON}.peft.dim") or 0
     reduces = f"{MEGATRON}.distributed_data_parallel_config.grad_reduce_in_fp32"

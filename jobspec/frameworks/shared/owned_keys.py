@@ -1,4 +1,4 @@
-"""Overrides of what jobspec itself tells the framework. Each adapter has its own list of keys and rule id."""
+"""Overrides of keys that jobspec itself sets. Each adapter has its own list of keys and rule id."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from jobspec.finding import Finding, error
 
 
 def owned_key(rule: str, key: str, instead: str = "", path: str = "") -> Finding:
-    """The error about an override `key`; `instead` is the spec's key that jobspec sets it from, if one does.
+    """The error about an override `key`; `instead` is the spec's key that decides it, where one does.
 
-    `path` names the override in the spec where it is not `train.overrides`.
+    `path` is the override's place in the spec, by default `train.overrides`.
     """
     source = f", from `{instead}`" if instead else ""
     fix = f"remove it, and set `{instead}`" if instead else "remove it"

@@ -1,4 +1,4 @@
-"""`coverage.checks` as commands, the same way for every framework. Pure."""
+"""`coverage.checks` as commands, alike for every framework. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_commands(
 ) -> tuple[CommandPlan, ...]:
     """One command per entry, named `checks-<repo>`, run in the repo's folder.
 
-    Without `command` it is `python -m pytest -q`; without `tests` those of `defaults` for the repo, else
-    what pytest finds there by itself.
+    An entry without `command` runs `python -m pytest -q`. An entry without `tests` runs the `defaults` of its
+    repo, and without those every test that pytest finds.
     """
     return tuple(_commands(context, python, defaults or {}))
 

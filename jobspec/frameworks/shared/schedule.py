@@ -1,4 +1,4 @@
-"""When a run trains, saves and resumes, and what its files must show then: alike in several frameworks."""
+"""When a run trains, saves and resumes, and what its files must show: alike in several frameworks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Schedule:
 
     @property
     def commands(self) -> tuple[tuple[str, int], ...]:
-        """Name and last step of each command: one that trains, or two, the second of which resumes."""
+        """Name and last step of each command: one that trains, and with a resume a second one."""
         return (("train", self.half), ("resume", self.steps)) if self.half else (("train", self.steps),)
 
 
 def schedule(context: Context, default_steps: Mapping[str, int]) -> Schedule:
-    """Steps as asked or by level; saves only where asked for, or where the level needs them."""
+    """The spec's steps or the level's; saves only where the spec or the level needs them."""
     steps = context.spec.train.steps or default_steps[context.level.name]
     half = steps // 2 if context.level.name == "checkpoint" else 0
     every = context.spec.checkpoint.every or half or (steps if context.spec.checkpoint.dir else 0)
@@ -36,24 +36,24 @@ def schedule(context: Context, default_steps: Mapping[str, int]) -> Schedule:
 
 
 def learning(metrics: Metrics, level: str, metric: str = "") -> LearningPlan | None:
-    """The signal that the spec asks for; without one, at level `learning`, that `metric` goes up."""
+    """The spec's own signal; at level `learning` without one, a rise of `metric`."""
     signal = metrics.learning
     if signal is not None:
         return LearningPlan(signal.metric, signal.direction, signal.min_change)
     return LearningPlan(metric) if metric and level == "learning" else None
 
 
-def expectation(context: Context, work: Schedule, metric_keys: Mapping[str, str]) -> ExpectPlan:
-    """What follows from the spec and the schedule; an adapter adds its limitations and options."""
+def expectation(context: Context, planned: Schedule, metric_keys: Mapping[str, str]) -> ExpectPlan:
+    """The expectations from the spec and the schedule; an adapter adds its limitations and options."""
     spec = context.spec
     return ExpectPlan(
         level=context.level.name,
-        steps=work.steps,
+        steps=planned.steps,
         metrics_require=spec.metrics.require,
         learning=learning(spec.metrics, context.level.name, metric_keys["reward"]),
         files=spec.artifacts.require,
-        checkpoint=work.save_every > 0,
-        resume=work.half > 0,
+        checkpoint=planned.save_every > 0,
+        resume=planned.half > 0,
         metric_keys=metric_keys,
     )
 
@@ -61,7 +61,7 @@ def expectation(context: Context, work: Schedule, metric_keys: Mapping[str, str]
 def level_expectation(
     level: Level, variants: tuple[str, ...], steps: int, metric_keys: Mapping[str, str]
 ) -> ExpectPlan:
-    """What follows from the level alone, of a run that has no spec (`Framework.expect`)."""
+    """The expectations from the level alone, for a run without a spec (`Framework.expect`)."""
     return ExpectPlan(
         level=level.name,
         variants=variants,

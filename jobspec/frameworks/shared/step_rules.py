@@ -1,4 +1,4 @@
-"""Whether a level has steps enough. Each adapter has its own rule id."""
+"""Whether a level has enough steps. Each adapter has its own rule id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobspec.metrics.learning_signal import MIN_POINTS
 
 
 def too_few_steps(level: str, rule: str, steps: int, better: int = 0) -> Iterator[Finding]:
-    """An error when `steps` are too few for what the level proves; `better` is what a fix recommends."""
+    """An error when the level cannot prove its claim with so few `steps`; the fix recommends `better`."""
     if level == "learning" and steps < MIN_POINTS:
         what = f"level `learning` with {steps} train steps cannot tell a trend from noise"
         fix = f"use {MIN_POINTS} or more" + (f", better {better}" if better else "")

@@ -39,8 +39,8 @@ def test_first_pipeline_that_breaks_is_told_of_at_once(tmp_path: Path) -> None:
     assert done.result == (3, "Blocked"), done.told  # out of memory before any step: too large, not wrong
     runs = {name: done.report["deliverables"][f"{name}: Run"]["reason"] for name in ("one", "two")}
     error = "RuntimeError: CUDA error: out of memory in sleep_partial"
-    assert f"it broke before its first train step: {error}" in runs["one"]
-    assert "the run was ended before, since `one` broke" in runs["two"]
+    assert f"the pipeline broke before its first train step: {error}" in runs["one"]
+    assert "the run ended before the pipeline returned, since `one` broke" in runs["two"]
     assert done.report["first_cause"]["text"] == error
     assert not Path("/tmp/rlix").exists()
 

@@ -70,7 +70,7 @@ def test_what_an_actor_prints_is_never_the_driver_s_word(tmp_path: Path) -> None
     cut = [line for line in healthy() if "done!!!" not in line and f"{IDS['two']} run()" not in line]
     found = judged(tmp_path, [*noise, *cut, *noise])
     assert failed(found) == {"two: Run", "Pipelines"}
-    assert found["two: Run"].reason == "its end is not in the log"
+    assert found["two: Run"].reason == "the pipeline's end is not in the log"
 
 
 @pytest.mark.parametrize("part", range(15))
@@ -100,7 +100,7 @@ def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
     asked = replace(plan(), expect=frameworks.get("rlix").expect(level))
     found = {item.name: item for item in judge(replace(evidence(tmp_path, [], Table(), asked), foreign=True))}
     assert failed(found) == {"Pipelines", "GPUs shared between pipelines"}
-    assert found["GPUs shared between pipelines"].reason == "no pipeline was seen"
+    assert found["GPUs shared between pipelines"].reason == "the logs show no pipeline"
 
 
 def test_log_that_is_there_twice_is_judged_once(tmp_path: Path) -> None:

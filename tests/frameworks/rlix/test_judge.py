@@ -82,10 +82,10 @@ def not_shrunk(lines: Lines) -> Lines:
 
 FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]] = [
     ("one pipeline raises", raised, {"one": 3, "two": 3}, {"Pipelines", "two: Run"},
-     "it raised RuntimeError: sleep_partial failed for dp_ranks=[0]"),
+     "the pipeline raised RuntimeError: sleep_partial failed for dp_ranks=[0]"),
     ("a loop breaks and returns", swallowed, {"one": 3, "two": 1},
      {"two: Run", "two: Training", "two: Weight version"},
-     "its training loop broke, though it returned: CUDA out of memory"),
+     "the pipeline returned, but its training loop broke: CUDA out of memory"),
     ("fewer steps than planned", lambda lines: lines, {"one": 3, "two": 2}, {"two: Training"},
      "2 of 3 planned train steps ran; step 3 is the first missing one"),
     ("weights keep their version", lambda lines: changed(lines, "version=3, actor", "version=2, actor"),
@@ -105,18 +105,18 @@ FAULTS: list[tuple[str, Callable[[Lines], Lines], dict[str, int], set[str], str]
         *lines[:30], actor("one", f"[{IDS['one']}] _expand_workers FAILED during sync/version/activate. "
                                   "Ranks [0] are woken but inactive (not in routing)."), *lines[30:]],
      {"one": 3, "two": 3}, {"one: GPU time-sharing"},
-     "engines woke and did not get weights: RLix left them out"),
+     "engines woke but got no weights: RLix left them out"),
     ("no weights of the first step", lambda lines: without(lines, IDS["one"], "after_training step=0"),
      {"one": 3, "two": 3}, {"one: Weight version"}, "train step 0, counted from 0, published no weights"),
     ("a step without its beginning", lambda lines: without(lines, IDS["two"], "step=1 — actor_train GPUs"),
      {"one": 3, "two": 3}, {"two: Weight version"},
-     "the log does not tell when train step 1, counted from 0, was granted its GPUs"),
+     "the log does not show when train step 1, counted from 0, got its GPUs"),
     ("no engines to put to sleep", not_shrunk,
      {"one": 3, "two": 3}, {"two: GPU time-sharing"}, "no engine was put to sleep for training"),
     ("the driver is cut off", lambda lines: lines[:-1], {"one": 3, "two": 3}, {"Pipelines"},
      "the driver's last line, `done!!!`, is not in its log"),
     ("the end of one is not in the log", lambda lines: without(lines, IDS["two"], "returned"),
-     {"one": 3, "two": 3}, {"two: Run"}, "its end is not in the log"),
+     {"one": 3, "two": 3}, {"two: Run"}, "the pipeline's end is not in the log"),
 ]  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def test_scheduler_that_stops_ray_fails_all(tmp_path: Path) -> None:
 
 def test_pipeline_that_was_never_registered_is_named(tmp_path: Path) -> None:
     found = judged(tmp_path, healthy(("one",)), metrics({"one": STEPS}))
-    assert found["two: Run"].reason == "it was never registered"
+    assert found["two: Run"].reason == "the pipeline was never registered"
     assert found["Pipelines"].reason == "1 of 2 pipelines returned"
     assert not {name for name in failed(found) if name.startswith("one:")}
 
@@ -238,9 +238,11 @@ def test_pipeline_that_broke_before_its_first_step_is_told_by_its_cause(tmp_path
     """The run ends the driver then, which has said nothing of how its pipelines ended."""
     said = "jobspec: pipeline `one` broke before its first train step: RuntimeError: no CUDA"
     found = judged(tmp_path, [healthy()[0], said], Table(()))
-    assert found["one: Run"].reason == "it broke before its first train step: RuntimeError: no CUDA"
-    assert found["two: Run"].reason == "the run was ended before, since `one` broke"
-    assert found["Pipelines"].reason.startswith("the run was ended: `one` broke before its first train step")
+    assert found["one: Run"].reason == "the pipeline broke before its first train step: RuntimeError: no CUDA"
+    assert found["two: Run"].reason == "the run ended before the pipeline returned, since `one` broke"
+    assert found["Pipelines"].reason.startswith(
+        "jobspec ended the run: `one` broke before its first train step"
+    )
     assert {found[name].evidence[0].text for name in ("one: Run", "two: Run", "Pipelines")} == {said}
 
 

@@ -175,7 +175,7 @@ def test_main_of_rlix_runs_roll_alone(checkouts: dict[str, Path], tmp_path: Path
     main = make_fake_rlix(tmp_path / "rlix")
     (main / "examples/start_nemo_rl_multi_pipeline.py").unlink()
     found = errors(resolved({**checkouts, "rlix": main}))
-    assert "pipelines of ROLL alone" in found["rlix.driver"].why
+    assert "only pipelines of ROLL" in found["rlix.driver"].why
 
 
 def test_what_is_valid_though_rlix_s_own_rule_refuses_it(checkouts: dict[str, Path]) -> None:
@@ -330,9 +330,11 @@ def test_published_run_fits_on_the_gpus_that_it_ran_on(checkouts: dict[str, Path
 def test_pipeline_that_cannot_train_on_its_gpus_is_named(checkouts: dict[str, Path]) -> None:
     """18 bytes of each weight, on one GPU: 180 GB."""
     finding = errors(resolved(checkouts, {"model/config": TEN_B}))["memory.gpu"]
-    assert finding.what.startswith("pipeline `ppl2` needs about 198 of a GPU's usable 79 GiB to train: ")
+    assert finding.what.startswith(
+        "training of pipeline `ppl2` needs about 198 GiB of a GPU, and 79 GiB are usable: "
+    )
     assert finding.path == "pipelines[1].train_gpus"
-    assert "what engines and other pipelines leave there comes on top" in finding.why
+    assert "engines and other pipelines take an unknown amount on top" in finding.why
 
 
 @pytest.mark.parametrize(
