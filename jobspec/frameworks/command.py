@@ -22,19 +22,19 @@ RUN = Level(
     "run",
     0,
     "the command ended with exit code 0, wrote the required files and logged the required metrics",
-    ("what the command does is not looked into: nothing is proved about training but what it logged",),
+    ("jobspec does not look inside the command: only its logged metrics prove anything about training",),
 )
 # Keys of `train` that only a framework with a trainer can honour.
 UNUSED = tuple(f"train.{key}" for key in ("algorithm", "steps", "workers", "reward", "seed", "overrides"))
 
 
 def upstream(context: Context) -> UpstreamPlan | None:
-    """The batch script of the first checkout that has one as NeMo-RL does: right in its root.
+    """The batch script of the first checkout that has it in its root, as NeMo-RL does.
 
-    One that is not here may have it.
+    After those, an absent checkout counts: it may have the script.
     """
-    found = [path for path in context.repo_paths.values() if Path(path, UpstreamPlan.script).is_file()]
-    return next((UpstreamPlan(root) for root in (*found, *context.absent)), None)
+    roots = [path for path in context.repo_paths.values() if Path(path, UpstreamPlan.script).is_file()]
+    return next((UpstreamPlan(root) for root in (*roots, *context.absent)), None)
 
 
 class CommandFramework:
@@ -85,7 +85,7 @@ class CommandFramework:
             )
 
     def plan(self, context: Context) -> FrameworkPlan:
-        """One command. Mode `srun` starts it on all nodes, the others beside a Ray cluster on the head."""
+        """One command: on all nodes in mode `srun`, else on the head node beside a Ray cluster."""
         spec = context.spec
         everywhere = spec.launch.mode == "srun"
         command = CommandPlan(
@@ -113,7 +113,7 @@ class CommandFramework:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        """A learning signal when the spec asks for one; exit code, metrics and files are everybody's."""
+        """A learning signal when the spec asks for one; all frameworks share exit code, metrics and files."""
         from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 
         if evidence.plan.expect.learning is not None:

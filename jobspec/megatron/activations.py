@@ -1,9 +1,9 @@
 """Bytes of activations that one token of a micro-batch needs in a layer, on one GPU.
 
-`saved` is what autograd keeps of a block from forward to backward; `passing` what exists beside it while the
+`saved` is what autograd keeps of a block from forward to backward. `passing` exists beside it while the
 block's backward runs: gradients of its widest tensors, and sequences gathered over tensor-parallel ranks.
-Counted are bf16 tensors as Megatron-Core with Transformer Engine and flash attention makes them, so no
-attention scores. Sequence parallelism divides what is as wide as `hidden`; tensor parallelism the rest.
+Both count the bf16 tensors that Megatron-Core makes with Transformer Engine and flash attention: there are no
+attention scores. Sequence parallelism divides tensors as wide as `hidden`, tensor parallelism the others.
 Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022);
 Megatron-Core 0.16, transformer/moe/experts.py and ssm/mamba_mixer.py, for experts and Mamba.
 """
@@ -99,8 +99,10 @@ def _scores(arch: Architecture, shape: TrainShape) -> TokenBytes:
     if shape.attention != "unfused":
         return TokenBytes()
     row = arch.heads * (shape.seq_length or 0) / shape.tp / shape.cp
-    asked = shape.recompute
-    redone = asked is not None and asked.granularity == "selective" and "core_attn" in asked.modules
+    recompute = shape.recompute
+    redone = (
+        recompute is not None and recompute.granularity == "selective" and "core_attn" in recompute.modules
+    )
     kept = 0 if redone else SCORE_KEPT
     return TokenBytes(row * kept, row * (SCORE_BACKWARD - kept))
 
@@ -111,10 +113,10 @@ def _mlp(arch: Architecture, shape: TrainShape) -> TokenBytes:
 
 
 def _moe(arch: Architecture, shape: TrainShape) -> TokenBytes:
-    """Experts' rows are tokens times top-k, on the busiest rank more; expert-tensor ranks see those of all.
+    """Experts' rows are tokens times top-k, and more on the busiest rank. Expert-tensor ranks share all rows.
 
-    A rank keeps its experts' input and the tensors of their activation. Beside them pass the result, its
-    gradient and, of the tokens that it sends, two copies.
+    A rank keeps its experts' input and the tensors of their activation. While the backward runs, the result,
+    its gradient and two copies of the sent tokens exist beside them.
     """
     sent = arch.topk / _rows_split(shape)
     rows = sent * routing_imbalance(arch, shape) * shape.expert_tp

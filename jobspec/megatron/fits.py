@@ -24,22 +24,22 @@ def given_stages(shape: TrainShape) -> list[tuple[str, int]]:
 
 def layers_fit(shape: TrainShape, layers: int) -> bool:
     """Whether every pipeline stage gets a whole number of layers, and at least one."""
-    given = given_stages(shape)
+    fixed = given_stages(shape)
     extra = int(shape.embedding_in_split) + int(shape.loss_in_split)
-    rest = layers + extra - sum(count for _, count in given)
-    middle = shape.pp - len(given)
-    if any(count < 1 for _, count in given) or middle < 0:
+    rest = layers + extra - sum(count for _, count in fixed)
+    middle = shape.pp - len(fixed)
+    if any(count < 1 for _, count in fixed) or middle < 0:
         return False
     return rest == 0 if middle == 0 else rest > 0 and rest % middle == 0
 
 
 def chunks_fit(shape: TrainShape, layers: int) -> bool:
     vpp = shape.vpp or 1
-    given = given_stages(shape)
+    fixed = given_stages(shape)
     extra = int(shape.embedding_in_split) + int(shape.loss_in_split)
-    rest = layers + extra - sum(count for _, count in given)
-    middle = shape.pp - len(given)
-    return all(count % vpp == 0 for _, count in given) and (not middle or rest // middle % vpp == 0)
+    rest = layers + extra - sum(count for _, count in fixed)
+    middle = shape.pp - len(fixed)
+    return all(count % vpp == 0 for _, count in fixed) and (not middle or rest // middle % vpp == 0)
 
 
 def heads_fit(arch: Architecture, tp: int) -> bool:
@@ -80,7 +80,7 @@ def engine_divides(arch: Architecture, rollout: RolloutShape) -> bool:
 
 
 def suits(shape: TrainShape, arch: Architecture | None) -> bool:
-    """Whether the grids and the model allow the sizes; for the choice among values, so one answer for all."""
+    """Whether the grids and the model allow the sizes; `near` prefers such values."""
     grids = not (shape.world % (shape.tp * shape.pp * shape.cp) or shape.world % expert_group(shape))
     if arch is None or not grids:
         return grids

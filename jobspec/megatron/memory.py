@@ -17,7 +17,7 @@ from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 from jobspec.megatron.weights import Stage, adapter_weights, gpu_weights, model_weights, padded_vocab, stages
 from jobspec.units import GIB
 
-# What a process can use of the memory that a card is sold with: 139.8 of an H200's 141, 79.1 of an H100's 80.
+# Share of a card's nominal memory that a process can use: 139.8 of an H200's 141, 79.1 of an H100's 80.
 USABLE = 0.99
 TIGHT = 0.85  # share of the usable memory above which a run is likely to fail on an unlucky batch
 # The CUDA context with the kernels of torch, Transformer Engine and flash attention.
@@ -27,8 +27,8 @@ COMMUNICATOR = int(0.25 * GIB)
 # A colocated engine that sleeps keeps its own context, communicators and CUDA graphs.
 # Source: 5 to 8 GiB were measured of vLLM on H200 (SkyRL, NEMOTRON_ULTRA_THROUGHPUT.md).
 ASLEEP = 6 * GIB
-# The allocator's blocks that are too small for the next request, as a share of what comes and goes. Routed
-# tokens make every layer's tensors another size, so that fewer blocks can be used again.
+# Allocator blocks that are too small for the next request, as a share of the activations. Routed tokens give
+# every layer's tensors another size, so fewer blocks can be used again.
 FRAGMENTATION, FRAGMENTATION_ROUTED = 0.08, 0.20
 
 Outcome = Literal["fits", "tight", "does not fit"]
@@ -60,7 +60,7 @@ class Engine:
     """A GPU of an inference engine: its weights, and what is beside them.
 
     `allowed` is the share of the card's memory that the engine is given, 0 where it is not known. `beside`
-    are a colocated trainer's weights, which lie there while they are sent over.
+    are a colocated trainer's weights, which stay on the GPU during their transfer.
     """
 
     weights: int
@@ -108,14 +108,14 @@ def _outcome(need: int, has: int) -> Outcome:
 
 
 def estimate(shape: TrainShape, arch: Architecture, capacity: int = 0, host_capacity: int = 0) -> Estimate:
-    """The memory of a run whose sizes the rules accept; `capacity` is what the GPUs are sold with."""
-    found = tuple(
+    """The memory of a run whose sizes the rules accept; `capacity` is the nominal memory of a GPU."""
+    trainer = tuple(
         StageMemory(stage, tuple(part for part in _gpu(shape, arch, stage) if part.bytes))
         for stage in stages(arch, shape)
     )
     host = tuple(part for part in _host(shape, arch) if part.bytes)
     assumed = tuple(_assumed(shape, arch))
-    return Estimate(found, host, capacity, host_capacity, assumed, _engine(shape, arch, capacity, found))
+    return Estimate(trainer, host, capacity, host_capacity, assumed, _engine(shape, arch, capacity, trainer))
 
 
 # -- state -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _gpu(shape: TrainShape, arch: Architecture, stage: Stage) -> Iterable[Part]:
 
 
 def _unfused_step(shape: TrainShape, state: float, activations: int) -> Part:
-    """torch's Adam makes an fp32 tensor of each parameter it owns, when the activations are gone already."""
+    """torch's Adam makes an fp32 tensor of each parameter it owns, after the activations are freed."""
     adam = shape.optimizer
     made = int(state * 4 / (adam.master_bytes + 2 * adam.moment_bytes))
     return Part(
@@ -180,7 +180,7 @@ def _sharding(shape: TrainShape) -> str:
 def microbatch_tokens(shape: TrainShape) -> int:
     """Tokens of the largest micro-batch of a data-parallel rank.
 
-    A cap in tokens is soft: a sequence longer than it is a micro-batch of its own.
+    A cap in tokens is soft: a longer sequence is a micro-batch of its own.
     """
     longest = shape.seq_length or 0
     if shape.tokens_per_microbatch:
@@ -223,7 +223,7 @@ def _activations(shape: TrainShape, arch: Architecture, stage: Stage) -> Iterabl
     yield Part(
         "activations", int(kept), f"{size} x {flight:.0f} micro-batches x {len(layers)} layers, {what}"
     )
-    # The loss is done with before the backward of the first layer begins: only the larger counts.
+    # The loss ends before the backward of the first layer begins: only the larger of the two counts.
     if logits > passing:
         share = padded_vocab(arch, shape.tp) // shape.tp
         yield Part("logits", int(logits), f"{size} x {share:,} of the vocabulary")
@@ -242,12 +242,12 @@ def _held_and_working(shape: TrainShape, arch: Architecture, layers: list[TokenB
     if not layers:
         return 0.0, 0.0
     passing = max(layer.passing for layer in layers)
-    asked = _recompute(shape)
-    if asked.granularity != "full":
+    recompute = _recompute(shape)
+    if recompute.granularity != "full":
         return sum(layer.saved for layer in layers), passing
-    group = max(1, asked.layers or 1)
+    group = max(1, recompute.layers or 1)
     entry = input_bytes(arch, shape)
-    if asked.method == "block":
+    if recompute.method == "block":
         rest = sum(layer.saved for layer in layers[group:])
         return entry * min(group, len(layers)) + rest, passing + max(layer.saved for layer in layers)
     groups = [layers[start : start + group] for start in range(0, len(layers), group)]
@@ -278,15 +278,15 @@ def _engine_weights(arch: Architecture, rollout: RolloutShape) -> int:
 def _engine(
     shape: TrainShape, arch: Architecture, capacity: int, trainer: tuple[StageMemory, ...]
 ) -> Engine | None:
-    """None where no engine is known, or not how wide its weights are."""
+    """None when the engine or the precision of its weights is not known."""
     rollout = shape.rollout
     if rollout is None or not rollout.precision:
         return None
-    own = max(part.bytes for stage in trainer for part in stage.parts if part.name == "weights")
+    weights = max(part.bytes for stage in trainer for part in stage.parts if part.name == "weights")
     return Engine(
         _engine_weights(arch, rollout),
         int(capacity * (rollout.memory_fraction or 0.0)),
-        own + CONTEXT if rollout.colocated else 0,
+        weights + CONTEXT if rollout.colocated else 0,
     )
 
 
@@ -302,7 +302,7 @@ def _host(shape: TrainShape, arch: Architecture) -> Iterable[Part]:
     each = 2 * shape.optimizer.moment_bytes + shape.optimizer.master_bytes
     yield Part("optimizer state", int(gpus * state * offload), f"{offload:.0%} of it offloaded, {gpus} GPUs")
     # Megatron-Core's offloaded Adam copies fp32 gradients of its shard into pinned memory.
-    yield Part("gradients for it", int(gpus * state * offload * 4 / each), "pinned, fp32")
+    yield Part("offloaded gradients", int(gpus * state * offload * 4 / each), "pinned, fp32")
     if shape.param_offload or _alternates(shape):
         yield Part("weights", int(gpus * 2 * mean), "pinned, while engines generate")
     if shape.reference:
@@ -323,9 +323,9 @@ def _assumed(shape: TrainShape, arch: Architecture) -> Iterable[str]:
     if _microbatches(shape) is None and shape.pp > 1:
         yield "the batch is not known: the pipeline is taken to be full"
     if shape.fp32_grads is None:
-        yield "the width of gradients is not known: bf16 is taken, the least memory"
+        yield "the width of gradients is not known: bf16 is taken, which needs the least memory"
     if shape.recompute is None:
-        yield "recomputation is not known: full recomputation is taken, the least memory"
+        yield "recomputation is not known: full recomputation is taken, which needs the least memory"
     if arch.experts and shape.ep > 1:
         yield f"the busiest rank's experts get {routing_imbalance(arch, shape):.1f} times the mean of tokens"
     if arch.other_parts:

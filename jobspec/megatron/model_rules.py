@@ -66,20 +66,20 @@ def check_layers(shape: TrainShape, arch: Architecture | None) -> Iterator[Viola
     if arch is None or shape.pipeline_layout or layers_fit(shape, len(arch.layers)):
         return
     layers = len(arch.layers)
-    given = "".join(f", {name} stage {count}" for name, count in given_stages(shape))
+    fixed = "".join(f", {name} stage {count}" for name, count in given_stages(shape))
     yield Violation(
         "pp",
-        f"{layers} layers of {arch.name or 'the model'} do not divide over pp {shape.pp}{given}",
+        f"{layers} layers of {arch.name or 'the model'} do not divide over pp {shape.pp}{fixed}",
         near(shape, arch, lambda s: layers_fit(s, layers), "pp"),
         fix=_uneven(shape, layers),
     )
 
 
 def _uneven(shape: TrainShape, layers: int) -> str:
-    """Sizes of the last stage, or of both ends, that make the asked number of stages possible."""
+    """Sizes of the last stage, or of both ends, that make the given number of stages possible."""
     plain = replace(shape, first_stage_layers=None, last_stage_layers=None)
     even = -(-layers // shape.pp)
-    # The last stage has the output layer besides: rather fewer layers than the others.
+    # The last stage also has the output layer, so fewer layers than the others are better.
     for size in sorted(range(1, layers), key=lambda count: (count > even, abs(count - even))):
         if layers_fit(replace(plain, last_stage_layers=size), layers):
             return f"or keep pp {shape.pp} with {size} layers on the last stage"
@@ -98,7 +98,7 @@ def check_virtual(shape: TrainShape, arch: Architecture | None) -> Iterator[Viol
         yield Violation(
             "vpp",
             f"vpp {shape.vpp} with the hybrid layers of {arch.name or 'the model'}",
-            fix="leave vpp out; a hybrid model needs segments in its layer pattern for it",
+            fix="leave vpp out: the layer pattern of a hybrid model needs segments for vpp",
         )
         return
     layers = len(arch.layers)

@@ -1,7 +1,7 @@
-"""How many more tokens than the mean the experts of the busiest rank get.
+"""The tokens of the busiest rank's experts, as a multiple of the mean.
 
-A rank must hold what its router sends it in the worst layer of the worst micro-batch; the mean never ran out
-of memory.
+A rank must hold the tokens that its router sends in the worst layer of the worst micro-batch: the mean is too
+little.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ def routing_imbalance(arch: Architecture, shape: TrainShape) -> float:
 
 
 def _repeated(arch: Architecture, shape: TrainShape) -> float:
-    """Tokens that are alike choose the same experts: as many balls as kinds of tokens times top-k, `ep` bins.
+    """The multiple for repeated tokens, which all choose the same experts.
 
-    The fullest bin is the largest that is expected once over all layers, ranks and micro-batches. The
-    sequences of one micro-batch count as one kind: measured peaks of four packed sequences and of a single
-    one with as many tokens are the same (108 and 110 GB, NEMOTRON_ULTRA_THROUGHPUT.md).
+    The model throws balls into `ep` bins: as many as kinds of tokens times top-k. The fullest bin is the
+    largest that is expected once over all layers, ranks and micro-batches. The sequences of one micro-batch
+    count as one kind: measured peaks of four packed sequences and of a single one with as many tokens are the
+    same (108 and 110 GB, NEMOTRON_ULTRA_THROUGHPUT.md).
     """
     alike = shape.content == "token per batch"
     # Data-parallel ranks whose micro-batches one all-to-all mixes.
     kinds = 1 if alike else max(1, shape.expert_tp * shape.ep // (shape.tp * shape.cp))
     mean = kinds * arch.topk / shape.ep
-    seen = shape.ep * arch.count(MOE) * (1 if alike else MICROBATCHES)
-    return min(shape.ep, _largest_expected(mean, seen) / mean)
+    trials = shape.ep * arch.count(MOE) * (1 if alike else MICROBATCHES)
+    return min(shape.ep, _largest_expected(mean, trials) / mean)
 
 
 def _largest_expected(mean: float, trials: int) -> int:

@@ -1,7 +1,7 @@
 """Megatron-Core's rules about sizes, so that they fail before 64 GPUs are up and not after.
 
 A rule looks at a `TrainShape` and, where it is known, at the model. It yields a `Violation` for each broken
-condition, with values of single fields that would satisfy it. No rule speaks of what an adapter left out.
+condition, with values of single fields that satisfy it. No rule judges a field that an adapter left out.
 Source of line numbers: NVIDIA/Megatron-LM d98e8a64 (2026-08-22), below megatron/.
 """
 
@@ -47,7 +47,9 @@ def _fix(shape: TrainShape, broken: Violation) -> str:
         shown = " or ".join(f"`{value}`" for value in values)
         ways.append(f"{shape.key(name)}: {shown}" if shape.key(name).endswith(name) else f"{name} {shown}")
     text = "; or ".join(ways)
-    return "; ".join(part for part in (f"nearest valid: {text}" if text else "", broken.fix) if part)
+    return "; ".join(
+        part for part in (f"use the nearest valid value: {text}" if text else "", broken.fix) if part
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -90,13 +92,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "megatron.vpp-skyrl",
-        "SkyRL's checkpoints have one model chunk on a rank: with vpp it trains and fails at its first save",
+        "SkyRL checkpoints hold one model chunk per rank: a run with vpp trains and fails at its first save",
         "SkyRL main a9564572",
         model_rules.check_no_virtual,
     ),
     Rule(
         "megatron.heads",
-        "heads % tp == 0, and the key-value groups divide over tp or tp over them",
+        "heads % tp == 0, and key-value groups % tp == 0 or tp % key-value groups == 0",
         "core/transformer/transformer_config.py:1446",
         model_rules.check_heads,
     ),
@@ -140,7 +142,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "megatron.recompute",
-        "full recomputation needs a method and a number of layers, selective must not have one",
+        "full recomputation needs a method and a number of layers, selective takes no number of layers",
         "core/transformer/transformer_config.py",
         run_rules.check_recompute,
     ),
@@ -152,7 +154,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "megatron.batch-micro",
-        "samples of a data-parallel rank % micro-batch == 0 where micro-batches are not filled by tokens",
+        "samples of a data-parallel rank % micro-batch == 0 unless micro-batches are filled by tokens",
         "core/num_microbatches_calculator.py",
         run_rules.check_batch_micro,
     ),
@@ -164,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "megatron.placement",
-        "engines x their tp x pp x dp fill the trainer's GPUs when colocated, and their own nodes when not",
+        "colocated engines x tp x pp x dp fill the trainer's GPUs, separate ones their own nodes",
         "SkyRL's validate_cfg; NeMo RL's and verl's worker groups",
         run_rules.check_placement,
     ),
@@ -195,5 +197,5 @@ def check_shape(shape: TrainShape, arch: Architecture | None) -> tuple[Finding, 
 
 
 def is_valid(shape: TrainShape, arch: Architecture | None) -> bool:
-    """Whether no rule finds an error, at the price of the first that does."""
+    """Whether no rule finds an error; the first error ends the search."""
     return not any(next(rule.check(shape, arch), None) for rule in RULES if rule.is_error)

@@ -43,20 +43,20 @@ def check_context(shape: TrainShape, arch: Architecture | None) -> Iterator[Viol
 
 
 def check_recompute(shape: TrainShape, arch: Architecture | None) -> Iterator[Violation]:
-    asked = shape.recompute
-    if asked is None:
+    recompute = shape.recompute
+    if recompute is None:
         return
-    if asked.granularity == "full" and (not asked.method or not asked.layers):
-        missing = "a method" if not asked.method else "a number of layers"
+    if recompute.granularity == "full" and (not recompute.method or not recompute.layers):
+        missing = "a method" if not recompute.method else "a number of layers"
         yield Violation(
             "recompute",
             f"full recomputation without {missing}",
             fix="use method `uniform` and 1 layer",
         )
-    if asked.granularity == "selective" and asked.layers:
+    if recompute.granularity == "selective" and recompute.layers:
         yield Violation(
             "recompute",
-            f"selective recomputation with a number of layers ({asked.layers})",
+            f"selective recomputation with a number of layers ({recompute.layers})",
             fix="leave the number of layers out, or use full recomputation",
         )
 

@@ -1,7 +1,7 @@
 """`TrainShape`: how a framework lays a Megatron run out over GPUs, in Megatron-Core's own words.
 
-An adapter fills it in `FrameworkPlan.shape`. What it does not know it leaves out, and no rule speaks of it.
-Standard library only.
+An adapter sets it in `FrameworkPlan.shape` and leaves out what it does not know; no rule judges a missing
+field. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ SPEC_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RolloutShape:
-    """The engines that generate. `colocated`: on the trainer's GPUs, by turns; else on `nodes` of their own,
-    or with 0 on GPUs that the framework's own rules count.
+    """The engines that generate.
+
+    `colocated` engines take turns with the trainer on its GPUs. Separate engines have `nodes` of their own;
+    with 0 nodes, the framework's own rules count their GPUs.
 
     `memory_fraction` is the share of a GPU that an awake engine takes (vLLM's `gpu_memory_utilization`).
-    `stays` says that a colocated engine keeps its weights on the GPU while the trainer works, as it does
-    where sleep mode is off. `precision` is that of its weights; "": not known, so not checked.
-    `executor` is vLLM's: `mp` keeps an engine inside a node.
+    `stays`: a colocated engine keeps its weights on the GPU while the trainer works, as without sleep mode.
+    `precision` is that of its weights; "" means not known, and no rule checks it.
+    `executor` is vLLM's; `mp` keeps an engine inside a node.
     """
 
     engines: int | None = None
@@ -52,8 +54,8 @@ class OptimizerShape:
     """Adam with fp32 master weights, as Megatron-Core keeps it.
 
     `distributed` shards its state over data-parallel ranks. `precision_aware` is Transformer Engine's fused
-    Adam, which keeps of a bf16 weight's master the lower 16 bits alone. `moment_bytes` is the width of each
-    of its two moments. `offload` is the share of the state in host memory. `fused` False is torch's own Adam,
+    Adam: of a bf16 weight's master it keeps only the lower 16 bits. `moment_bytes` is the width of each
+    moment. `offload` is the share of the state in host memory. `fused` False is torch's own Adam,
     which Megatron-Core falls back to without Transformer Engine and Apex.
     """
 
@@ -82,23 +84,27 @@ class Recompute:
 
 @dataclass(frozen=True)
 class TrainShape:
-    """Sizes of a Megatron run. All but the first two may be left out.
+    """Sizes of a Megatron run. Only the first two are required.
 
-    `nodes` are the trainer's: nodes that only generate (`rollout.nodes`), judge or teach are not among
-    them. `etp` None means Megatron's default, `tp`. `seq_length` is the longest sequence, prompt and answer.
-    `micro_batch` counts sequences of a data-parallel rank; `tokens_per_microbatch` is the cap where the
-    framework packs or fills micro-batches by tokens instead, also per data-parallel rank.
-    `recompute` None: not known; the estimate then takes full recomputation, so that it is a lower bound.
-    `model` names what is trained where the spec's `model` does not.
-    `content`: throughput harnesses fabricate sequences, or batches, of one token: its experts get all.
+    `nodes` are the trainer's alone: they exclude nodes that generate (`rollout.nodes`), judge or teach.
+    `etp` None means Megatron's default, `tp`.
+    `seq_length` is the longest sequence, prompt and answer.
+    `micro_batch` counts sequences of a data-parallel rank.
+    `tokens_per_microbatch` is the cap per data-parallel rank where micro-batches are packed or filled by
+    tokens.
+    `recompute` None means not known: the estimate takes full recomputation, which makes it a lower bound.
+    `model` names the trained model where the spec's `model` does not.
+    `content`: throughput harnesses fabricate sequences or batches of one repeated token: its experts get all.
     `train_batch` counts prompts of one step, `samples_per_prompt` answers to each, and `global_batch`
-    samples of one optimizer step. `sequence_parallel` None: the framework turns it on when `tp` > 1.
-    `fp32_grads`: gradients accumulate and reduce in fp32. None: not known, the estimate takes bf16.
+    samples of one optimizer step.
+    `sequence_parallel` None: the framework turns it on when `tp` > 1.
+    `fp32_grads`: gradients accumulate and reduce in fp32. None means not known: the estimate takes bf16.
     `param_offload`: the weights leave the GPU while engines generate.
-    `logits_chunk`: tokens whose logits exist at one time (None: all of a micro-batch);
+    `logits_chunk` counts tokens whose logits exist at one time; None means all of a micro-batch.
     `fused_logprobs`: the loss never makes the whole logits.
     `async_save`: a checkpoint is copied to host memory and written from there.
-    `reference`: a second copy of the weights is kept for the KL term; `critic`: a second model is trained.
+    `reference`: the run keeps a second copy of the weights for the KL term.
+    `critic`: the run trains a second model.
     `keys` maps a field's name (`tp`, `rollout.tp`, `global_batch`) to the key of the spec that sets it.
     """
 

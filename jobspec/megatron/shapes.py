@@ -35,14 +35,14 @@ def suggest(shape: TrainShape, arch: Architecture, capacity: int, count: int = 3
     """
     if not capacity:
         return ()
-    found = []
+    suggestions = []
     for candidate in sorted(_candidates(shape, arch), key=_cost):
         memory = estimate(candidate, arch, capacity)
         if memory.outcome == "fits" and is_valid(candidate, arch):
-            found.append(Suggestion(candidate, memory, _reason(candidate)))
-            if len(found) == count:
+            suggestions.append(Suggestion(candidate, memory, _reason(candidate)))
+            if len(suggestions) == count:
                 break
-    return tuple(found)
+    return tuple(suggestions)
 
 
 def _candidates(shape: TrainShape, arch: Architecture) -> Iterator[TrainShape]:
@@ -57,7 +57,7 @@ def _candidates(shape: TrainShape, arch: Architecture) -> Iterator[TrainShape]:
 
 
 def _with(shape: TrainShape, arch: Architecture, tp: int, pp: int, cp: int, ep: int) -> TrainShape:
-    given = pp == shape.pp
+    same_pp = pp == shape.pp
     return replace(
         shape,
         tp=tp,
@@ -65,10 +65,10 @@ def _with(shape: TrainShape, arch: Architecture, tp: int, pp: int, cp: int, ep: 
         cp=cp,
         ep=ep,
         etp=1 if arch.experts else shape.etp,
-        vpp=shape.vpp if given else None,
-        first_stage_layers=shape.first_stage_layers if given else None,
-        last_stage_layers=shape.last_stage_layers if given else None,
-        pipeline_layout=shape.pipeline_layout if given else "",
+        vpp=shape.vpp if same_pp else None,
+        first_stage_layers=shape.first_stage_layers if same_pp else None,
+        last_stage_layers=shape.last_stage_layers if same_pp else None,
+        pipeline_layout=shape.pipeline_layout if same_pp else "",
         sequence_parallel=None if tp == 1 or arch.experts else shape.sequence_parallel,
     )
 

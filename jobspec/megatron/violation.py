@@ -38,7 +38,7 @@ def with_value(shape: TrainShape, name: str, value: Any) -> TrainShape:
 
 
 def _changed(frozen: T, name: str, value: Any) -> T:
-    """As `dataclasses.replace`, which reads every field and is what a search would wait for."""
+    """A copy with one field changed. `dataclasses.replace` reads every field, which would slow the search."""
     made = copy.copy(frozen)
     object.__setattr__(made, name, value)
     return made
@@ -55,14 +55,14 @@ def near(
 ) -> dict[str, tuple[int, ...]]:
     """For each field the closest valid value below and above its own, where there is one.
 
-    Values that break no other rule of the same field come first; without any, those that break one.
+    Values that suit the grids and the model come first; without any, values that break another rule.
     """
-    found = {}
+    nearest = {}
     for name in names:
         values = _closest(shape, name, lambda s: valid(s) and suits(s, arch)) or _closest(shape, name, valid)
         if values:
-            found[name] = values
-    return found
+            nearest[name] = values
+    return nearest
 
 
 def _closest(shape: TrainShape, name: str, valid: Callable[[TrainShape], bool]) -> tuple[int, ...]:

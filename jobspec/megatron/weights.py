@@ -105,20 +105,20 @@ def _layers_weights(arch: Architecture, layers: tuple[str, ...]) -> Weights:
     """Layers of the same word are alike, so each word is counted once and multiplied."""
     total = Weights()
     for word, count in Counter(layers).items():
-        one = layer_weights(arch, word)
-        total += Weights(count * one.sharded, count * one.whole, count * one.expert)
+        layer = layer_weights(arch, word)
+        total += Weights(count * layer.sharded, count * layer.whole, count * layer.expert)
     return total
 
 
 def stages(arch: Architecture, shape: TrainShape) -> tuple[Stage, ...]:
-    """The layers of every pipeline stage; a split that the rules refuse is made as even as can be."""
+    """The layers of every pipeline stage; a split that the rules refuse becomes as even as possible."""
     counts = _stage_sizes(len(arch.layers), shape)
-    found, start = [], 0
+    split, start = [], 0
     for index, count in enumerate(counts):
         layers = arch.layers[start : start + count]
-        found.append(Stage(index, layers, index == 0, index == len(counts) - 1))
+        split.append(Stage(index, layers, index == 0, index == len(counts) - 1))
         start += count
-    return tuple(found)
+    return tuple(split)
 
 
 def _stage_sizes(layers: int, shape: TrainShape) -> list[int]:
@@ -179,7 +179,7 @@ def adapter_weights(arch: Architecture, shape: TrainShape, stage: Stage) -> int:
     """Parameters of LoRA adapters on one GPU of a stage: every matrix has two of them, of rank `lora_rank`.
 
     An upper bound: Megatron-Bridge's defaults adapt attention, feed-forward and Mamba matrices, and half of
-    each adapter is whole on a tensor-parallel rank; all of it is counted so.
+    each adapter is whole on a tensor-parallel rank. The estimate counts all of it as whole.
     """
     return shape.lora_rank * sum(_adapted(arch, shape, block) for word in stage.layers for block in word)
 

@@ -135,7 +135,7 @@ def test_the_host_holds_what_the_gpus_do_not() -> None:
     )
     host = {part.name: part.bytes for part in found.host}
     assert host["optimizer state"] == pytest.approx(12 * TINY_PARAMETERS)
-    assert host["gradients for it"] == pytest.approx(4 * TINY_PARAMETERS)
+    assert host["offloaded gradients"] == pytest.approx(4 * TINY_PARAMETERS)
     assert host["weights"] == host["reference weights"] == 8 * 2 * TINY_PARAMETERS
     assert "optimizer" not in parts(found)
     assert of_tiny().host == ()

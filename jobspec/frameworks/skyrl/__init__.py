@@ -79,9 +79,11 @@ class SkyRlFramework:
         checkout = dummy_trainers.find_checkout(context)
         if checkout is None:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
-        work = settings.schedule(context)
+        schedule = settings.schedule(context)
         return FrameworkPlan(
-            commands=tuple(_command(context, str(checkout), label, until) for label, until in work.commands),
+            commands=tuple(
+                _command(context, str(checkout), label, until) for label, until in schedule.commands
+            ),
             ray_mode="external",
             env=settings.environment(context),
             expect=_expect(context),
@@ -106,7 +108,7 @@ class SkyRlFramework:
 
 
 def canary() -> tuple[AbortPlan, ...]:
-    """What no later step can mend: broken weights in the engines end the run at the step that shows them."""
+    """Conditions that end the run at once: no later step can mend broken weights in the engines."""
     from jobspec.frameworks.skyrl.judge import BROKEN, DIFFERENCE, LENGTH, REWARD
     from jobspec.metrics.requirements import parse_condition
 
@@ -159,7 +161,7 @@ def _uv_command(context: Context) -> tuple[str, ...]:
 
 
 def _continues(context: Context) -> bool:
-    """A requeued attempt goes on from what was saved; the first half of a resume test starts anew."""
+    """Whether a requeued attempt continues from a checkpoint; the first half of a resume test starts anew."""
     saves = settings.schedule(context).save_every > 0 and context.level.name != "checkpoint"
     return saves and context.spec.checkpoint.resume != "never"
 
@@ -176,11 +178,14 @@ def _data(context: Context) -> Iterator[str]:
 
 
 def _expect(context: Context) -> ExpectPlan:
-    work = settings.schedule(context)
+    schedule = settings.schedule(context)
     return replace(
-        expectation(context, work, METRIC_KEYS),
+        expectation(context, schedule, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
-        options={"resume_from": work.half, **({"dummy": True} if dummy_trainers.is_dummy(context) else {})},
+        options={
+            "resume_from": schedule.half,
+            **({"dummy": True} if dummy_trainers.is_dummy(context) else {}),
+        },
     )
 
 

@@ -1,7 +1,7 @@
 """The settings that a SkyRL checkout accepts, read from the text of its configuration classes.
 
-SkyRL refuses an unknown key, but only once the allocation is there. Its configuration is nested dataclasses,
-so their names can be read without importing anything. A field of type `dict` takes any key below it.
+SkyRL refuses an unknown key, but only once the allocation is there. Its configuration is nested dataclasses:
+their text has all names, and nothing is imported. A field of type `dict` takes any key below it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def read_options(checkout: Path) -> Options | None:
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     if ROOT_CLASS not in classes:
         return None
-    found = list(_walk(classes, ROOT_CLASS, "", frozenset()))
+    kinds = list(_walk(classes, ROOT_CLASS, "", frozenset()))
     return Options(
-        keys=frozenset(key for key, kind in found if kind == "leaf"),
-        open=frozenset(key for key, kind in found if kind == "open"),
-        groups=frozenset(key for key, kind in found if kind == "group"),
+        keys=frozenset(key for key, kind in kinds if kind == "leaf"),
+        open=frozenset(key for key, kind in kinds if kind == "open"),
+        groups=frozenset(key for key, kind in kinds if kind == "group"),
     )
 
 

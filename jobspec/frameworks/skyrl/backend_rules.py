@@ -1,4 +1,4 @@
-"""Rules of SkyRL's two training backends, Megatron and FSDP: what each refuses late or drops without a word.
+"""Rules of SkyRL's two training backends, Megatron and FSDP: what each refuses late or drops silently.
 
 Source: SkyRL at a9564572 (2026-08-21), `validate_cfg`, `TrainerConfig` and the FSDP worker's model wrapper.
 """
@@ -45,12 +45,18 @@ def check_backend(context: Context) -> Iterator[Finding]:
 def check_megatron(context: Context) -> Iterator[Finding]:
     parallel = context.spec.train.parallel
     if parallel.vpp is not None:
-        what, why = "SkyRL has no virtual pipeline", "it trains, and dies at the first checkpoint"
+        what, why = (
+            "SkyRL has no virtual pipeline",
+            "a run with `vpp` trains, and dies at the first checkpoint",
+        )
         yield error("skyrl.vpp", what, why, "remove `vpp`", path="train.parallel.vpp")
     for end in ("first", "last"):
         key = f"{TRANSFORMER}.num_layers_in_{end}_pipeline_stage"
         if parallel.pp == 1 and setting(context, key) is not None:
-            what, why = f"`num_layers_in_{end}_pipeline_stage` with one stage", "Megatron-Core refuses it"
+            what, why = (
+                f"`num_layers_in_{end}_pipeline_stage` is set for a single stage",
+                "Megatron-Core refuses it",
+            )
             yield error("skyrl.pipeline", what, why, "remove it", path=f"train.overrides.{key}")
     if parallel.cp > 1 and not setting(context, "trainer.remove_microbatch_padding"):
         what = "context parallelism needs `trainer.remove_microbatch_padding`"
@@ -71,7 +77,10 @@ def check_fsdp(context: Context) -> Iterator[Finding]:
     for key, allowed in (("trainer.fused_lm_head_logprob", False), ("trainer.logprobs_chunk_size", True)):
         value = setting(context, key)
         if bool(value) != allowed:
-            what, why = f"`{key}` of {json.dumps(value)} is for Megatron alone", "SkyRL refuses to start"
+            what, why = (
+                f"`{key}` is {json.dumps(value)}, which only Megatron supports",
+                "SkyRL refuses to start",
+            )
             yield error("skyrl.fsdp-megatron", what, why, "remove it", path=_override(key))
     critic = "trainer.critic.model.path"
     if (context.spec.train.algorithm or "grpo") == "gae" and not setting(context, critic):
@@ -83,7 +92,7 @@ def _check_sharding(context: Context) -> Iterator[Finding]:
     for name in ("tp", "pp", "cp", "ep", "etp", "vpp"):
         degree = getattr(context.spec.train.parallel, name) or 1
         if degree > 1:
-            what = f"`{name}` {degree} with FSDP, which only shards data-parallel ranks"
+            what = f"`{name}` is {degree}, and FSDP only shards data-parallel ranks"
             fix = f"use Megatron, or for long sequences `{ULYSSES}`" if name == "cp" else "use Megatron"
             yield error("skyrl.fsdp-parallel", what, fix=fix, path=f"train.parallel.{name}")
     for key in flat(context.spec.train.overrides):
@@ -100,13 +109,13 @@ def _check_engines(context: Context) -> Iterator[Finding]:
     """Colocated engines must cover the trainer's GPUs; for Megatron the rules of its shape say so."""
     engines, trainer = settings.engine_gpus(context), settings.trainer_gpus(context)
     if setting(context, "trainer.placement.colocate_all") and engines != trainer:
-        what = f"engines on {engines} GPUs and a trainer on {trainer}, which are to share them"
-        why, fix = "SkyRL wants the same number", "set `train.rollout.engines` and its `tp`"
+        what = f"engines have {engines} GPUs and the trainer has {trainer}, but both share the same GPUs"
+        why, fix = "SkyRL needs the same number for both", "set `train.rollout.engines` and its `tp`"
         yield error("skyrl.colocated", what, why, fix, path="train.rollout.engines")
 
 
 def _check_apart(context: Context) -> Iterator[Finding]:
-    """A trainer and engines that do not share GPUs must both find theirs: Ray waits for those that lack."""
+    """A separate trainer and its engines must fit into the job together: Ray waits for missing GPUs."""
     elsewhere = not setting(context, f"{ENGINE}.run_engines_locally")
     if setting(context, "trainer.placement.colocate_all") or elsewhere:
         return
@@ -117,8 +126,8 @@ def _check_apart(context: Context) -> Iterator[Finding]:
         yield error(
             "skyrl.placement",
             f"trainer and engines want {trainer} + {engines} GPUs, and the job has {gpus}",
-            "with `colocate_all: false` they share none, and Ray waits for the rest until its deadline",
-            f"give the trainer fewer by `trainer.placement.policy_num_{fewer}`, or set fewer engines",
+            "with `colocate_all: false` they share none, and Ray waits for missing GPUs until its deadline",
+            f"give the trainer fewer GPUs by `trainer.placement.policy_num_{fewer}`, or set fewer engines",
             path="train.overrides.trainer.placement.colocate_all",
         )
 

@@ -1,7 +1,8 @@
 """SkyRL's dummy trainers: real train steps on fabricated answers, to measure speed and memory.
 
 `main_ultra_sweep` and `main_full_ctx` are entrypoints with settings of their own; the first is only in pull
-request 1816. So the checkout is asked which settings an entrypoint adds. What they print is read here.
+request 1816. So the checkout's source says which settings an entrypoint adds. This module also reads what the
+harnesses print.
 Source: erictang000/SkyRL 290466b8, examples/train_scripts/full_context/.
 """
 
@@ -48,9 +49,9 @@ def module_of(context: Context) -> str:
 
 def find_checkout(context: Context) -> Path | None:
     """The repository with SkyRL's entrypoint, else one that is given by URL and not cloned yet."""
-    found = next((Path(p) for p in context.repo_paths.values() if _file(Path(p), MAIN).is_file()), None)
-    if found is not None:
-        return found
+    checkout = next((Path(p) for p in context.repo_paths.values() if _file(Path(p), MAIN).is_file()), None)
+    if checkout is not None:
+        return checkout
     remote = (Path(context.repo_paths[repo.name]) for repo in context.spec.repos if repo.url)
     return next((path for path in remote if not path.exists()), None)
 
@@ -88,13 +89,13 @@ def is_dummy(context: Context) -> bool:
 
 
 def read_log(log: Path, source: str) -> Iterator[Row]:
-    """Metrics that the harnesses print. Their first step counts as 1, and warms up."""
+    """Metrics that the harnesses print. The first step counts as step 1; it warms up."""
     for line in find_lines(log, Hints(("SWEEP_RESULT", "FULLCTX_STEP"))):
         text = strip_ansi(line.text)
-        if found := SWEEP_RESULT.search(text):
-            yield from _sweep_rows(found[1], source, line.number)
-        elif found := FULL_CONTEXT.search(text):
-            yield from _full_context_rows(found, source, line.number)
+        if match := SWEEP_RESULT.search(text):
+            yield from _sweep_rows(match[1], source, line.number)
+        elif match := FULL_CONTEXT.search(text):
+            yield from _full_context_rows(match, source, line.number)
 
 
 def _sweep_rows(text: str, source: str, line: int) -> Iterator[Row]:
@@ -125,13 +126,13 @@ def _full_context_rows(match: re.Match[str], source: str, line: int) -> Iterator
 
 
 def _numbers(text: str) -> Iterator[tuple[str, float]]:
-    """The numbers of a printed Python dict; nothing where it is none."""
+    """The numbers of a printed Python dict; nothing when the text is no dict."""
     try:
-        found = ast.literal_eval(text)
+        printed = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return
-    if isinstance(found, dict):
-        pairs = ((str(key), value) for key, value in found.items())
+    if isinstance(printed, dict):
+        pairs = ((str(key), value) for key, value in printed.items())
         yield from ((key, float(value)) for key, value in pairs if isinstance(value, int | float))
 
 

@@ -1,6 +1,6 @@
 """What a SkyRL run proves: steps by its metrics, the transfer of weights by its log-probabilities.
 
-A finished resume whose loop never ran leaves no metrics of new steps, and passes nothing.
+A resume whose loop never ran leaves no metrics of new steps, so it passes nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield judge_sync(evidence)
     expect = evidence.plan.expect
     lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}
-    if said := packages(evidence):
-        yield locked_versions.judge(said)
+    if messages := packages(evidence):
+        yield locked_versions.judge(messages)
     if expect.checkpoint:
         yield judge_checkpoint(evidence, lines)
     if expect.resume:
@@ -73,7 +73,9 @@ def judge_sync(evidence: Evidence) -> Deliverable:
     answered = any(value > 0 for value in evidence.metrics.values(LENGTH))
     if rewards and answered and not any(rewards):
         first = evidence.metrics.series(REWARD)[0]
-        reason = "every reward is 0 though there are answers: weights, chat template or reward are wrong"
+        reason = (
+            "every reward is 0, and the answers are not empty: weights, chat template or reward are wrong"
+        )
         return Deliverable(SYNC, Status.FAIL, (row_item(first),), reason)
     if not rows:
         reason = f"`{DIFFERENCE}` was not logged: nothing compares trainer and engines"
@@ -84,7 +86,7 @@ def judge_sync(evidence: Evidence) -> Deliverable:
         if worst.value <= HEALTHY
         else "more than a healthy run's 0.3, less than a broken one's"
     )
-    reason = f"trainer and engines differ by {worst.value:.3g} in mean log-probability at most, {word}"
+    reason = f"trainer and engines differ by at most {worst.value:.3g} in mean log-probability, {word}"
     return Deliverable(SYNC, Status.PASS, (row_item(worst),), reason)
 
 
@@ -100,7 +102,7 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
         return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
     # Logs of a run that jobspec did not launch are in no order of time; SkyRL's marker only ever goes up.
     step, item = max(marked, key=lambda one: one[0]) if evidence.foreign else marked[-1]
-    saved = [found for number, found in lines.get("saved", []) if number == step]
+    saved = [line for number, line in lines.get("saved", []) if number == step]
     if step != last:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
         return Deliverable(CHECKPOINT, Status.FAIL, (item,), reason)
@@ -114,47 +116,47 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     if not loaded or not begun:
         return Deliverable(RESUME, Status.FAIL, reason="no process says that it loaded a whole checkpoint")
     step, item = loaded[-1]
-    wanted = planned.options.get("resume_from") or step
-    found = (begun[-1][1], item)
-    if step != wanted:
-        reason = f"training continued from step {step}, planned was step {wanted}"
-        return Deliverable(RESUME, Status.FAIL, found, reason)
+    resume_from = planned.options.get("resume_from") or step
+    proofs = (begun[-1][1], item)
+    if step != resume_from:
+        reason = f"training continued from step {step}, not from the planned step {resume_from}"
+        return Deliverable(RESUME, Status.FAIL, proofs, reason)
     after = {row.step for row in evidence.metrics.series(REWARD) if row.step is not None and row.step > step}
     missing = set(range(step + 1, planned.steps + 1)) - after
     if missing or not after:
-        reason = f"step {min(missing, default=step + 1)} after the resume was not trained"
-        return Deliverable(RESUME, Status.FAIL, found, reason)
-    return Deliverable(RESUME, Status.PASS, found, f"a new process went on from step {step} to {max(after)}")
+        reason = f"step {min(missing, default=step + 1)} was not trained after the resume"
+        return Deliverable(RESUME, Status.FAIL, proofs, reason)
+    return Deliverable(RESUME, Status.PASS, proofs, f"a new process went on from step {step} to {max(after)}")
 
 
 def read_lines(evidence: Evidence) -> Found:
     """The lines of `LINES` in the logs of the last attempt, with the step that each names, in their order."""
-    found: Found = {}
+    lines: Found = {}
     for log in _logs_in_order(evidence):
         for spot in find_lines(evidence.root / log.path, Hints(("checkpoint", "global_step"))):
             line = strip_ansi(spot.text)
             for name, pattern in LINES.items():
                 match = pattern.search(line)
-                if match and len(found.setdefault(name, [])) < MAX_LINES:
+                if match and len(lines.setdefault(name, [])) < MAX_LINES:
                     item = EvidenceItem(log.path, spot.number, line.strip()[:300])
-                    found[name].append((int(match.group(1)), item))
-    return found
+                    lines[name].append((int(match.group(1)), item))
+    return lines
 
 
 def packages(evidence: Evidence) -> list[tuple[re.Match[str], EvidenceItem]]:
     """What the run said about its packages, before anything else."""
-    said = []
+    messages = []
     for log in _logs_in_order(evidence)[:1]:
         lines = find_lines(evidence.root / log.path, Hints((locked_versions.HINT,)))
-        for spot in itertools.takewhile(lambda spot: spot.number <= FIRST_LINES, lines):
-            if match := locked_versions.SAID.match(spot.text):
-                said.append((match, EvidenceItem(log.path, spot.number, spot.text.strip())))
-    return said
+        for line in itertools.takewhile(lambda line: line.number <= FIRST_LINES, lines):
+            if match := locked_versions.SAID.match(line.text):
+                messages.append((match, EvidenceItem(log.path, line.number, line.text.strip())))
+    return messages
 
 
 def _logs_in_order(evidence: Evidence) -> list[LogFile]:
-    """The commands' own logs, the earlier command's first; every log of a run that named no commands."""
+    """Logs of the commands, in the order of the commands; all logs when no command has its own."""
     logs = evidence.last.logs if evidence.last else ()
     order = {command.name: place for place, command in enumerate(evidence.plan.commands)}
-    own = [log for log in logs if PurePath(log.path).stem in order]
-    return sorted(own, key=lambda log: order[PurePath(log.path).stem]) or list(logs)
+    command_logs = [log for log in logs if PurePath(log.path).stem in order]
+    return sorted(command_logs, key=lambda log: order[PurePath(log.path).stem]) or list(logs)

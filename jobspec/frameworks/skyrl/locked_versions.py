@@ -1,8 +1,8 @@
-"""The versions that a checkout locks, against those of the environment that a run brings itself.
+"""Compares the versions that a checkout locks with those of the environment that a run brings itself.
 
 SkyRL's own way to start is `uv run`, which builds what uv.lock says. An image or a virtual environment may
-hold anything, and what does not fit shows late: vllm-router 0.1.17 from PyPI ended a run after two minutes on
-the GPU, where the lock of a9564572 has 0.1.14.post1. So the run says first what it has.
+hold other versions, and a wrong version shows late: vllm-router 0.1.17 from PyPI ended a run after two
+minutes on the GPU, where the lock of a9564572 has 0.1.14.post1. So the run first prints its versions.
 """
 
 from __future__ import annotations
@@ -33,39 +33,42 @@ def locked(checkout: Path) -> dict[str, list[str]]:
         text = (checkout / "uv.lock").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for name, version in ENTRY.findall(text):
-        if name in PACKAGES and _public(version) not in found.setdefault(name, []):
-            found[name].append(_public(version))
-    return found
+        if name in PACKAGES and _public(version) not in versions.setdefault(name, []):
+            versions[name].append(_public(version))
+    return versions
 
 
 def probe(launcher: tuple[str, ...], checkout: Path, strategy: str) -> str:
-    """Bash that says what the interpreter of `launcher` has; empty when it is `uv`, or nothing is locked."""
-    wanted = locked(checkout)
+    """Bash that prints the versions that `launcher`'s Python has; empty for `uv`, or without a lock."""
+    packages = locked(checkout)
     if strategy != "megatron":
-        wanted = {name: versions for name, versions in wanted.items() if name not in MEGATRON_ONLY}
-    if not wanted or "-m" not in launcher or not PYTHON.match(PurePath(launcher[0]).name):
+        packages = {name: versions for name, versions in packages.items() if name not in MEGATRON_ONLY}
+    if not packages or "-m" not in launcher or not PYTHON.match(PurePath(launcher[0]).name):
         return ""
     text = (
         resources.files("jobspec.frameworks.skyrl")
         .joinpath("installed_versions.py")
         .read_text(encoding="utf-8")
     )
-    command = f"{shlex.quote(launcher[0])} - {shlex.quote(json.dumps(wanted))}"
+    command = f"{shlex.quote(launcher[0])} - {shlex.quote(json.dumps(packages))}"
     return f"{command} <<'JOBSPEC_PROBE'\n{text}JOBSPEC_PROBE"
 
 
-def judge(said: list[tuple[re.Match[str], EvidenceItem]]) -> Deliverable:
-    """Whether the packages are those of the lock. Others may work as well, so this alone decides nothing."""
-    differ = [(match, item) for match, item in said if match[2] not in match[3].split(",")]
+def judge(messages: list[tuple[re.Match[str], EvidenceItem]]) -> Deliverable:
+    """Whether the packages are those of the lock. Not required: other versions may work as well."""
+    differ = [(match, item) for match, item in messages if match[2] not in match[3].split(",")]
     if not differ:
-        reason = f"{len(said)} packages are as the checkout locks them"
-        first = tuple(item for _, item in said[:1])
+        reason = f"{len(messages)} packages have the versions that the checkout locks"
+        first = tuple(item for _, item in messages[:1])
         return Deliverable(ENVIRONMENT, Status.PASS, first, reason, required=False)
-    told = "; ".join(f"{_installed(match)}, locked {match[3].replace(',', ' or ')}" for match, _ in differ)
+    differences = "; ".join(
+        f"{_installed(match)}, locked {match[3].replace(',', ' or ')}" for match, _ in differ
+    )
     items = tuple(item for _, item in differ)
-    return Deliverable(ENVIRONMENT, Status.FAIL, items, f"not as the checkout locks: {told}", required=False)
+    reason = f"versions differ from the checkout's lock: {differences}"
+    return Deliverable(ENVIRONMENT, Status.FAIL, items, reason, required=False)
 
 
 def _installed(match: re.Match[str]) -> str:

@@ -37,13 +37,13 @@ ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
 TEMPLATE = "chat_template.jinja"
 TEMPLATE_KEY = "tokenizer_config.json:chat_template"
 TEMPLATE_APART = ("nemotron-3", "glm-4.7", "glm-5")
-# bfloat16 weights 2, fp32 master weights 4 and two Adam moments of 4: what a checkpoint holds of a parameter.
+# Bytes of a parameter in a checkpoint: bfloat16 weight 2, fp32 master weight 4, two Adam moments 4 each.
 CHECKPOINT_BYTES, OFFLOAD_BYTES = 14, 12
-# Keys of earlier releases that today's drop or translate without a word. Source: SkyRL, `from_cli_overrides`.
+# Keys of earlier releases that later ones silently drop or translate. Source: SkyRL, `from_cli_overrides`.
 LEGACY = (f"{ENGINE}.async_engine",)
 DRIVER_ONLY = "NVTE_FLASH_ATTN"
 PYTHON = re.compile(r"python(3\.\d+)$")
-NOTABLE_HOST_BYTES = 256e9  # below, any node that trains large models has it
+NOTABLE_HOST_BYTES = 256e9  # any node that trains large models has this much
 TERA = 1e12
 
 
@@ -56,10 +56,10 @@ def check(context: Context) -> Iterator[Finding]:
     if checkout is None:
         what = "no repository of the spec is a SkyRL checkout"
         why = f"`{ENTRYPOINT}` is what runs"
-        yield error("skyrl.checkout", what, why, "name its checkout in `repos`", path="repos")
+        yield error("skyrl.checkout", what, why, "name a SkyRL checkout in `repos`", path="repos")
     elif checkout.is_dir():
         yield from check_checkout(context, checkout)
-    # Else it is cloned by `submit`, which then comes here again; `repo.not-fetched` has said so.
+    # Else `submit` clones the checkout and runs these rules again; `repo.not-fetched` reports it.
     yield from check_owned(context)
     yield from check_inputs(context)
     yield from check_batches(context)
@@ -74,7 +74,7 @@ def check(context: Context) -> Iterator[Finding]:
 def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
     options = read_options(checkout)
     if options is None:
-        what, why = f"`{CONFIG}` of `{checkout}` cannot be read", "it says which settings there are"
+        what, why = f"`{CONFIG}` of `{checkout}` cannot be read", "the file lists SkyRL's settings"
         yield error("skyrl.checkout", what, why, "use a complete checkout", path="repos")
     else:
         yield from check_keys(context, options)
@@ -102,21 +102,26 @@ def check_keys(context: Context, options: Options) -> Iterator[Finding]:
     for key in flat(context.spec.train.overrides):
         path = f"train.overrides.{key}"
         if key.startswith("+"):
-            what, why = f"`{key}` has a plus sign", "SkyRL has no way to add a setting, and refuses it"
+            what, why = f"`{key}` has a plus sign", "SkyRL cannot add settings and refuses the key"
             yield error("skyrl.key", what, why, f"write `{key.lstrip('+')}`", path=path)
         elif key in LEGACY:
-            what, why = f"`{key}` is of an earlier SkyRL", "this one ignores `true` and refuses `false`"
+            what, why = (
+                f"`{key}` belongs to an earlier SkyRL",
+                "this SkyRL ignores `true` and refuses `false`",
+            )
             yield warning("skyrl.legacy-key", what, why, "remove it", path=path)
         elif key not in extra and not options.accepts(key):
             fix = did_you_mean(key, options.keys) or f"see `{CONFIG}` in the checkout"
-            yield error("skyrl.key", f"SkyRL has no setting `{key}`", "it refuses to start", fix, path=path)
+            yield error(
+                "skyrl.key", f"SkyRL has no setting `{key}`", "SkyRL refuses to start", fix, path=path
+            )
 
 
 def check_owned(context: Context) -> Iterator[Finding]:
     colocated = setting(context, "trainer.placement.colocate_all")
     for key in flat(context.spec.train.overrides):
         if not colocated and key.startswith("trainer.placement.policy_num_"):
-            continue  # a separate trainer does not have all nodes
+            continue  # a separate trainer has only some of the nodes
         if key in OWNED:
             yield owned_key("skyrl.owned", key, OWNED[key])
 
@@ -131,11 +136,11 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     yield from unknown_variants(context, "skyrl.variant")
     yield from _check_template(context)
     if len(spec.data) not in (1, 2):
-        what = f"SkyRL needs training data, {len(spec.data)} data sets are given"
+        what = f"SkyRL needs 1 or 2 data sets of training data, the spec has {len(spec.data)}"
         fix = "give a folder with train.parquet and validation.parquet, or data sets `train` and `val`"
         yield error("skyrl.data", what, fix=fix, path="data")
     elif len(spec.data) == 2 and {item.name for item in spec.data} != {"train", "val"}:
-        what = "two data sets are to be called `train` and `val`"
+        what = "the two data sets are not called `train` and `val`"
         yield error("skyrl.data", what, fix="rename them", path="data")
     if context.gpus_per_node < 1:
         what, fix = "SkyRL trains on GPUs only", "set `resources.gpus_per_node`"
@@ -143,7 +148,7 @@ def check_inputs(context: Context) -> Iterator[Finding]:
 
 
 def _check_template(context: Context) -> Iterator[Finding]:
-    """A template that staging proves, or that is seen from here; a model that is not here says nothing."""
+    """A finding when neither `model.require` nor the model's folder shows a template."""
     model = context.spec.model
     if model is None or {TEMPLATE, TEMPLATE_KEY} & set(model.require):
         return
@@ -152,7 +157,7 @@ def _check_template(context: Context) -> Iterator[Finding]:
     if stage is not None and folder is not None:
         has = _has_template(folder, whole=stage.layout == "plain")
     if has or context.model.absent:
-        return  # of an absent model `stage.missing` tells, and says how to bring it
+        return  # `stage.missing` reports an absent model, and how to stage it
     apart = any(family in (model.id or "").lower() for family in TEMPLATE_APART)
     known = has is False or apart
     fix = f"add `{TEMPLATE}` to `model.require`"
@@ -168,7 +173,7 @@ def _check_template(context: Context) -> Iterator[Finding]:
 
 
 def _has_template(folder: Path, whole: bool) -> bool | None:
-    """Whether a model's folder has a template, in a file or in the tokenizer's; None where that is not seen.
+    """Whether a model's folder has a template, in a file or in the tokenizer's; None when that is unknown.
 
     A cache may hold a part of a model; a `whole` folder that lacks the tokenizer's file has no template.
     """
@@ -198,7 +203,7 @@ def check_batches(context: Context) -> Iterator[Finding]:
         yield error(
             "skyrl.batch",
             f"a mini batch of {mini} x {samples} samples does not divide over {ranks} data-parallel ranks",
-            "SkyRL rounds down without a word, and the rest of the samples is lost",
+            "SkyRL silently rounds down and loses the other samples",
             f"use a multiple of {_step(samples, ranks)} prompts",
             path=where,
         )
@@ -217,7 +222,7 @@ def check_engines(context: Context) -> Iterator[Finding]:
         yield error(
             "skyrl.max-model-len",
             f"prompts of {prompt} and answers of {answer} tokens do not fit into `max_model_len` {limit}",
-            "SkyRL does not look, and answers are cut short",
+            "SkyRL does not compare them, and answers are cut short",
             f"use {prompt + answer} or more",
             path=f"train.overrides.{ENGINE}.engine_init_kwargs.max_model_len",
         )
@@ -237,7 +242,7 @@ def check_paths(context: Context) -> Iterator[Finding]:
         if isinstance(value, str) and leaf.endswith(("_path", "_dir")) and not _absolute(value):
             yield error(
                 "skyrl.relative-path",
-                f"`{key}` is `{value}`",
+                f"`{key}` is `{value}`, a relative path",
                 "SkyRL's entrypoint is a Ray task on any node, in a copy of the working folder",
                 "give an absolute path on shared storage",
                 path=f"train.overrides.{key}",
@@ -267,8 +272,8 @@ def _in_a_home(folder: str) -> bool:
 
 def parameters(context: Context) -> int:
     """Parameters of the spec's model; 0 when nothing here knows it."""
-    found = context.model.architecture
-    return model_weights(found).total if found else 0
+    architecture = context.model.architecture
+    return model_weights(architecture).total if architecture else 0
 
 
 def _checkpoint_bytes(context: Context) -> int:
@@ -277,10 +282,10 @@ def _checkpoint_bytes(context: Context) -> int:
 
 def check_sizes(context: Context) -> Iterator[Finding]:
     count, spec = parameters(context), context.spec
-    work = settings.schedule(context)
-    if work.save_every and count:
+    schedule = settings.schedule(context)
+    if schedule.save_every and count:
         each = count * CHECKPOINT_BYTES
-        kept = spec.checkpoint.keep or max(1, work.steps // work.save_every)
+        kept = spec.checkpoint.keep or max(1, schedule.steps // schedule.save_every)
         if each * kept > TERA:
             yield warning(
                 "skyrl.checkpoint-size",
@@ -290,11 +295,11 @@ def check_sizes(context: Context) -> Iterator[Finding]:
                 "see that the folder has this room, keep fewer, or save less often",
                 path="checkpoint.keep",
             )
-    if work.save_every and setting(context, f"{OPTIMIZER}.use_precision_aware_optimizer"):
+    if schedule.save_every and setting(context, f"{OPTIMIZER}.use_precision_aware_optimizer"):
         yield warning(
             "skyrl.precision-aware",
             "saving with `use_precision_aware_optimizer` is known to fail",
-            "Megatron-LM issue 1820; a resume is proved by level `checkpoint` only",
+            "see Megatron-LM issue 1820; only level `checkpoint` proves a resume",
             "set it to false, or do without checkpoints",
             path=f"train.overrides.{OPTIMIZER}.use_precision_aware_optimizer",
         )
@@ -311,15 +316,15 @@ def _host_memory(context: Context, count: int) -> Iterator[Finding]:
     what = f"the optimizer's state takes {need / 1e9:.0f} GB of host memory on each node"
     why = f"{OFFLOAD_BYTES} bytes for each of {count / 1e9:.0f} billion parameters, beside vLLM's weights"
     if room and need > room:
-        fix = f"a node has {room / 1e9:.0f} GB: use more nodes, or offload less"
+        fix = f"use more nodes, or offload less: a node has {room / 1e9:.0f} GB"
         yield error("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
     elif not room or need > NOTABLE_HOST_BYTES:
         why += f"; a node has {room / 1e9:.0f} GB" if room else ""
-        fix = "see that nothing else on the nodes needs it"
+        fix = "see that nothing else on the nodes needs this memory"
         if not room:
-            fix = "see that the nodes have it, and set `node.memory` of the site profile"
+            fix = "see that the nodes have this memory, and set `node.memory` of the site profile"
         elif need > 0.7 * room:
-            fix = "use more nodes, or offload less: that is close"
+            fix = "use more nodes, or offload less: little memory is left"
         yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
 
 
@@ -332,23 +337,23 @@ def check_environment(context: Context) -> Iterator[Finding]:
         yield error(
             "skyrl.flash-attention",
             f"`{DRIVER_ONLY}=0` reaches the workers, where SkyRL turns fused attention off as well",
-            "unfused attention is left, whose memory grows with the square of the length",
-            "remove it; it is for the driver alone",
+            "only unfused attention is left: its memory grows with the square of the length",
+            "remove it: the variable is for the driver alone",
             path=f"container.env.{DRIVER_ONLY}",
         )
-    found = PYTHON.search(context.spec.container.python or "")
-    if found and found.group(1) != "3.12":
-        what = f"`container.python` is Python {found.group(1)}"
-        why = "SkyRL's images and its Ray are built for 3.12, and both must be the same"
+    match = PYTHON.search(context.spec.container.python or "")
+    if match and match.group(1) != "3.12":
+        what = f"`container.python` is Python {match.group(1)}"
+        why = "SkyRL's images and its Ray are built for Python 3.12, and the versions must be the same"
         yield error("skyrl.python", what, why, "use Python 3.12", path="container.python")
 
 
 def check_steps(context: Context) -> Iterator[Finding]:
-    work = settings.schedule(context)
-    yield from too_few_steps(context.level.name, "skyrl.steps", work.steps)
-    if context.spec.resources.nodes > 1 and work.save_every and not context.spec.checkpoint.dir:
+    schedule = settings.schedule(context)
+    yield from too_few_steps(context.level.name, "skyrl.steps", schedule.steps)
+    if context.spec.resources.nodes > 1 and schedule.save_every and not context.spec.checkpoint.dir:
         what = "checkpoints go into the run directory"
-        why = "that is shared, but seldom where terabytes belong"
+        why = "the run directory is shared, but seldom has room for terabytes"
         fix = "set `checkpoint.dir`"
         yield warning("skyrl.checkpoint-dir", what, why, fix, path="checkpoint.dir")
     reshardable = f"{MEGATRON}.dist_ckpt_optim_fully_reshardable" in context.spec.train.overrides

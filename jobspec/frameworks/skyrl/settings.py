@@ -1,4 +1,4 @@
-"""What SkyRL's entrypoint is given: environment and overrides, by spec and coverage level. Pure.
+"""Environment and overrides for SkyRL's entrypoint, by spec and coverage level. Pure.
 
 Source: SkyRL at a9564572 (2026-08-21), `skyrl/train/config/config.py` and `skyrl/train/utils/utils.py`, and
 the recipe of pull request 1816 for Nemotron-3-Ultra-550B.
@@ -56,7 +56,7 @@ DEFAULTS: Mapping[str, Any] = {
     f"{ENGINE}.run_engines_locally": True,
     f"{ENGINE}.use_expandable_segments": False,
 }
-# Set from the spec's own keys: an override of one would contradict what the run is judged by.
+# jobspec sets these from the spec's own keys: the judge trusts those, and an override would contradict them.
 OWNED: Mapping[str, str] = {
     "trainer.policy.model.path": "model",
     "trainer.placement.policy_num_nodes": "resources.nodes",
@@ -91,9 +91,9 @@ def schedule(context: Context) -> when.Schedule:
 
 
 def setting(context: Context, key: str) -> Any:
-    """What SkyRL will use for `key`: the spec's override, what jobspec sets, or SkyRL's own default."""
-    own = {**DEFAULTS, **sizes(context), **flat(context.spec.train.overrides)}
-    return own.get(key)
+    """The value that SkyRL uses for `key`: the spec's override, jobspec's value, or SkyRL's own default."""
+    values = {**DEFAULTS, **sizes(context), **flat(context.spec.train.overrides)}
+    return values.get(key)
 
 
 def strategy(context: Context) -> str:
@@ -111,7 +111,7 @@ def data_parallel(context: Context) -> int:
 
 
 def trainer_gpus(context: Context) -> int:
-    """All of the job's, unless a trainer apart from the engines is given fewer."""
+    """GPUs of the trainer: all of the job's, unless the spec gives a separate trainer fewer."""
     return math.prod(
         int(setting(context, f"trainer.placement.policy_num_{name}")) for name in ("nodes", "gpus_per_node")
     )
@@ -127,7 +127,7 @@ def sizes(context: Context) -> dict[str, Any]:
     """Settings of sizes and placement that come from the spec's own keys."""
     spec, parallel, rollout = context.spec, context.spec.train.parallel, context.spec.train.rollout
     megatron = strategy(context) == "megatron"
-    chosen: dict[str, Any] = {
+    values: dict[str, Any] = {
         STRATEGY: strategy(context),
         "trainer.placement.policy_num_nodes": spec.resources.nodes,
         "trainer.placement.policy_num_gpus_per_node": context.gpus_per_node,
@@ -140,40 +140,40 @@ def sizes(context: Context) -> dict[str, Any]:
         "expert_tensor_parallel_size": parallel.etp,
     }
     if megatron:
-        chosen |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
+        values |= {f"{MEGATRON}.{name}": value for name, value in degrees.items()}
     overrides = {**DEFAULTS, **flat(spec.train.overrides)}
     if overrides["trainer.algorithm.use_kl_loss"] or overrides["trainer.algorithm.use_kl_in_reward"]:
         # The reference model is laid out by its own keys, which default to 1, and lies on the trainer's GPUs.
-        chosen |= {f"{REFERENCE}.{name}": value for name, value in degrees.items() if megatron}
+        values |= {f"{REFERENCE}.{name}": value for name, value in degrees.items() if megatron}
         for name in ("nodes", "gpus_per_node"):
             policy = f"trainer.placement.policy_num_{name}"
-            chosen[f"trainer.placement.ref_num_{name}"] = overrides.get(policy, chosen[policy])
+            values[f"trainer.placement.ref_num_{name}"] = overrides.get(policy, values[policy])
     named = {
         "num_engines": rollout.engines,
         "tensor_parallel_size": rollout.tp,
         "pipeline_parallel_size": rollout.pp,
         "expert_parallel_size": rollout.ep,
     }
-    return chosen | {f"{ENGINE}.{name}": value for name, value in named.items() if value is not None}
+    return values | {f"{ENGINE}.{name}": value for name, value in named.items() if value is not None}
 
 
 def arguments(context: Context, until: int, resume: bool) -> list[str]:
     """Overrides that do not depend on the run's folders, in the order: jobspec's, then the spec's."""
-    spec, work = context.spec, schedule(context)
+    spec, run_schedule = context.spec, schedule(context)
     steps = dummy_trainers.STEPS if dummy_trainers.is_dummy(context) else "trainer.max_training_steps"
-    chosen: dict[str, Any] = {**sizes(context), steps: until}
-    chosen["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
+    overrides: dict[str, Any] = {**sizes(context), steps: until}
+    overrides["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
     # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
-    chosen["trainer.ckpt_interval"] = work.save_every
-    chosen["trainer.resume_mode"] = "latest" if resume else "none"
+    overrides["trainer.ckpt_interval"] = run_schedule.save_every
+    overrides["trainer.resume_mode"] = "latest" if resume else "none"
     if spec.checkpoint.keep:
-        chosen["trainer.max_ckpts_to_keep"] = spec.checkpoint.keep
+        overrides["trainer.max_ckpts_to_keep"] = spec.checkpoint.keep
     if spec.train.seed is not None:
-        chosen["trainer.seed"] = spec.train.seed
+        overrides["trainer.seed"] = spec.train.seed
     if spec.train.algorithm:
-        chosen["trainer.algorithm.advantage_estimator"] = spec.train.algorithm
-    chosen |= flat(spec.train.overrides)
-    return [f"{key}={value_text(value)}" for key, value in chosen.items()]
+        overrides["trainer.algorithm.advantage_estimator"] = spec.train.algorithm
+    overrides |= flat(spec.train.overrides)
+    return [f"{key}={value_text(value)}" for key, value in overrides.items()]
 
 
 def value_text(value: Any) -> str:
@@ -184,7 +184,7 @@ def value_text(value: Any) -> str:
 
 
 def environment(context: Context) -> dict[str, str]:
-    """What is exported before Ray starts on every node, since SkyRL forwards only part of it."""
+    """Variables to export before Ray starts on every node: SkyRL forwards only some of them."""
     folder = context.cluster.paths.node_local
     caches = {
         "XDG_CACHE_HOME": "",
@@ -193,8 +193,8 @@ def environment(context: Context) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": "/inductor",
         "VLLM_CACHE_ROOT": "/vllm",
     }
-    chosen = {name: f"{folder}/cache{part}" for name, part in caches.items()}
-    chosen |= {
+    variables = {name: f"{folder}/cache{part}" for name, part in caches.items()}
+    variables |= {
         "TENSORBOARD_DIR": "${JOBSPEC_METRICS_DIR}/tensorboard",
         # Workers of a large model start slowly: the defaults are 180, 600 and 60 s.
         "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
@@ -203,10 +203,10 @@ def environment(context: Context) -> dict[str, str]:
         "SKYRL_DUMP_INFRA_LOG_TO_STDOUT": "1",
     }
     if engine_nodes(context) > 1:
-        chosen["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] = "1"  # the default only from vLLM 0.21 on
+        variables["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] = "1"  # the default only from vLLM 0.21 on
     if "LD_LIBRARY_PATH" in {**context.cluster.env, **context.spec.container.env}:
-        chosen["SKYRL_LD_LIBRARY_PATH_EXPORT"] = "1"
-    return chosen
+        variables["SKYRL_LD_LIBRARY_PATH_EXPORT"] = "1"
+    return variables
 
 
 def engine_nodes(context: Context) -> int:
@@ -275,16 +275,16 @@ def shape(context: Context) -> TrainShape:
 
 
 def _content(context: Context) -> Literal["text", "token per sequence", "token per batch"]:
-    """What the sequences hold; harnesses repeat one token, in each its own or one in a whole batch."""
+    """What the sequences hold. Harnesses repeat one token, for each sequence or for the whole batch."""
     if not dummy_trainers.is_dummy(context):
         return "text"
     varied = flat(context.spec.train.overrides).get("trainer.dummy_variable_length")
-    own = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()) or varied
-    return "token per sequence" if own else "token per batch"
+    differ = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()) or varied
+    return "token per sequence" if differ else "token per batch"
 
 
 def _microbatch(context: Context, length: int) -> int | None:
-    """Tokens of the largest micro-batch: the cap, of the harnesses' equal sequences as many as fit whole."""
+    """Tokens of the largest micro-batch: the cap, or the whole equal sequences of a harness that it holds."""
     cap = int(setting(context, "trainer.max_tokens_per_microbatch") or -1)
     if cap < 1:
         return None

@@ -1,6 +1,6 @@
-"""Settings that jobspec computes with: a value of the wrong kind is said, not computed with.
+"""Settings that jobspec computes with: a value of the wrong kind becomes a finding.
 
-SkyRL would say so as well, but only once the allocation is there.
+SkyRL reports such a value as well, but only once the allocation is there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHOLE = {
     f"{TRANSFORMER}.mtp_num_layers": 0,
 }
 SHARES = (f"{ENGINE}.gpu_memory_utilization", f"{OPTIMIZER}.optimizer_offload_fraction")
-# SkyRL's own "not set". What has another default must have a value.
+# `null` is SkyRL's own "not set" for these keys; every other key has a default and needs a value.
 NULLABLE = {key for key in (*WHOLE, *SHARES) if key not in DEFAULTS} | {
     "trainer.max_tokens_per_microbatch",
     "trainer.logprobs_chunk_size",

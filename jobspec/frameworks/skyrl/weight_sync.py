@@ -1,7 +1,8 @@
 """The weight-sync gate: does this checkout carry weights intact from this trainer to these engines?
 
-A wrong transfer raises nothing: the engines answer in coherent nonsense and every reward is 0. So the source
-is looked at before submission. Source: SkyRL pull request 1816 and its review; vLLM's issues are named below.
+A wrong transfer raises nothing: the engines answer in coherent nonsense and every reward is 0. So jobspec
+reads the checkout before submission. Source: SkyRL pull request 1816 and its review; vLLM's issues are
+named below.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def pinned(checkout: Path, package: str) -> tuple[int, ...]:
         text = (checkout / "pyproject.toml").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    found = re.search(rf"[\"']{package}(?:\[[^\]]*\])?==(\d+(?:\.\d+)*)", text)
-    return _version(found.group(1)) if found else ()
+    pin = re.search(rf"[\"']{package}(?:\[[^\]]*\])?==(\d+(?:\.\d+)*)", text)
+    return _version(pin.group(1)) if pin else ()
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -48,15 +49,15 @@ def check_versions(context: Context, checkout: Path) -> Iterator[Finding]:
     vllm, ray = pinned(checkout, "vllm"), pinned(checkout, "ray")
     path = f"train.overrides.{ENGINE}.use_expandable_segments"
     if vllm and vllm < SEGMENTS_SINCE and setting(context, f"{ENGINE}.use_expandable_segments"):
-        what = f"expandable segments with vLLM {_text(vllm)}, which this checkout pins"
-        why = f"its sleep mode refuses them before {_text(SEGMENTS_SINCE)}"
+        what = f"expandable segments are on, and this checkout pins vLLM {_text(vllm)}"
+        why = f"vLLM's sleep mode refuses expandable segments before {_text(SEGMENTS_SINCE)}"
         yield error("skyrl.expandable-segments", what, why, "set it to false", path=path)
     named = IMAGE_RAY.search(context.container.image)
     if named and ray and _version(named.group(1)) != ray:
         yield warning(
             "skyrl.image-ray",
             f"the image's name says Ray {named.group(1)}, and the checkout pins {_text(ray)}",
-            "the cluster's Ray is the image's, and drivers of another version are refused by it",
+            "the cluster runs the image's Ray, which refuses drivers of another version",
             "use the image of this checkout's release",
             path="container.image",
         )
@@ -67,7 +68,7 @@ def _text(version: tuple[int, ...]) -> str:
 
 
 def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
-    """Findings about the way of weights from Megatron to vLLM."""
+    """Findings about the transfer of weights from Megatron to vLLM."""
     if strategy(context) != "megatron" or not _is_nccl(context):
         return
     parallel, model = context.spec.train.parallel, context.spec.model
@@ -83,7 +84,7 @@ def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
         yield error(
             "skyrl.sync-metadata",
             f"with pp {parallel.pp} and ep {parallel.ep} this checkout gives weights wrong names in vLLM",
-            "each rank packs its own buffer, and all are cut up by the first rank's list: rewards stay 0",
+            "each rank packs its own buffer, but the first rank's list cuts all buffers: rewards stay 0",
             f"{FIX}, or pp of at most 2 and ep of at most 16",
             path="train.parallel",
         )
@@ -92,21 +93,21 @@ def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
         yield error(
             "skyrl.sync-router-bias",
             "this checkout sends the router's bias of each expert in bfloat16",
-            "biases of 25 to 57 differ by less than bfloat16 can tell apart: routing collapses",
+            "biases of 25 to 57 differ by less than bfloat16 resolves: routing collapses",
             FIX,
             path="repos",
         )
     if bias and keeps_fp32 and not colocated:
         yield error(
             "skyrl.sync-broadcast",
-            "with separate engines, weights of two types are sent in another order than they are announced",
-            "the broadcast path announces them ungrouped: nonsense, or half an hour of waiting",
+            "with separate engines, weights of two types come in another order than the checkout announces",
+            "the broadcast path announces them ungrouped: engines answer nonsense or wait for half an hour",
             "place the engines on the trainer's GPUs (`trainer.placement.colocate_all: true`)",
             path="train.overrides.trainer.placement.colocate_all",
         )
     yield from _check_reload(checkout, arch)
     if engine_nodes(context) > 1 and setting(context, f"{ENGINE}.distributed_executor_backend") == "mp":
-        what = f"an engine of {engine_nodes(context)} nodes with the executor `mp`, which stays on one"
+        what = f"an engine spans {engine_nodes(context)} nodes, and the executor `mp` stays on one"
         path = f"train.overrides.{ENGINE}.distributed_executor_backend"
         yield error("skyrl.executor", what, fix="use `ray`", path=path)
 
@@ -119,7 +120,7 @@ def _check_reload(checkout: Path, arch: Architecture | None) -> Iterator[Finding
         yield warning(
             "skyrl.sync-reload",
             "nothing in this checkout guards vLLM's layerwise reload of Mamba layers",
-            "up to vLLM 0.22 it finishes a layer early and leaves `mixer.D` unset (vLLM pull request 44814)",
+            "vLLM up to 0.22 finishes a layer early and leaves `mixer.D` unset (vLLM pull request 44814)",
             f"{FIX}, or an image with a later vLLM",
             path="container.image",
         )

@@ -1,6 +1,6 @@
 """Framework `trl`: GRPO by TRL's GRPOTrainer, data-parallel in Ray Train, on CPUs or GPUs.
 
-The driver is `jobspec.runtime.drivers.trl.driver`; here is what it is asked to do and what its files prove.
+The driver is `jobspec.runtime.drivers.trl.driver`; this package plans its commands and judges its files.
 """
 
 from __future__ import annotations
@@ -76,18 +76,20 @@ class TrlFramework:
             yield reward
 
     def plan(self, context: Context) -> FrameworkPlan:
-        work = schedule(context, DEFAULT_STEPS)
+        run_schedule = schedule(context, DEFAULT_STEPS)
         return FrameworkPlan(
-            commands=tuple(_command(context, work, label, until) for label, until in work.commands),
+            commands=tuple(
+                _command(context, run_schedule, label, until) for label, until in run_schedule.commands
+            ),
             checks=check_commands(context, context.container.python),
             ray_mode="external",
             env={"RAY_TRAIN_V2_ENABLED": "1"},
-            expect=_expect(context, work),
+            expect=_expect(context, run_schedule),
             collect=("train_state-*.json",),  # each rank's host, device, steps and proof of a resume
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        # A run's files do not say at which step a resume was planned, so none is asked for.
+        # A run's files do not name the planned step of a resume, so no resume is expected.
         return replace(level_expectation(level, variants, steps, METRIC_KEYS), resume=False)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
@@ -112,11 +114,11 @@ def options(context: Context) -> dict[str, Any]:
     return {**defaults, **rules.split_overrides(context.spec.train.overrides).options}
 
 
-def _command(context: Context, work: Schedule, label: str, until: int) -> CommandPlan:
+def _command(context: Context, run_schedule: Schedule, label: str, until: int) -> CommandPlan:
     spec = context.spec
     reward = rules.find_reward(context)
     config = TrainConfig(
-        steps=work.steps,
+        steps=run_schedule.steps,
         workers=rules.workers(context),
         until=until,
         reward={} if isinstance(reward, Finding) else reward,
@@ -124,7 +126,7 @@ def _command(context: Context, work: Schedule, label: str, until: int) -> Comman
         use_gpu=context.gpus_per_node > 0,
         options=options(context),
         peft=rules.split_overrides(spec.train.overrides).peft,
-        save_every=work.save_every,
+        save_every=run_schedule.save_every,
         keep=spec.checkpoint.keep or 0,
         resume="must" if label == "resume" else spec.checkpoint.resume,
         data=_data_variable(context),
@@ -147,11 +149,11 @@ def _data_variable(context: Context) -> str:
     return data_variable(name)
 
 
-def _expect(context: Context, work: Schedule) -> ExpectPlan:
+def _expect(context: Context, run_schedule: Schedule) -> ExpectPlan:
     return replace(
-        expectation(context, work, METRIC_KEYS),
+        expectation(context, run_schedule, METRIC_KEYS),
         limitations=tuple(_limitations(context)),
-        options={"workers": rules.workers(context), "resume_from": work.half},
+        options={"workers": rules.workers(context), "resume_from": run_schedule.half},
     )
 
 

@@ -37,22 +37,22 @@ def judge_checkpoint(evidence: Evidence) -> Deliverable:
     last = evidence.plan.expect.steps
     if not rows:
         return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
-    found = tuple(row_item(row, f"checkpoint of step {row.step}, bytes") for row in rows[-3:])
+    items = tuple(row_item(row, f"checkpoint of step {row.step}, bytes") for row in rows[-3:])
     if rows[-1].step != last:
         reason = f"the newest complete checkpoint is of step {rows[-1].step}, not of the last step {last}"
-        return Deliverable(CHECKPOINT, Status.FAIL, found, reason)
+        return Deliverable(CHECKPOINT, Status.FAIL, items, reason)
     if not rows[-1].value > 0:
         reason = f"the size of the checkpoint of step {last} was logged as {rows[-1].value:g} bytes"
-        return Deliverable(CHECKPOINT, Status.FAIL, found, reason)
+        return Deliverable(CHECKPOINT, Status.FAIL, items, reason)
     reason = f"{len(rows)} complete checkpoints, the last of step {last} with {rows[-1].value:.0f} bytes"
-    return Deliverable(CHECKPOINT, Status.PASS, found, reason)
+    return Deliverable(CHECKPOINT, Status.PASS, items, reason)
 
 
 def judge_resume(evidence: Evidence) -> Deliverable:
     """`Pass` when a new process went on from the planned step with the optimizer's and the random state.
 
     The driver measures both right after loading: Adam's own step counter equals the checkpoint's step, and
-    every rank's random generator equals its saved state. Steps after it must have run, up to the last.
+    every rank's random generator equals its saved state. All later steps must have run, up to the last.
     """
     table, planned = evidence.metrics, evidence.plan.expect
     steps = table.series("resume/from_step")
@@ -62,7 +62,7 @@ def judge_resume(evidence: Evidence) -> Deliverable:
         )
     start = steps[-1]
     proofs = {name: table.series(f"resume/{name}") for name in ("optimizer_steps", "rng_restored")}
-    found = (
+    items = (
         row_item(start, "continued from step"),
         *(row_item(rows[-1], name) for name, rows in proofs.items() if rows),
     )
@@ -70,20 +70,20 @@ def judge_resume(evidence: Evidence) -> Deliverable:
         evidence, start.value, {name: rows[-1].value for name, rows in proofs.items() if rows}
     )
     if problem:
-        return Deliverable(RESUME, Status.FAIL, found, problem)
+        return Deliverable(RESUME, Status.FAIL, items, problem)
     span = f"from step {start.value:.0f} to {planned.steps}"
     reason = f"a new process went on {span}, with optimizer and random state"
-    return Deliverable(RESUME, Status.PASS, found, reason)
+    return Deliverable(RESUME, Status.PASS, items, reason)
 
 
 def _resume_problem(evidence: Evidence, start: float, proofs: dict[str, float]) -> str:
     planned = evidence.plan.expect
-    wanted = planned.options.get("resume_from")
+    resume_from = planned.options.get("resume_from")
     after = {
         row.step for row in evidence.metrics.series("reward") if row.step is not None and row.step > start
     }
-    if start != wanted:
-        return f"training continued from step {start:.0f}, planned was step {wanted}"
+    if start != resume_from:
+        return f"training continued from step {start:.0f}, not from the planned step {resume_from}"
     if proofs.get("optimizer_steps") != start:
         return f"the loaded optimizer had made {proofs.get('optimizer_steps', 0):.0f} steps, not {start:.0f}"
     if proofs.get("rng_restored") != 1:

@@ -1,5 +1,7 @@
-"""What can be known about a TRL spec before it runs: batch arithmetic, options, reward, data. Pure but for
-reading a reward file and the source of an installed TRL, neither of which is imported."""
+"""What can be known about a TRL spec before it runs: batch arithmetic, options, reward, data.
+
+Pure, except that it reads a reward file and the source of an installed TRL. It imports neither.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
 from jobspec.runtime.drivers.trl.rewards import BUILT_IN
 from jobspec.words import did_you_mean, nearest, one_of
 
-# Spec keys for what the driver decides itself.
+# The spec's key for each option that the driver sets itself.
 INSTEAD = {
     "max_steps": "train.steps",
     "seed": "train.seed",
@@ -57,7 +59,7 @@ def split_overrides(overrides: Mapping[str, Any]) -> Overrides:
 
 
 def workers(context: Context) -> int:
-    """Data-parallel workers over all nodes: as asked, else one a GPU, else one a node."""
+    """Data-parallel workers over all nodes: `train.workers`, else one per GPU, else one per node."""
     nodes = context.spec.resources.nodes
     return context.spec.train.workers or max(1, nodes * context.gpus_per_node or nodes)
 
@@ -118,29 +120,29 @@ def check_batch(options: Mapping[str, Any], world: int) -> Iterator[Finding]:
 
 def _check_generation_batch(sizes: Mapping[str, int], world: int) -> Iterator[Finding]:
     batch, generations = sizes["per_device_train_batch_size"], sizes["num_generations"]
-    total, given = sizes.get("generation_batch_size"), sizes.get("steps_per_generation")
+    total, per_generation = sizes.get("generation_batch_size"), sizes.get("steps_per_generation")
     path = "train.overrides"
-    if total is not None and given is not None:
+    if total is not None and per_generation is not None:
         what = "`generation_batch_size` and `steps_per_generation` cannot both be set"
         yield error("trl.batch", what, fix="keep one of the two", path=f"{path}.steps_per_generation")
         return
     if total is not None and total % (batch * world):
         yield error(
             "trl.batch",
-            f"`generation_batch_size` is {total}, no multiple of the global batch of {batch} x {world}",
+            f"`generation_batch_size` is {total}, not a multiple of the global batch of {batch} x {world}",
             why=f"each of {world} workers takes {batch} completions a step",
             fix=f"use {nearest_numbers(multiples_around(total, batch * world), total)}",
             path=f"{path}.generation_batch_size",
         )
         return
-    steps = given or sizes["gradient_accumulation_steps"]
+    steps = per_generation or sizes["gradient_accumulation_steps"]
     total = total or batch * world * steps
     if total % generations:
         batches = [b for b in range(1, batch + generations + 1) if (b * world * steps) % generations == 0]
         yield error(
             "trl.generations",
             f"a generation batch of {total} does not hold whole groups of {generations} completions",
-            why=f"it is {batch} a worker x {world} workers x {steps} steps",
+            why=f"the batch is {batch} per worker x {world} workers x {steps} steps",
             fix=f"set `num_generations` to {nearest_numbers(divisors(total)[1:], generations)},"
             f" or `per_device_train_batch_size` to {nearest_numbers(batches, batch)}",
             path=f"{path}.num_generations",
@@ -189,15 +191,15 @@ def _finding(context: Context, rule: str, what: str, fix: str, path: str) -> Fin
 
 def runs_here(context: Context) -> bool:
     """Whether the driver runs in the interpreter that this code runs in."""
-    site, own = context.cluster, context.spec.container.python
-    return site.scheduler == "local" and site.container.runtime == "none" and own is None
+    site, python = context.cluster, context.spec.container.python
+    return site.scheduler == "local" and site.container.runtime == "none" and python is None
 
 
 @cache
 def grpo_fields() -> frozenset[str]:
     """Fields of GRPOConfig, read from the installed sources; empty when TRL or transformers is not there.
 
-    Importing TRL would take five seconds; parsing its classes takes a tenth of one.
+    Importing TRL would take 5 s; parsing its classes takes 0.1 s.
     """
     trl, transformers = _folder("trl"), _folder("transformers")
     if trl is None or transformers is None:
@@ -207,9 +209,9 @@ def grpo_fields() -> frozenset[str]:
         (trl / "trainer" / "base_config.py", "_BaseConfig"),
         (transformers / "training_args.py", "TrainingArguments"),
     )
-    found = [_class_fields(path, name) for path, name in sources]
+    fields = [_class_fields(path, name) for path, name in sources]
     # Another version may lay its classes out differently: then nothing is known, and nothing is claimed.
-    return frozenset().union(*found) if found[0] and found[2] else frozenset()
+    return frozenset().union(*fields) if fields[0] and fields[2] else frozenset()
 
 
 def _folder(package: str) -> Path | None:
@@ -233,26 +235,28 @@ def _class_fields(path: Path, name: str) -> frozenset[str]:
 
 def find_reward(context: Context) -> Mapping[str, str] | Finding:
     """The driver's reward description, or what is wrong with `train.reward`."""
-    asked = context.spec.train.reward or "digits"
-    if ":" not in asked:
-        if asked in BUILT_IN:
-            return {"builtin": asked}
+    reward = context.spec.train.reward or "digits"
+    if ":" not in reward:
+        if reward in BUILT_IN:
+            return {"builtin": reward}
         fix = (
-            did_you_mean(asked, BUILT_IN) or f"use {one_of(sorted(BUILT_IN))}, or `path/in/repo.py:function`"
+            did_you_mean(reward, BUILT_IN) or f"use {one_of(sorted(BUILT_IN))}, or `path/in/repo.py:function`"
         )
-        return error("trl.reward", f"there is no built-in reward `{asked}`", fix=fix, path="train.reward")
-    name, _, function = asked.rpartition(":")
+        return error("trl.reward", f"there is no built-in reward `{reward}`", fix=fix, path="train.reward")
+    name, _, function = reward.rpartition(":")
     candidates = [Path(root) / name for root in context.repo_paths.values()]
     file = next((path for path in candidates if path.is_file()), None)
-    if file is None and context.absent:  # it may be in there, and that finding comes first
+    # An absent repository may hold the file, and its own finding comes first.
+    if file is None and context.absent:
         return {"file": str(Path(context.absent[0]) / name), "function": function}
     if file is None:
-        where = ", ".join(f"`{path}`" for path in candidates) or "no repository is named in `repos`"
+        paths = ", ".join(f"`{path}`" for path in candidates)
+        why = f"looked for {paths}" if paths else "`repos` names no repository"
         what, fix = f"reward file `{name}` is in no repository", "give its path from a repository's root"
-        return error("trl.reward", what, f"looked for {where}", fix, path="train.reward")
+        return error("trl.reward", what, why, fix, path="train.reward")
     functions = _functions(file)
     if function not in functions:
-        fix = did_you_mean(function, functions) or f"the file has {one_of(sorted(functions))}"
+        fix = did_you_mean(function, functions) or f"name a function of the file: {one_of(sorted(functions))}"
         return error("trl.reward", f"`{file}` has no function `{function}`", fix=fix, path="train.reward")
     return {"file": str(file), "function": function}
 
@@ -263,10 +267,10 @@ def _functions(path: Path) -> frozenset[str]:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, SyntaxError, ValueError):
         return frozenset()
-    found = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    found |= {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
-    found |= {a.asname or a.name for n in body if isinstance(n, ast.ImportFrom) for a in n.names}
-    return frozenset(found)
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    names |= {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    names |= {a.asname or a.name for n in body if isinstance(n, ast.ImportFrom) for a in n.names}
+    return frozenset(names)
 
 
 # -- data, steps, launch -----------------------------------------------------------------------------
@@ -280,8 +284,8 @@ def check_inputs(context: Context) -> Iterator[Finding]:
         fix = "add `data: [{name: prompts, source: ..}]` with .jsonl files that have a key `prompt`"
         yield error("trl.data", "framework `trl` needs a data set of prompts", fix=fix, path="data")
     elif len(spec.data) > 1 and "prompts" not in {item.name for item in spec.data}:
-        what = f"{len(spec.data)} data sets, and none is called `prompts`"
-        yield error("trl.data", what, fix="call the one to train on `prompts`", path="data")
+        what = f"none of the {len(spec.data)} data sets is called `prompts`"
+        yield error("trl.data", what, fix="rename the data set to train on to `prompts`", path="data")
     if spec.launch.mode != "ray":
         what = f"framework `trl` needs Ray; `launch.mode` is `{spec.launch.mode}`"
         yield error("trl.mode", what, fix="use `launch: {mode: ray}`, the default", path="launch.mode")

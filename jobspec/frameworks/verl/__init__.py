@@ -1,6 +1,6 @@
 """Framework `verl`: PPO by verl's Megatron backend through a checkout of Megatron-Bridge.
 
-What runs is the checkout's own maintained script; here is what it is told, and what its files prove.
+The checkout's own maintained script does the work; this package plans its variables and judges its files.
 """
 
 from __future__ import annotations
@@ -92,23 +92,23 @@ class VerlFramework:
 
 
 def _expect(context: Context, wrapper: Wrapper) -> ExpectPlan:
-    spec, work = context.spec, settings.schedule(context)
+    spec, schedule = context.spec, settings.schedule(context)
     rank = settings.variables(context, wrapper)["LORA_RANK"]
-    own = spec.train.overrides if context.level.name == "architecture" else {}
+    overrides = spec.train.overrides if context.level.name == "architecture" else {}
     features = {
         f"feature:{key.lstrip('+')}": value_text(value)
-        for key, value in own.items()
+        for key, value in overrides.items()
         if key not in ("DUMMY_MODEL_CONFIG_PATH", "USE_DUMMY_MODEL")
     }
     return replace(
-        expectation(context, work, METRIC_KEYS),
+        expectation(context, schedule, METRIC_KEYS),
         variants=spec.coverage.variants,
         limitations=tuple(_limitations(context)),
         options={
             **settings.role_sizes(context, "actor"),
             "lora_rank": int(rank) if rank.isdecimal() else 0,
             "critic": settings.estimator(context) == "gae",
-            "resume_from": work.half,
+            "resume_from": schedule.half,
             **features,
         },
     )
@@ -117,11 +117,11 @@ def _expect(context: Context, wrapper: Wrapper) -> ExpectPlan:
 def _limitations(context: Context) -> Iterator[str]:
     overrides = context.spec.train.overrides
     if settings.reward_model(context) is None:
-        yield "the reward model was off: rewards are verl's rule for GSM8K, and serving one is not proved"
+        yield "the reward model was off: rewards are verl's rule for GSM8K, and no served model is proved"
     if settings.is_dummy(context):
         yield DUMMY_LIMIT
-    asked = {item.name for item in settings.chosen_variants(context)}
-    if str(overrides.get("LORA_RANK", DEFAULT_LORA_RANK)) != "0" and "full" not in asked:
+    variant_names = {item.name for item in settings.chosen_variants(context)}
+    if str(overrides.get("LORA_RANK", DEFAULT_LORA_RANK)) != "0" and "full" not in variant_names:
         yield "a LoRA adapter was trained: full-parameter training is not proved"
     if overrides.get("actor_rollout_ref.rollout.enforce_eager"):
         yield "the rollout engine ran without CUDA graphs"
@@ -132,6 +132,6 @@ def _limitations(context: Context) -> Iterator[str]:
     yield from _variant_limits(context.level.number, context.spec.coverage.variants)
 
 
-def _variant_limits(level: int, asked: tuple[str, ...]) -> Iterator[str]:
-    for variant in variants_of(level, asked):
+def _variant_limits(level: int, requested: tuple[str, ...]) -> Iterator[str]:
+    for variant in variants_of(level, requested):
         yield from variant.limits

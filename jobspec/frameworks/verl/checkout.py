@@ -1,7 +1,7 @@
-"""What checkouts can be asked for: read from verl's maintained script and Bridge's folders, never assumed.
+"""What a checkout supports, read from verl's maintained script and the Bridge's folders.
 
-Releases differ: a variable that a script does not read is silently without effect, so a run that was to
-prove it would prove something else. Nothing of either checkout is imported or run.
+Releases differ: a script silently ignores a variable that it does not read, and the run proves something
+else. Nothing of either checkout is imported or run.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def read_config(repo_paths: Mapping[str, str]) -> Mapping[str, Any] | None:
         return None
     try:
         text = (Path(root) / CONFIG).read_text(encoding="utf-8")
-        found = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        config = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
-    return found if isinstance(found, Mapping) else None
+    return config if isinstance(config, Mapping) else None
 
 
 def unknown_part(config: Mapping[str, Any], key: str) -> tuple[str, tuple[str, ...]] | None:
-    """The first part of a dotted key that the configuration lacks, and what stands there instead.
+    """The first part of a dotted key that the configuration lacks, and the names that stand there instead.
 
     None when the key is there, or lies below an interpolation, whose keys are not known.
     """

@@ -46,8 +46,12 @@ done
 
 def commands(context: Context, wrapper: Wrapper) -> tuple[CommandPlan, ...]:
     """In the order in which they run."""
-    work = settings.schedule(context)
-    parts = [("train", work.half), ("resume", work.steps)] if work.half else [("train", work.steps)]
+    schedule = settings.schedule(context)
+    parts = (
+        [("train", schedule.half), ("resume", schedule.steps)]
+        if schedule.half
+        else [("train", schedule.steps)]
+    )
     first = [probe(context, wrapper)]
     if prepares(context):
         first.append(_prepare(context))
@@ -55,7 +59,7 @@ def commands(context: Context, wrapper: Wrapper) -> tuple[CommandPlan, ...]:
 
 
 def checks(context: Context) -> tuple[CommandPlan, ...]:
-    """The tests of `coverage.checks`; for the Bridge those of the guide that its checkout has."""
+    """The tests of `coverage.checks`; for the Bridge, those of the guide's tests that its checkout has."""
     repo = bridge_repo(context)
     path = context.repo_paths.get(repo.name, "") if repo else ""
     defaults = {repo.name: guide_tests(path)} if repo else {}
@@ -74,7 +78,7 @@ def bridge_repo(context: Context) -> Repo | None:
 def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
     """Prints where the packages come from, in the driver and in a Ray worker, and ends a void run early."""
     needed = [CHECKPOINTING] if context.level.name in ("checkpoint", "fsdp") else []
-    wanted = {
+    request = {
         "modules": ["verl", BRIDGE, "megatron.core", "modelopt"],
         "needed": needed,
         "roots": dict(_roots(context)),
@@ -83,12 +87,12 @@ def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
     lines = [*_ray_lines(context), 'export JOBSPEC_WORKER_PYTHONPATH="$PYTHONPATH"']
     if wrapper.prefers_image_megatron:  # what the driver will see
         lines.append(f'export PYTHONPATH="{IMAGE_MEGATRON}:$PYTHONPATH"')
-    lines.append(f"python3 - {shlex.quote(json.dumps(wanted))} <<'JOBSPEC_PROBE'\n{text}JOBSPEC_PROBE")
+    lines.append(f"python3 - {shlex.quote(json.dumps(request))} <<'JOBSPEC_PROBE'\n{text}JOBSPEC_PROBE")
     return _shell("probe", lines, context)
 
 
 def _roots(context: Context) -> Iterator[tuple[str, str]]:
-    """Modules that must come from a checkout, as far as a checkout has them."""
+    """Modules that must come from a checkout, with its folder; modules that no checkout has are left out."""
     yield "verl", context.repo_paths["verl"]
     bridge = bridge_repo(context)
     if bridge is not None and bridge.name in context.repo_paths:
@@ -160,7 +164,7 @@ def _checkpoints(context: Context) -> str:
 
 
 def _ray_lines(context: Context) -> list[str]:
-    """In mode `srun` verl starts a Ray of its own, and never joins one that is on the machine by chance."""
+    """In mode `srun` verl starts its own Ray: it must not join another that runs on the machine."""
     return ["export RAY_ADDRESS=local"] if context.spec.launch.mode == "srun" else []
 
 

@@ -1,8 +1,8 @@
 """What a verl run proves: the deliverables of a Bridge validation, from logs, metrics and checkpoint files.
 
-A progress bar at 100 %, a validation line and an exit code are no proof of a trained step; a line or a
-record with `training/global_step` is. What a file shows to be wrong is `Fail`, what no file shows is
-`Blocked`: it is no evidence against what is tested, and it is not claimed either.
+A line or a record with `training/global_step` proves a trained step. A progress bar at 100 %, a validation
+line and an exit code prove none. `Fail`: a file shows an error. `Blocked`: no file shows the proof, which is
+no evidence against the tested code, and nothing is claimed.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
 
 def judge_import(seen: Seen) -> Deliverable:
     """`Pass` when the driver and the workers imported `megatron.bridge` from the checkout that was named."""
-    proof = next((one for one in seen.evidence.plan.proofs if one.module == BRIDGE), None)
+    proof = next((item for item in seen.evidence.plan.proofs if item.module == BRIDGE), None)
     if proof is None:
-        reason = "no checkout was named to compare with: which Bridge ran is not proved"
+        reason = "no checkout is named for the comparison: which Bridge ran is not proved"
         return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False)
     if seen.evidence.foreign:
         return _foreign_import(seen, proof.root)
@@ -104,19 +104,19 @@ def _foreign_import(seen: Seen, root: str) -> Deliverable:
 
     evidence = seen.evidence
     logs = evidence.last.logs if evidence.last else ()
-    found = scan_facts([(evidence.root / log.path, log.path) for log in logs], [BRIDGE]).imports.get(
+    imports = scan_facts([(evidence.root / log.path, log.path) for log in logs], [BRIDGE]).imports.get(
         BRIDGE, []
     )
-    wrong = next(((file, item) for file, item in found if not is_below(file, root)), None)
+    wrong = next(((file, item) for file, item in imports if not is_below(file, root)), None)
     if wrong is not None:
         reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
         return Deliverable(IMPORT, Status.BLOCKED, (wrong[1],), reason)
-    if not found:
+    if not imports:
         reason = f"not shown: no log says where `{BRIDGE}` was imported from"
         return Deliverable(IMPORT, Status.BLOCKED, reason=reason)
-    workers = [item for _, item in found if "worker" in item.text.lower()]
-    where = "also in a Ray worker" if workers else "no line tells of a Ray worker"
-    return Deliverable(IMPORT, Status.PASS, tuple(item for _, item in found[:3]), f"from {root}; {where}")
+    workers = [item for _, item in imports if "worker" in item.text.lower()]
+    where = "also in a Ray worker" if workers else "no line is from a Ray worker"
+    return Deliverable(IMPORT, Status.PASS, tuple(item for _, item in imports[:3]), f"from {root}; {where}")
 
 
 # -- run ---------------------------------------------------------------------------------------------
@@ -124,11 +124,11 @@ def _foreign_import(seen: Seen, root: str) -> Deliverable:
 
 def judge_run(seen: Seen) -> Deliverable:
     """`Pass`: every planned step was trained, by Megatron and the non-vanilla Bridge, with finite metrics."""
-    vanilla = [one for role in ROLES for one in seen.values(f"{role}.vanilla_mbridge")]
-    bridge = next((one.item for one in vanilla if one.value == "False"), None)
+    vanilla = [setting for role in ROLES for setting in seen.values(f"{role}.vanilla_mbridge")]
+    bridge = next((setting.item for setting in vanilla if setting.value == "False"), None)
     megatron = seen.any_line("megatron")
     steps = _check_steps(seen)
-    wrong = next((one for one in _wrong(seen, vanilla, steps) if one is not None), None)
+    wrong = next((answer for answer in _wrong(seen, vanilla, steps) if answer is not None), None)
     if wrong is not None:
         return Deliverable(RUN, Status.FAIL, wrong.items, wrong.reason)
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
@@ -141,18 +141,18 @@ def judge_run(seen: Seen) -> Deliverable:
     for shown, reason in missing:
         if shown is None:
             return Deliverable(RUN, Status.BLOCKED, proofs, f"not shown: {reason}")
-    return Deliverable(RUN, Status.PASS, proofs, _told(seen))
+    return Deliverable(RUN, Status.PASS, proofs, _summary(seen))
 
 
 def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[Answer | None]:
     """What the files show to be wrong, the most basic first."""
     yield _failed_command(seen.evidence)
-    for one in vanilla:
-        if one.value == "True":
+    for setting in vanilla:
+        if setting.value == "True":
             what = "`vanilla_mbridge` is True: the package `mbridge` built the model, not the Bridge"
-            yield failed(what, [one.item])
+            yield failed(what, [setting.item])
     other = seen.any_line("other_engine")
-    yield failed("another engine than Megatron trained", [other]) if other else None
+    yield failed("an engine other than Megatron trained", [other]) if other else None
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
@@ -161,8 +161,8 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
         yield failed(f"`{bad.metric}` of step {bad.step} is not a finite number", [row_item(bad)])
 
 
-def _told(seen: Seen) -> str:
-    shards = any(one.value == "True" for one in seen.actor_size("use_megatron_fsdp"))
+def _summary(seen: Seen) -> str:
+    shards = any(setting.value == "True" for setting in seen.actor_size("use_megatron_fsdp"))
     how = f"{'LoRA' if seen.adapter else 'full parameters'} + {'Megatron-FSDP' if shards else 'DDP'}"
     count = len(seen.trained)
     return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}, finite metrics"
@@ -170,8 +170,8 @@ def _told(seen: Seen) -> str:
 
 def _failed_command(evidence: Evidence) -> Answer | None:
     results = evidence.last.results if evidence.last else None
-    commands = [one for one in (results.commands if results else ()) if one.phase == "driver"]
-    bad = next((one for one in commands if one.exit_code != 0), None)
+    commands = [command for command in (results.commands if results else ()) if command.phase == "driver"]
+    bad = next((command for command in commands if command.exit_code != 0), None)
     if bad is None:
         return None
     return failed(f"`{bad.name}` exited with {bad.exit_code}", [EvidenceItem(bad.log)] if bad.log else [])
@@ -206,13 +206,13 @@ def judge_capture(seen: Seen) -> Deliverable:
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
         return Deliverable(CAPTURE, Status.FAIL, reason=f"no metrics were captured: `{GRAD}` is missing")
-    own = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs
+    run_logs = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs
     items = (
-        *(EvidenceItem(log.path, text=f"{log.bytes} bytes") for log in own[:2]),
+        *(EvidenceItem(log.path, text=f"{log.bytes} bytes") for log in run_logs[:2]),
         row_item(rows[0]),
         row_item(rows[-1]),
     )
-    names = ", ".join(log.path for log in own[:2])
+    names = ", ".join(log.path for log in run_logs[:2])
     return Deliverable(
         CAPTURE, Status.PASS, items, f"{names}; metrics of {len(rows)} step{'' if len(rows) == 1 else 's'}"
     )

@@ -20,9 +20,9 @@ DEFAULT_LORA_RANK = 4
 class Variant:
     """What one variant adds to its level.
 
-    `variables` are the script's, `overrides` Hydra's, `sizes` defaults of `train.parallel` (and `rollout_tp`)
-    for a spec that gives none of them. `shows` maps keys of verl's configuration to a pattern of the value
-    that must be found there; `lines` names facts of the log that must be there (`experts`, `dummy`).
+    `variables` are the script's, `overrides` are Hydra's. `sizes` are defaults of `train.parallel` (and
+    `rollout_tp`) for a spec that sets none of them. `shows` maps keys of verl's configuration to a pattern of
+    the required value. `lines` names the required facts of the log (`experts`, `dummy`).
     """
 
     name: str
@@ -65,7 +65,7 @@ VARIANTS = (
         needs="`train.overrides.DUMMY_MODEL_CONFIG_PATH`, a JSON file with the smaller sizes",
         variables={"USE_DUMMY_MODEL": "True"},
         lines=("dummy",),
-        proof="the line with which the checkout's script ends its work on a new model",
+        proof="the last line that the checkout's script prints about a new model",
         limits=(DUMMY_LIMIT,),
     ),
     Variant(
@@ -124,7 +124,7 @@ VARIANTS = (
         needs="a vision-language model; image data and its keys in `train.overrides`",
         limits=(
             "a vision-language model on text: the vision path is not proved",
-            "what images did is in no log of verl: the vision path needs a test of its own",
+            "no log of verl shows the effect of images: the vision path needs a test of its own",
         ),
         proof="the steps alone",
     ),
@@ -158,7 +158,7 @@ VARIANTS = (
             shows={f"{MEGATRON}.router_replay.mode": mode}
             | ({"actor_rollout_ref.rollout.enable_rollout_routing_replay": "True"} if mode == "R3" else {}),
             proof="the mode in verl's configuration",
-            limits=("that replayed and recorded routes agree is not logged by verl",),
+            limits=("verl does not log whether replayed and recorded routes agree",),
         )
         for mode, origin in (("R2", "the first forward pass"), ("R3", "the rollout"))
     ),
@@ -176,10 +176,10 @@ INPUTS = (
 
 
 def _level(name: str, number: int, proves: str, needs: str, *not_proved: str) -> Level:
-    own = [item for item in VARIANTS if number in item.levels]
-    notes = tuple(VariantNote(item.name, item.about, item.needs, item.proof) for item in own)
+    variants = [item for item in VARIANTS if number in item.levels]
+    notes = tuple(VariantNote(item.name, item.about, item.needs, item.proof) for item in variants)
     return Level(
-        name, number, proves, (*NOT_PROVED, *not_proved), tuple(item.name for item in own), needs, notes
+        name, number, proves, (*NOT_PROVED, *not_proved), tuple(item.name for item in variants), needs, notes
     )
 
 
@@ -232,15 +232,15 @@ LEVELS = (
 )
 
 
-def variants_of(level: int, asked: tuple[str, ...]) -> tuple[Variant, ...]:
-    """The asked variants of a level, and its default where none of them takes its place.
+def variants_of(level: int, requested: tuple[str, ...]) -> tuple[Variant, ...]:
+    """The requested variants of a level, and the level's default unless one of them replaces it.
 
-    Unknown names are left out; the rules have named them.
+    Unknown names are left out; the rules report them.
     """
     known = [item for item in VARIANTS if level in item.levels]
-    chosen = [item for item in known if item.name in asked]
+    variants = [item for item in known if item.name in requested]
     default = DEFAULT.get(level, "")
     replaced = {"full"} if default == "lora" else set()
-    if default and not replaced & {item.name for item in chosen}:
-        chosen = [item for item in known if item.name == default or item in chosen]
-    return tuple(chosen)
+    if default and not replaced & {item.name for item in variants}:
+        variants = [item for item in known if item.name == default or item in variants]
+    return tuple(variants)

@@ -136,11 +136,11 @@ def _read(path: Path, name: str) -> LogFacts:
     """Only lines that hold one of `WORDS` are looked at: a log may have a gigabyte of others."""
     facts, blocks = LogFacts(), []
     try:
-        for found in find_lines(path, Hints(WORDS)):
-            text = clean(found.text)
-            facts.add(text, EvidenceItem(name, found.number, text.strip()[:MAX_SHOWN]))
-            if CONFIG_START in found.hints:
-                blocks.append(found.number)
+        for line in find_lines(path, Hints(WORDS)):
+            text = clean(line.text)
+            facts.add(text, EvidenceItem(name, line.number, text.strip()[:MAX_SHOWN]))
+            if CONFIG_START in line.hints:
+                blocks.append(line.number)
         for number in dict.fromkeys(blocks):
             for key, setting in _read_block(path, name, number):
                 facts.settings.config.setdefault(key, []).append(setting)

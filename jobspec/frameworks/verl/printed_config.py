@@ -1,8 +1,8 @@
 """The settings that a verl run really had: the configuration that it printed, else the script's trace.
 
-The runner prints its resolved configuration as one Python literal over hundreds of lines; between them other
-processes may write. That literal is stronger than the script's trace, since overrides come after the script's
-own values. A log may hold several launches, so each setting has all the values that were shown.
+The runner prints its resolved configuration as one Python literal over hundreds of lines; other processes
+may write between them. The literal wins over the script's trace: overrides come after the script's own
+values. A log may hold several launches, so each setting keeps all values that the log shows.
 Source: verl, `pprint(OmegaConf.to_container(config, resolve=True))` of both trainers; bash, `set -x`.
 """
 
@@ -23,7 +23,7 @@ SHELL = re.compile(r"^\++ (?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>.*)$")
 LEAF = re.compile(r"'(?P<key>[a-z_0-9]+)': (?P<value>'[^']*'|[\w.+-]+)")
 QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'" + r'|"(?:[^"\\]|\\.)*"')
 MEGATRON = "actor_rollout_ref.actor.megatron"
-# Where a variable of the script is the only thing that is shown, it speaks for this key.
+# The script's variable that stands for a key when no log shows the key itself.
 VARIABLE_OF = {
     f"{MEGATRON}.vanilla_mbridge": "VANILLA_MBRIDGE",
     f"{MEGATRON}.use_megatron_fsdp": "USE_MEGATRON_FSDP",
@@ -42,7 +42,7 @@ VARIABLE_OF = {
 # Sizes of rollout engines have the name of the trainer's: a lone line does not say whose it is.
 AMBIGUOUS = frozenset({"tensor_model_parallel_size", "enable", "mode", "rank", "path", "strategy"})
 
-# What decides about the whole run: without a whole configuration everything that is said of it counts.
+# Settings that decide about the whole run: without a whole configuration, every source counts.
 SWITCHES = frozenset({"vanilla_mbridge", "use_megatron_fsdp"})
 
 
@@ -101,12 +101,12 @@ def _arguments(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text.lstrip("+"))
     except ValueError:  # the line was cut off
         words = text.split()
-    found = {}
+    overrides = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals and "." in key and not key.startswith("-"):
-            found[key.lstrip("+~")] = value.strip("'\"")
-    return iter(found.items())
+            overrides[key.lstrip("+~")] = value.strip("'\"")
+    return iter(overrides.items())
 
 
 class Block:

@@ -40,7 +40,7 @@ def judge_resume(seen: Seen) -> Answer:
 
 def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
     """What is wrong with the resume, or nothing."""
-    wanted = seen.evidence.plan.expect.options.get("resume_from") or start
+    resume_from = seen.evidence.plan.expect.options.get("resume_from") or start
     roles = ["actor", "critic"] if seen.has_critic else ["actor"]
     unloaded = [
         f"{role} {kind}"
@@ -50,7 +50,10 @@ def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
     ]
     after = _trained_after(seen, facts, start)
     checks = (
-        (start != wanted, f"training continued from step {start}, planned was step {wanted}"),
+        (
+            start != resume_from,
+            f"training continued from step {start}, not from the planned step {resume_from}",
+        ),
         (start < 1, "training continued from step 0: nothing was resumed"),
         (_later(facts.scratch, facts), "the log of the resume also says `Training from scratch`"),
         (facts.no_adapter, "the resume found no adapter checkpoint"),
@@ -89,11 +92,11 @@ def _is_kind(what: str, kind: str) -> bool:
 
 
 def _saved(seen: Seen) -> Answer:
-    """The last save, by its files; for files of another run that lack the checkpoints, by the log."""
-    found, planned = _checkpoints(seen.evidence), seen.planned
-    if not found and seen.evidence.foreign:
+    """The last save, by its files; by the log when a foreign run brings no checkpoints."""
+    checkpoints, planned = _checkpoints(seen.evidence), seen.planned
+    if not checkpoints and seen.evidence.foreign:
         return _saved_by_log(seen)
-    last = next((item for item in found if item.step == planned), None)
+    last = next((item for item in checkpoints if item.step == planned), None)
     if last is None:
         return failed(f"there is no checkpoint of step {planned}")
     tracker = Path(last.path).parent / TRACKER
@@ -125,12 +128,12 @@ def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
 
 
 def _saved_by_log(seen: Seen) -> Answer:
-    """What was loaded had been saved whole; of the last save only its start is logged."""
+    """The last save, by its first log line: verl logs no end. A loaded checkpoint was saved whole."""
     line = next((facts.saved[seen.planned] for facts in seen.logs if seen.planned in facts.saved), None)
     if line is None:
-        what = f"no checkpoint is among the files, and no log tells of saving step {seen.planned}"
+        what = f"no checkpoint is among the files, and no log shows a save of step {seen.planned}"
         return blocked(f"not shown: {what}")
-    return passed("saved by what the log says (no checkpoint is among the files)", [line])
+    return passed("saved according to the log (no checkpoint is among the files)", [line])
 
 
 def _checkpoints(evidence: Evidence) -> tuple[Checkpoint, ...]:
@@ -143,5 +146,7 @@ def _checkpoints(evidence: Evidence) -> tuple[Checkpoint, ...]:
         Path(evidence.plan.checkpoint_dir) if evidence.plan.checkpoint_dir else evidence.root / "checkpoints"
     )
     number = evidence.last.number if evidence.last else 1
-    own = [base / evidence.run_id / f"attempt-{number}", base / f"attempt-{number}", base]
-    return next((found for folder in own if (found := read_checkpoints(folder))), evidence.checkpoints)
+    folders = [base / evidence.run_id / f"attempt-{number}", base / f"attempt-{number}", base]
+    return next(
+        (checkpoints for folder in folders if (checkpoints := read_checkpoints(folder))), evidence.checkpoints
+    )

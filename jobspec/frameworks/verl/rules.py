@@ -1,6 +1,6 @@
 """What can be known about a verl spec before it runs: inputs, level and variants, resources.
 
-Variables of the script and sizes are `knobs.py`; what all Megatron runs share is `checks/megatron.py`.
+`setting_rules.py` has the rules of variables and sizes; `jobspec.megatron` has those of all Megatron runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jobspec.frameworks.verl.setting_rules import (
 from jobspec.words import one_of
 
 BRIDGE = "megatron.bridge"
-CPUS_PER_GPU = 3  # verl's placement groups ask for them, and wait for ever. Source: max_colocate_count
+CPUS_PER_GPU = 3  # verl's placement groups ask Ray for them, and wait for ever. Source: max_colocate_count
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _no_wrapper(context: Context) -> Finding:
     return error(
         "verl.checkout",
         f"`{context.repo_paths['verl']}` has no readable `{WRAPPER}`",
-        "what the script can do is read from its text, and jobspec runs nothing else instead",
+        "jobspec reads from the text what the script can do, and runs no other script",
         "use a git checkout of verl 0.7.0 or newer; the package on PyPI has no scripts",
         path="repos",
     )
@@ -83,7 +83,7 @@ def check_inputs(context: Context) -> Iterator[Finding]:
         yield error(
             "verl.bridge",
             f"no repository proves the import of `{BRIDGE}`",
-            "every level is about a Bridge checkout; an installed package could be what is tested instead",
+            "every level tests a Bridge checkout; without this proof a run may test an installed package",
             f"add `prove: {{import: {BRIDGE}}}` to the checkout of Megatron-Bridge",
             path="repos",
         )
@@ -91,7 +91,8 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     reward = spec.train.reward
     if reward not in (None, "rule") and settings.reward_model(context) is None:
         fix = "use `rule`, or `model:` with a folder or a Hugging Face repository"
-        yield error("verl.reward", f"`train.reward` is `{reward}`", fix=fix, path="train.reward")
+        what = f"`train.reward` is `{reward}`, neither `rule` nor `model:NAME`"
+        yield error("verl.reward", what, fix=fix, path="train.reward")
 
 
 def _check_data(context: Context) -> Iterator[Finding]:
@@ -110,11 +111,11 @@ def _check_data(context: Context) -> Iterator[Finding]:
 
 
 def check_checkouts(context: Context) -> Iterator[Finding]:
-    """What the checkouts must hold before anything is submitted; one that is not here yet says nothing."""
+    """What the checkouts must hold before anything is submitted; an absent checkout gives no finding."""
     for index, repo in enumerate(context.spec.repos):
         for name in empty_submodules(context.repo_paths.get(repo.name, ""), repo.pythonpath):
             what = f"`{name}` of repository `{repo.name}` is empty"
-            why = "a submodule that was not fetched: Python would import the image's package instead"
+            why = "the submodule was not fetched: Python would import the image's package instead"
             fix = "run `git submodule update --init` in the checkout"
             yield error("verl.submodule", what, why, fix, path=f"repos[{index}].pythonpath")
     root = Path(context.repo_paths.get("verl", ""))
@@ -134,15 +135,15 @@ def _check_guide_tests(context: Context) -> Iterator[Finding]:
     for index, check in enumerate(context.spec.coverage.checks):
         if check.repo != bridge.name or check.tests or check.command:
             continue
-        found = guide_tests(path)
-        missing = [name for name in GUIDE_TESTS if name not in found]
+        tests = guide_tests(path)
+        missing = [name for name in GUIDE_TESTS if name not in tests]
         place = f"coverage.checks[{index}]"
-        if not found:
+        if not tests:
             what = f"repository `{bridge.name}` has none of the guide's tests"
-            fix = "name tests that it has in `tests`"
+            fix = "name tests of the repository in `tests`"
             yield error("verl.checks", what, ", ".join(GUIDE_TESTS), fix, path=place)
         elif missing:
-            what = f"repository `{bridge.name}` has no {one_of(missing)}: only {one_of(found)} will run"
+            what = f"repository `{bridge.name}` has no {one_of(missing)}: only {one_of(tests)} will run"
             yield warning("verl.checks", what, "a missing file would end pytest before any test", path=place)
 
 
@@ -152,10 +153,10 @@ def _check_guide_tests(context: Context) -> Iterator[Finding]:
 def check_resources(context: Context) -> Iterator[Finding]:
     nodes = context.spec.resources.nodes
     if context.spec.launch.mode == "srun" and nodes > 1:
-        why = "without jobspec's Ray verl starts one of its own, and that one has a single node"
-        what = f"mode `srun` with {nodes} nodes"
+        why = "in mode `srun` verl starts its own Ray, which has a single node"
+        what = f"mode `srun` allows one node, `resources.nodes` is {nodes}"
         yield error("verl.srun", what, why, "use `launch.mode: ray`, or one node", path="launch.mode")
-    gpus, asked = context.gpus_per_node, context.spec.resources.cpus_per_node
+    gpus, requested_cpus = context.gpus_per_node, context.spec.resources.cpus_per_node
     if not gpus:
         yield error(
             "verl.gpus",
@@ -164,11 +165,11 @@ def check_resources(context: Context) -> Iterator[Finding]:
             "set `resources.gpus_per_node` to 1 or more",
             path="resources.gpus_per_node",
         )
-    cpus, needed = asked or context.cluster.node.cpus, CPUS_PER_GPU * gpus + 1
+    cpus, needed = requested_cpus or context.cluster.node.cpus, CPUS_PER_GPU * gpus + 1
     if gpus and cpus is not None and cpus < needed:
         yield error(
             "verl.cpus",
-            f"{gpus} GPUs need {needed} CPU cores on a node, there are {cpus}",
+            f"{gpus} GPUs need {needed} CPU cores on a node, the node has {cpus}",
             f"verl asks Ray for {CPUS_PER_GPU} cores a GPU and one for its runner, and never stops waiting",
             f"ask for {needed} or more, or for {max(1, (cpus - 1) // CPUS_PER_GPU)} GPUs",
             path="resources.cpus_per_node",
@@ -177,57 +178,59 @@ def check_resources(context: Context) -> Iterator[Finding]:
 
 def check_variants(context: Context) -> Iterator[Finding]:
     """Variants that the level has, and that do not contradict each other or the spec."""
-    spec, asked = context.spec, context.spec.coverage.variants
+    spec, requested = context.spec, context.spec.coverage.variants
     yield from unknown_variants(context, "verl.variant", LEVELS)
-    told: dict[str, str] = {}
+    values: dict[str, str] = {}
     for variant in settings.chosen_variants(context):
-        if variant.name not in asked:
+        if variant.name not in requested:
             continue
         for name, value in variant.variables.items():
-            own = value_text(spec.train.overrides.get(name, value))
-            if own != value or told.setdefault(name, value) != value:
+            setting = value_text(spec.train.overrides.get(name, value))
+            if setting != value or values.setdefault(name, value) != value:
                 other = (
-                    f"`train.overrides.{name}` is {own}"
-                    if own != value
-                    else f"another one needs {told[name]}"
+                    f"`train.overrides.{name}` is {setting}"
+                    if setting != value
+                    else f"another variant sets it to {values[name]}"
                 )
-                what = f"variant `{variant.name}` needs `{name}` {value}, and {other}"
+                what = f"variant `{variant.name}` sets `{name}` to {value}, and {other}"
                 yield error("verl.variant", what, fix="leave one of them out", path="coverage.variants")
-    if "reward-model" in asked and settings.reward_model(context) is None:
+    if "reward-model" in requested and settings.reward_model(context) is None:
         what, fix = "variant `reward-model` needs a reward model", "set `train.reward: model:NAME`"
         yield error("verl.variant", what, fix=fix, path="train.reward")
 
 
 def check_level(context: Context) -> Iterator[Finding]:
-    spec, name, work = context.spec, context.level.name, settings.schedule(context)
+    spec, name, schedule = context.spec, context.level.name, settings.schedule(context)
     actor = settings.role_sizes(context, "actor")
     sizes = {key: size if isinstance(size, int) else 1 for key, size in actor.items()}
     if name == "parallel" and max(sizes.values()) == 1:
         what, fix = (
-            "level `parallel` needs a size above 1",
+            "level `parallel` needs a parallel size above 1",
             "ask for variant `dense` or `moe`, or set `tp: 2` and `pp: 2`, or `ep: 2`",
         )
         yield error("verl.level", what, fix=fix, path="train.parallel")
     if name == "fsdp" and max(sizes.values()) > 1:
         key = next(key for key in sizes if sizes[key] > 1)
-        what = f"level `fsdp` takes the place of model parallelism; `{key}` is {sizes[key]}"
+        what = f"level `fsdp` replaces model parallelism, `{key}` is {sizes[key]}"
         yield error("verl.level", what, fix="use 1", path=f"train.parallel.{key}")
     if name == "architecture" and not spec.train.overrides and not spec.coverage.variants:
-        what = "level `architecture` needs the feature that it is about"
-        fix = "ask for a variant, or set it in `train.overrides`: it must appear in verl's configuration"
+        what = "level `architecture` needs a feature to test"
+        fix = "ask for a variant, or set a key of verl's configuration in `train.overrides`"
         yield error("verl.level", what, fix=fix, path="train.overrides")
-    yield from too_few_steps(name, "verl.steps", work.steps, better=50)
+    yield from too_few_steps(name, "verl.steps", schedule.steps, better=50)
     if spec.checkpoint.resume == "must" or (name == "checkpoint" and spec.checkpoint.resume == "never"):
         what = f"`checkpoint.resume` is `{spec.checkpoint.resume}` at level `{name}`"
-        why = "verl starts anew without a checkpoint, and only level `checkpoint` proves that it did not"
+        why = "verl starts anew when it finds no checkpoint, and only level `checkpoint` proves a resume"
         fix = "remove it; level `checkpoint` saves and resumes by itself"
         yield error("verl.resume", what, why, fix, path="checkpoint.resume")
-    if name == "checkpoint" and work.half and work.half % work.save_every:
-        what = f"nothing would be saved on a regular step before the resume after step {work.half}"
+    if name == "checkpoint" and schedule.half and schedule.half % schedule.save_every:
+        what = f"no regular save falls on step {schedule.half}, where the resume starts"
         yield warning("verl.steps", what, "verl saves the last step in any case", path="checkpoint.every")
-    if spec.checkpoint.dir and work.save_every:
-        why = "verl's folder names tell neither levels nor sizes apart, and a leftover shortens a fresh run"
-        fix = "give each test a folder of its own, or leave `checkpoint.dir` out: then each run has one"
+    if spec.checkpoint.dir and schedule.save_every:
+        why = (
+            "verl's folder names show neither level nor sizes, and a leftover checkpoint shortens a fresh run"
+        )
+        fix = "give each test its own folder, or remove `checkpoint.dir`: then each run has its own"
         yield warning(
             "verl.checkpoint-dir", "`checkpoint.dir` outlives the run", why, fix, path="checkpoint.dir"
         )

@@ -24,7 +24,7 @@ REWARD = "critic/rewards/mean"
 class Seen:
     """The evidence with its metrics complete, and what the logs say.
 
-    `last_record` is the last step of any metrics file: what a foreign plan has where nobody named a number.
+    `last_record` is the last step in any metrics file. A foreign plan has it when the user names none.
     """
 
     evidence: Evidence
@@ -48,30 +48,30 @@ class Seen:
     def trained(self) -> dict[int, EvidenceItem]:
         """Steps with proof that they were trained. A validation alone logs no `training/global_step`."""
         rows = self.evidence.metrics.series(STEP)
-        found = {
+        steps = {
             row.step: EvidenceItem(row.source, row.line, f"step {row.step}", row.metric, row.value)
             for row in rows
             if row.step is not None and row.value == row.step
         }
         for facts in self.logs:
-            found.update(facts.trained)
-        return dict(sorted(found.items()))
+            steps.update(facts.trained)
+        return dict(sorted(steps.items()))
 
     @cached_property
     def planned(self) -> int:
         """Steps that the run was to do.
 
-        Of files that jobspec did not make only the run's own configuration knows: the last step that was
-        logged may be where it died.
+        For files that jobspec did not make, the run's own configuration has the number: the run may have died
+        at the last logged step.
         """
         expect = self.evidence.plan.expect
         if not self.evidence.foreign:
             return expect.steps
-        shown = [one.value for one in self.values("trainer.total_training_steps")]
-        told = [int(value) for value in shown if value.isdecimal()]
+        shown = [setting.value for setting in self.values("trainer.total_training_steps")]
+        totals = [int(value) for value in shown if value.isdecimal()]
         if expect.steps and expect.steps != self.last_record:
             return expect.steps
-        return max([*told, *self.trained, 0])
+        return max([*totals, *self.trained, 0])
 
     @property
     def asks_lora(self) -> bool:
@@ -81,7 +81,7 @@ class Seen:
             return bool(planned)
         if "lora" in self.evidence.plan.expect.variants:
             return True
-        ranks = [one.value for one in self.values(LORA)]
+        ranks = [setting.value for setting in self.values(LORA)]
         return any(rank.isdecimal() and rank != "0" for rank in ranks)
 
     @property
@@ -103,7 +103,7 @@ class Seen:
         planned = self.evidence.plan.expect.options.get("critic")
         if planned is not None:
             return bool(planned)
-        estimators = [one.value for one in self.values("algorithm.adv_estimator")]
+        estimators = [setting.value for setting in self.values("algorithm.adv_estimator")]
         if estimators:
             return "gae" in estimators
         return bool(self.evidence.metrics.series("critic/vf_loss"))

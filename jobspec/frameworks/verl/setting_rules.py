@@ -20,7 +20,7 @@ from jobspec.words import did_you_mean, one_of
 
 ENGINES = ("vllm", "sglang")
 REPLAY = ("disabled", "R2", "R3")
-# The script compares with exactly `True`: `true` and `1` are silently no.
+# The script compares with exactly `True`: `true` and `1` silently mean no.
 SWITCHES = (
     "USE_DUMMY_MODEL",
     "VAL_BEFORE_TRAIN",
@@ -105,9 +105,12 @@ def check_overrides(context: Context) -> Iterator[Finding]:
 
 
 def _check_values(context: Context) -> Iterator[Finding]:
-    """Values that the script, or verl behind it, takes for something else or dies of."""
-    own = context.spec.train.overrides
-    engine, replay = str(own.get("ENGINE", "vllm")), str(own.get("ROUTING_REPLAY_MODE", "disabled"))
+    """Values that the script or verl misreads, and values that end it."""
+    overrides = context.spec.train.overrides
+    engine, replay = (
+        str(overrides.get("ENGINE", "vllm")),
+        str(overrides.get("ROUTING_REPLAY_MODE", "disabled")),
+    )
     if engine not in ENGINES:
         yield error("verl.engine", f"there is no rollout engine `{engine}` in the script",
                     fix=f"use {one_of(ENGINES)}", path="train.overrides.ENGINE")  # fmt: skip
@@ -115,12 +118,12 @@ def _check_values(context: Context) -> Iterator[Finding]:
         yield error("verl.replay", f"there is no router replay mode `{replay}`",
                     fix=f"use {one_of(REPLAY)}", path="train.overrides.ROUTING_REPLAY_MODE")  # fmt: skip
     for name in SWITCHES:
-        if str(own.get(name, True)) not in ("True", "False"):
-            what = f"`{name}` is `{own[name]}`, and the script knows `True` and `False` only"
+        if str(overrides.get(name, True)) not in ("True", "False"):
+            what = f"`{name}` is `{overrides[name]}`, and the script knows `True` and `False` only"
             yield error("verl.value", what, fix="write `true` or `false`", path=f"train.overrides.{name}")
     for name in NUMBERS:
-        if not str(own.get(name, 0)).isdecimal():
-            what = f"`{name}` is `{own[name]}`, a whole number from 0 on is needed"
+        if not str(overrides.get(name, 0)).isdecimal():
+            what = f"`{name}` is `{overrides[name]}`, a whole number from 0 on is needed"
             yield error("verl.value", what, path=f"train.overrides.{name}")
     yield from _check_dummy(context)
 
@@ -146,44 +149,44 @@ def _check_dummy(context: Context) -> Iterator[Finding]:
 
 def check_keys(context: Context) -> Iterator[Finding]:
     """Hydra keys that the checkout's configuration lacks: Hydra stops on them, or worse, adds them."""
-    own = settings.split_overrides(context.spec.train.overrides).hydra
-    wanted = [item for item in settings.chosen_variants(context) if item.overrides]
-    config = read_config(context.repo_paths) if own or wanted else None
+    hydra = settings.split_overrides(context.spec.train.overrides).hydra
+    variants = [item for item in settings.chosen_variants(context) if item.overrides]
+    config = read_config(context.repo_paths) if hydra or variants else None
     if config is None:
         return
-    for key in own:
+    for key in hydra:
         missing = None if key.startswith(("+", "~")) else unknown_part(config, key)
         if missing is not None:
             part, there = missing
             what = f"verl's configuration has no `{key}`: `{part}` is not known there"
             fix = did_you_mean(part, there) or f"write `++{key}` to add it"
             yield error("verl.key", what, fix=fix, path=f"train.overrides.{key}")
-    for variant in wanted:
+    for variant in variants:
         for text in variant.overrides:
             key = text.partition("=")[0].lstrip("+")
             if unknown_part(config, key) is not None:
                 what = (
                     f"this verl checkout's configuration has no `{key}`, which variant `{variant.name}` needs"
                 )
-                why = "it would be added without any effect, or refused by a worker"
+                why = "verl would add the key without any effect, or a worker would refuse it"
                 fix = f"use a newer checkout of verl ({variant.needs})"
                 yield error("verl.key", what, why, fix, path="coverage.variants")
 
 
 def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
-    """A variable that the checkout's script does not read would be without any effect."""
-    own = settings.split_overrides(context.spec.train.overrides).variables
-    wanted = [*settings.variables(context, wrapper), "MODEL_PATH", "TRAIN_FILES", "VAL_FILES",
+    """Variables that the checkout's script does not read: they would have no effect."""
+    variables = settings.split_overrides(context.spec.train.overrides).variables
+    names = [*settings.variables(context, wrapper), "MODEL_PATH", "TRAIN_FILES", "VAL_FILES",
               "TOTAL_TRAIN_STEPS", "RESUME_MODE"]  # fmt: skip
-    wanted += ["RM_MODEL_PATH"] if settings.reward_model(context) else []
-    for name in wanted:
+    names += ["RM_MODEL_PATH"] if settings.reward_model(context) else []
+    for name in names:
         if not wrapper.reads(name):
-            path = f"train.overrides.{name}" if name in own else OWNED.get(name) or "repos"
+            path = f"train.overrides.{name}" if name in variables else OWNED.get(name) or "repos"
             yield error(
                 "verl.knob",
                 f"the script of this verl checkout does not read `{name}`",
-                "it would run without it and prove something else",
-                "use a newer checkout, or another level; do not set it by hand",
+                "the script would run without it and prove something else",
+                "use a newer checkout, or another level; do not set the variable by hand",
                 path=path,
             )
     if settings.reward_model(context) is None and not wrapper.reward_switch:
@@ -194,7 +197,7 @@ def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
             "verl.image-megatron",
             f"the script puts `{IMAGE_MEGATRON}` before every checkout on the driver's PYTHONPATH",
             "an image that has this folder hides the Megatron-Core that belongs to the Bridge checkout",
-            f"use an image without it, or mount the wanted Megatron-LM at `{IMAGE_MEGATRON}`",
+            f"use an image without this folder, or mount the wanted Megatron-LM at `{IMAGE_MEGATRON}`",
             path="container.image",
         )
 
@@ -226,7 +229,7 @@ def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
 
 
 def check_rows(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
-    """verl drops the last part of an epoch: fewer rows than one step takes are none at all."""
+    """Files with fewer rows than one step takes: verl drops the last part of an epoch, and no step runs."""
     batch = settings.batch(context, wrapper)
     for index, item in enumerate(context.spec.data):
         source = Path(item.source)
@@ -243,7 +246,7 @@ def _check_file(path: Path, batch: settings.Batch, place: str) -> Iterator[Findi
     except ImportError:
         what = f"the rows of `{path.name}` were not counted; one step takes {batch.train}"
         why = "pyarrow is not installed, and with too few rows verl stops in its first epoch"
-        fix = "pip install 'jobspec-rl[data]'"
+        fix = "install it: `pip install 'jobspec-rl[data]'`"
         yield warning("verl.rows-not-counted", what, why, fix, path=place)
         return
     if rows is not None and rows < batch.train:
@@ -254,7 +257,7 @@ def _check_file(path: Path, batch: settings.Batch, place: str) -> Iterator[Findi
 
 
 def roles(context: Context) -> tuple[str, ...]:
-    """Roles that are built: with an adapter the reference lives in the actor, without GAE is no critic."""
+    """Roles that verl builds: an adapter's reference lives in the actor, and only GAE has a critic."""
     rank = context.spec.train.overrides.get("LORA_RANK", DEFAULT_LORA_RANK)
     full = str(rank) == "0" or any(item.name == "full" for item in settings.chosen_variants(context))
     critic = ("critic",) if settings.estimator(context) == "gae" else ()
@@ -262,14 +265,14 @@ def roles(context: Context) -> tuple[str, ...]:
 
 
 def _has_own_sizes(context: Context, role: str) -> bool:
-    found = (ROLE_SIZE.match(key) for key in context.spec.train.overrides)
-    return any(match is not None and match[1] == role.upper() for match in found)
+    matches = (ROLE_SIZE.match(key) for key in context.spec.train.overrides)
+    return any(match is not None and match[1] == role.upper() for match in matches)
 
 
 def _check_role_values(context: Context) -> Iterator[Finding]:
     for key, value in context.spec.train.overrides.items():
-        found = ROLE_SIZE.match(key)
-        if found is None or (found[2] == "VPP" and value is None):
+        match = ROLE_SIZE.match(key)
+        if match is None or (match[2] == "VPP" and value is None):
             continue
         if not is_count(value):
             what = f"`{key}` is `{value_text(value)}`, a whole number from 1 on is needed"
@@ -286,7 +289,7 @@ def _check_grid(context: Context, role: str, world: int) -> Iterator[Finding]:
             fix = f"use sizes with product {nearest_numbers(divisors(world), product)}"
             yield error("verl.role-world", what, fix=fix, path=path)
     if (size["vpp"] or 1) > 1 and size["pp"] == 1:
-        what = f"vpp {size['vpp']} with one pipeline stage of the {role}"
+        what = f"vpp is {size['vpp']}, and the {role} has one pipeline stage"
         yield error("verl.role-world", what, fix="set it to `null`", path=path.replace("_TP", "_VPP"))
 
 
@@ -313,6 +316,6 @@ def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -
     group = replicas * batch.micro
     static = str(context.spec.train.overrides.get("USE_DYNAMIC_BSZ", True)) == "False"
     if static and batch.train * settings.RESPONSES % group:
-        what = f"{batch.train * settings.RESPONSES} responses of a step cannot be shared by groups of {group}"
+        what = f"{batch.train * settings.RESPONSES} responses of a step do not divide into groups of {group}"
         why = f"{replicas} data-parallel replicas x `MICRO_BSZ` {batch.micro}, without dynamic batches"
         yield error("verl.batch", what, why, "leave `USE_DYNAMIC_BSZ` on", path=path)

@@ -1,4 +1,4 @@
-"""What verl's maintained script is given: its variables and Hydra overrides, by coverage level. Pure.
+"""Variables and Hydra overrides for verl's maintained script, by coverage level. Pure.
 
 Source: verl, tests/special_e2e/run_ppo_trainer_megatron.sh, releases 0.7.0 to 0.10.0.dev.
 """
@@ -17,7 +17,7 @@ from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_
 from jobspec.frameworks.verl.printed_config import value_text
 
 DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "architecture": 1, "learning": 20}
-# A variable that is not there means just this value.
+# A script that lacks the variable behaves as with this value.
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
 ALGORITHMS = {"ppo": "gae"}
 RESPONSES = 4  # of one prompt, fixed in the script
@@ -59,41 +59,43 @@ def chosen_variants(context: Context) -> tuple[Variant, ...]:
 
 
 def estimator(context: Context) -> str:
-    asked = (context.spec.train.algorithm or "ppo").lower()
-    return ALGORITHMS.get(asked, asked)
+    algorithm = (context.spec.train.algorithm or "ppo").lower()
+    return ALGORITHMS.get(algorithm, algorithm)
 
 
 def is_dummy(context: Context) -> bool:
-    asked = context.spec.train.overrides.get("USE_DUMMY_MODEL", False)
-    return str(asked) == "True" or any(item.name == "dummy" for item in chosen_variants(context))
+    switch = context.spec.train.overrides.get("USE_DUMMY_MODEL", False)
+    return str(switch) == "True" or any(item.name == "dummy" for item in chosen_variants(context))
 
 
 # -- sizes -------------------------------------------------------------------------------------------
 
 
 def sizes(context: Context) -> dict[str, int | None]:
-    """Common sizes of all roles: as the spec says, else what the asked variants are about."""
+    """Common sizes of all roles: the spec's, else those of the requested variants."""
     parallel = context.spec.train.parallel
-    found: dict[str, int | None] = {name: getattr(parallel, name) for name in SIZES}
+    common: dict[str, int | None] = {name: getattr(parallel, name) for name in SIZES}
     for variant in chosen_variants(context):
-        wanted = {name: size for name, size in variant.sizes.items() if name in found}
-        related = ("ep", "etp") if "ep" in wanted else ("tp", "pp", "cp", "vpp")
-        if wanted and not any((found[name] or 1) > 1 for name in related):
-            found.update(wanted)
-    return found
+        defaults = {name: size for name, size in variant.sizes.items() if name in common}
+        related = ("ep", "etp") if "ep" in defaults else ("tp", "pp", "cp", "vpp")
+        if defaults and not any((common[name] or 1) > 1 for name in related):
+            common.update(defaults)
+    return common
 
 
 def role_sizes(context: Context, role: str) -> dict[str, Any]:
     """Sizes of one role: `ACTOR_TP` and the like win over the common ones."""
-    own = context.spec.train.overrides
-    return {name: own.get(f"{role.upper()}_{name.upper()}", size) for name, size in sizes(context).items()}
+    overrides = context.spec.train.overrides
+    return {
+        name: overrides.get(f"{role.upper()}_{name.upper()}", size) for name, size in sizes(context).items()
+    }
 
 
 def rollout_tp(context: Context) -> int:
-    """Size of a rollout engine; without one in the spec the variant's, else the trainer's `tp`."""
-    given = context.spec.train.rollout.tp
-    if given:
-        return given
+    """Tensor-parallel size of a rollout engine: the spec's, else the `tp` of all roles."""
+    tp = context.spec.train.rollout.tp
+    if tp:
+        return tp
     return sizes(context)["tp"] or 1
 
 
@@ -114,9 +116,9 @@ def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
 
     A variable that this checkout lacks is left out only where its absence means the same.
     """
-    common, work = sizes(context), schedule(context)
+    common, run_schedule = sizes(context), schedule(context)
     learning = context.level.name == "learning"
-    wanted = {
+    values = {
         "ENGINE": "vllm",
         "NUM_GPUS": str(context.gpus_per_node),
         "USE_MBRIDGE": "True",
@@ -128,47 +130,47 @@ def variables(context: Context, wrapper: Wrapper) -> dict[str, str]:
         "INFER_TP": str(rollout_tp(context)),
         "ALL_OFFLOAD": "False",
         "ADV_ESTIMATOR": estimator(context),
-        "SAVE_FREQ": str(work.save_every or -1),
+        "SAVE_FREQ": str(run_schedule.save_every or -1),
         "VAL_BEFORE_TRAIN": str(learning),
-        "TEST_FREQ": str(max(1, work.steps // 2)) if learning else "-1",
+        "TEST_FREQ": str(max(1, run_schedule.steps // 2)) if learning else "-1",
         "ROUTING_REPLAY_MODE": "disabled",
         "PROFILE_STEPS": "null",  # the script's own default needs `nsys` in every worker
     }
     if wrapper.reads("VERL_USE_UV"):
-        wanted["VERL_USE_UV"] = "0"  # `uv run` would install packages of its own choice
+        values["VERL_USE_UV"] = "0"  # `uv run` would install packages of its own choice
     for variant in chosen_variants(context):
-        wanted |= variant.variables
-    own = split_overrides(context.spec.train.overrides).variables
-    wanted.update({name: value_text(value) for name, value in own.items()})
-    absent = {n for n, meant in MEANT_BY_ABSENCE.items() if wanted[n] == meant and not wrapper.reads(n)}
-    return {name: value for name, value in wanted.items() if name not in absent}
+        values |= variant.variables
+    overrides = split_overrides(context.spec.train.overrides).variables
+    values.update({name: value_text(value) for name, value in overrides.items()})
+    absent = {n for n, meant in MEANT_BY_ABSENCE.items() if values[n] == meant and not wrapper.reads(n)}
+    return {name: value for name, value in values.items() if name not in absent}
 
 
 def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
     """Hydra overrides that do not depend on the run's folders; the last of two wins."""
-    spec, work = context.spec, schedule(context)
-    chosen = [
+    spec, run_schedule = context.spec, schedule(context)
+    overrides = [
         "trainer.logger=[console,file]",
         f"trainer.nnodes={spec.resources.nodes}",
-        # The loop ends without an error when epochs run out before steps do; one step an epoch is the worst.
-        f"trainer.total_epochs={max(2, work.steps)}",
+        # The loop ends without an error when epochs run out first; the worst case is one step an epoch.
+        f"trainer.total_epochs={max(2, run_schedule.steps)}",
     ]
     if reward_model(context) is None:
-        chosen.append(f"{wrapper.reward_switch}=False")
+        overrides.append(f"{wrapper.reward_switch}=False")
     if spec.train.seed is not None:
-        chosen.append(f"data.seed={spec.train.seed}")
+        overrides.append(f"data.seed={spec.train.seed}")
     if spec.checkpoint.keep:
         roles = ("actor", "critic") if estimator(context) == "gae" else ("actor",)
-        chosen += [f"trainer.max_{role}_ckpt_to_keep={spec.checkpoint.keep}" for role in roles]
+        overrides += [f"trainer.max_{role}_ckpt_to_keep={spec.checkpoint.keep}" for role in roles]
     if context.level.name == "fsdp":
-        chosen += FSDP_OVERRIDES
+        overrides += FSDP_OVERRIDES
     cpus = spec.resources.cpus_per_node or context.cluster.node.cpus
     if spec.launch.mode == "srun" and cpus:  # verl's own Ray; attached to a cluster it would be an error
-        chosen.append(f"ray_kwargs.ray_init.num_cpus={cpus}")
+        overrides.append(f"ray_kwargs.ray_init.num_cpus={cpus}")
     for variant in chosen_variants(context):
-        chosen += variant.overrides
+        overrides += variant.overrides
     hydra = split_overrides(spec.train.overrides).hydra
-    return (*chosen, *(f"{added(key)}={value_text(value)}" for key, value in hydra.items()))
+    return (*overrides, *(f"{added(key)}={value_text(value)}" for key, value in hydra.items()))
 
 
 def added(key: str) -> str:

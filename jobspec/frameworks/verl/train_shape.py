@@ -15,14 +15,14 @@ MEMORY_FRACTION = 0.6  # fixed in the script, for rollout and reward model
 
 def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
     """The actor's sizes; None when a value is no number, which the rules have named."""
-    told = settings.variables(context, wrapper)
+    variables = settings.variables(context, wrapper)
     sizes, batch = settings.role_sizes(context, "actor"), settings.batch(context, wrapper)
-    own = context.spec.train.overrides
+    overrides = context.spec.train.overrides
     if batch is None or not context.gpus_per_node or not all(_is_size(value) for value in sizes.values()):
         return None
-    dynamic = told.get("USE_DYNAMIC_BSZ", "True") == "True"
+    dynamic = variables.get("USE_DYNAMIC_BSZ", "True") == "True"
     rank, prompt, response, tokens = (
-        _number(told.get(name), default)
+        _number(variables.get(name), default)
         for name, default in (
             ("LORA_RANK", 0),
             ("MAX_PROMPT_LENGTH", 512),
@@ -30,7 +30,7 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
             ("PPO_MAX_TOKEN_LEN", 2400),
         )
     )
-    offload = told.get("ALL_OFFLOAD") == "True"
+    offload = variables.get("ALL_OFFLOAD") == "True"
     return TrainShape(
         nodes=context.spec.resources.nodes,
         gpus_per_node=context.gpus_per_node,
@@ -43,8 +43,8 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
         samples_per_prompt=settings.RESPONSES,
         # Before release 0.8.0 the worker rounds a mini batch down and checks nothing.
         global_batch=None if wrapper.batch_grows_with_gpus else batch.mini * settings.RESPONSES,
-        optimizer=OptimizerShape(offload=1.0 if told.get("OPTIM_MEMORY_EFFICIENT") == "True" else 0.0),
-        param_offload=told.get("COMMON_PARAM_OFFLOAD", str(offload)) == "True",
+        optimizer=OptimizerShape(offload=1.0 if variables.get("OPTIM_MEMORY_EFFICIENT") == "True" else 0.0),
+        param_offload=variables.get("COMMON_PARAM_OFFLOAD", str(offload)) == "True",
         lora_rank=rank,
         reference=rank == 0,  # with an adapter the reference is the actor without it
         critic=settings.estimator(context) == "gae",
@@ -53,7 +53,7 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
             **{
                 name: f"train.overrides.ACTOR_{name.upper()}"
                 for name in sizes
-                if f"ACTOR_{name.upper()}" in own
+                if f"ACTOR_{name.upper()}" in overrides
             },
             **dict.fromkeys(("global_batch", "train_batch", "micro_batch"), "train.overrides.MICRO_BSZ"),
         },

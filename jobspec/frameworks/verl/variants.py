@@ -25,15 +25,15 @@ DENSE, EXPERT = ("tp", "pp", "cp", "vpp"), ("ep", "etp")
 
 
 def judge_variants(seen: Seen) -> Deliverable:
-    """`Pass` when everything is shown that the level and the asked variants are about."""
+    """`Pass` when the files show everything that the level and the requested variants test."""
     judged = list(_judgements(seen))
     if not judged:
-        reason = "the level asks for none"
+        reason = "the level asks for no variant"
         return Deliverable(NAME, Status.NOT_REQUESTED, reason=reason, required=False)
-    items = tuple(item for one in judged for item in one.items)
+    items = tuple(item for answer in judged for item in answer.items)
     if (bad := worst(judged)) is not None:
         return Deliverable(NAME, bad.status, bad.items or items, bad.reason)
-    return Deliverable(NAME, Status.PASS, items, "; ".join(one.reason for one in judged))
+    return Deliverable(NAME, Status.PASS, items, "; ".join(answer.reason for answer in judged))
 
 
 def _judgements(seen: Seen) -> Iterator[Answer]:
@@ -53,16 +53,16 @@ def _judgements(seen: Seen) -> Iterator[Answer]:
 
 
 def _variant(seen: Seen, variant: Variant) -> Answer:
-    """Every setting of the variant has the asked value in each configuration that is shown."""
+    """Whether every setting of the variant has its value in each configuration that a log shows."""
     items: list[EvidenceItem] = []
-    for key, wanted in variant.shows.items():
+    for key, pattern in variant.shows.items():
         values = seen.values(key) or seen.values(key.removeprefix("reward."))  # its name before 0.7.1
         if not values:
             # A release without router replay, for one, has nothing to turn off.
-            if wanted == "disabled":
+            if pattern == "disabled":
                 continue
             return blocked(f"not shown: no log has `{key}` of variant `{variant.name}`", items)
-        other = next((one for one in values if not re.fullmatch(wanted, one.value)), None)
+        other = next((setting for setting in values if not re.fullmatch(pattern, setting.value)), None)
         if other is not None:
             return failed(f"variant `{variant.name}`: `{key}` is {other.value}", [other.item])
         items.append(values[0].item)
@@ -70,47 +70,51 @@ def _variant(seen: Seen, variant: Variant) -> Answer:
         line = seen.any_line(name)
         old = seen.any_line("old_dummy") if name == "dummy" else None
         if line is None and old is not None:  # a resume finds the model that the same run made
-            return failed("the dummy model was there already: it may be another run's", [old])
+            return failed("the dummy model was there before: it may belong to another run", [old])
         if line is None:
-            return blocked(f"not shown: no log has what variant `{variant.name}` must leave there", items)
+            return blocked(f"not shown: no log has the lines of variant `{variant.name}`", items)
         items.append(line)
     return passed(f"`{variant.name}` is shown", items)
 
 
 def _parallel(seen: Seen) -> Answer:
-    """The actor's sizes in verl's configuration: as planned; in files of other makers those above 1."""
+    """Whether verl's configuration has the planned sizes; without a plan of jobspec, any size above 1."""
     expect = seen.evidence.plan.expect
     if not seen.evidence.foreign:
         options = {key: expect.options.get(key) for key in SIZES}
         return _planned_sizes(seen, {k: v for k, v in options.items() if isinstance(v, int) and v > 1})
     shown = {key: seen.actor_size(name) for key, name in SIZES.items()}
     above = {key: v[-1] for key, v in shown.items() if v and v[-1].value.isdecimal() and int(v[-1].value) > 1}
-    wanted = {"dense": DENSE, "moe": EXPERT}
-    asked = [name for name in wanted if name in expect.variants]
-    for name in asked or [""]:
-        keys: Sequence[str] = wanted.get(name, (*DENSE, *EXPERT))
+    keys_of = {"dense": DENSE, "moe": EXPERT}
+    requested = [name for name in keys_of if name in expect.variants]
+    for name in requested or [""]:
+        keys: Sequence[str] = keys_of.get(name, (*DENSE, *EXPERT))
         if not any(key in above for key in keys):
             what = f"variant `{name}`" if name else "level `parallel`"
             if not any(shown[key] for key in keys):
-                return blocked(f"not shown: no log has the sizes that {what} is about")
+                return blocked(f"not shown: no log has the sizes of {what}")
             items = [shown[key][-1].item for key in keys if shown[key]]
             return failed(f"{what}: every size that is shown is 1", items)
-    return passed(_sizes_text({k: s.value for k, s in above.items()}), [one.item for one in above.values()])
+    return passed(
+        _sizes_text({k: s.value for k, s in above.items()}), [setting.item for setting in above.values()]
+    )
 
 
-def _planned_sizes(seen: Seen, asked: Mapping[str, int]) -> Answer:
-    if not asked:
-        return blocked("nothing says which sizes were to be stressed")
+def _planned_sizes(seen: Seen, planned: Mapping[str, int]) -> Answer:
+    if not planned:
+        return blocked("the plan names no parallel size above 1")
     items: list[EvidenceItem] = []
-    for key, size in asked.items():
+    for key, size in planned.items():
         values = seen.actor_size(SIZES[key])
         if not values:
             return blocked(f"not shown: no log has the actor's `{SIZES[key]}`", items)
-        other = next((one for one in values if one.value != str(size)), None)
+        other = next((setting for setting in values if setting.value != str(size)), None)
         if other is not None:
-            return failed(f"`{SIZES[key]}` of the actor is {other.value}, planned was {size}", [other.item])
+            return failed(
+                f"`{SIZES[key]}` of the actor is {other.value}, not the planned {size}", [other.item]
+            )
         items.append(values[0].item)
-    return passed(_sizes_text(asked), items)
+    return passed(_sizes_text(planned), items)
 
 
 def _sizes_text(sizes: Mapping[str, object]) -> str:
@@ -123,7 +127,7 @@ def _fsdp(seen: Seen) -> Answer:
         return blocked(
             "not shown: no log has `use_megatron_fsdp`; releases before 0.8.0 ignore it and run DDP"
         )
-    other = next((one for one in values if one.value != "True"), None)
+    other = next((setting for setting in values if setting.value != "True"), None)
     if other is not None:
         return failed(f"`use_megatron_fsdp` is {other.value}: the run used DDP", [other.item])
     return passed("Megatron-FSDP is on in verl's configuration", [values[0].item])
@@ -132,32 +136,32 @@ def _fsdp(seen: Seen) -> Answer:
 def _architecture(seen: Seen) -> Answer:
     """Each setting of the spec must be in the configuration that verl resolved, or in the script's trace."""
     expect = seen.evidence.plan.expect
-    asked = {
+    features = {
         key.removeprefix("feature:"): str(value)
         for key, value in expect.options.items()
         if key.startswith("feature:")
     }
-    if not asked:
+    if not features:
         if expect.variants:
-            return passed(f"asked for: {', '.join(expect.variants)}")
-        return blocked("nothing says which feature was to be run: name it with `--variant`")
+            return passed(f"requested: {', '.join(expect.variants)}")
+        return blocked("no feature is requested: name one with `--variant`")
     items: list[EvidenceItem] = []
-    for key, wanted in asked.items():
+    for key, value in features.items():
         values = seen.values(key.lstrip("+"))
         if not values:
             return blocked(f"not shown: no log has `{key}`", items)
-        other = next((one for one in values if one.value != wanted), None)
+        other = next((setting for setting in values if setting.value != value), None)
         if other is not None:
-            return failed(f"`{key}` is {other.value}, asked was {wanted}", [other.item])
+            return failed(f"`{key}` is {other.value}, not the requested {value}", [other.item])
         items.append(values[0].item)
-    return passed(_sizes_text(asked), items)
+    return passed(_sizes_text(features), items)
 
 
 def _learning(seen: Seen) -> Answer:
     """A trend beyond noise, of a run whose gradients and adapters are alive."""
-    told = learning_deliverable(seen.evidence)
-    if told.status is not Status.PASS:
-        return failed(told.reason or "no metric was named to learn by", told.evidence)
+    learning = learning_deliverable(seen.evidence)
+    if learning.status is not Status.PASS:
+        return failed(learning.reason or "no metric is named for the learning signal", learning.evidence)
     if not seen.evidence.metrics.series(GRAD):
-        return blocked(f"not shown: `{GRAD}` was never logged", told.evidence)
-    return passed(f"learning signal: {told.reason}", told.evidence)
+        return blocked(f"not shown: `{GRAD}` was never logged", learning.evidence)
+    return passed(f"learning signal: {learning.reason}", learning.evidence)

@@ -129,7 +129,7 @@ def test_proven_resume_passes() -> None:
     ("change", "reason"),
     [
         ({"resume__from_step": {}}, "no process reported"),
-        ({"resume__from_step": {5: 2.0}}, "planned was step 4"),
+        ({"resume__from_step": {5: 2.0}}, "not from the planned step 4"),
         ({"resume__optimizer_steps": {5: 0.0}}, "made 0 steps"),
         ({"resume__optimizer_steps": {}}, "made 0 steps"),
         ({"resume__rng_restored": {5: 0.0}}, "random state"),

@@ -128,7 +128,7 @@ OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__
     [
         ("", "", Status.NOT_REQUESTED, "which Bridge ran is not proved"),
         ("", BRIDGE, Status.BLOCKED, "not shown"),
-        (PROBED, BRIDGE, Status.PASS, "no line tells of a Ray worker"),
+        (PROBED, BRIDGE, Status.PASS, "no line is from a Ray worker"),
         (f"worker megatron.bridge={FILE}", BRIDGE, Status.PASS, "also in a Ray worker"),
         (FRAME, BRIDGE, Status.PASS, ""),
         (OTHER, BRIDGE, Status.BLOCKED, "the run is void"),

@@ -123,7 +123,7 @@ def test_console_serves_where_the_file_logger_left_nothing(tmp_path: Path) -> No
     [
         ("VANILLA_MBRIDGE=False\n", "VANILLA_MBRIDGE=True\n", "`vanilla_mbridge` is True"),
         ("'vanilla_mbridge': False", "'vanilla_mbridge': True", "`vanilla_mbridge` is True"),
-        ("ppo_megatron_trainer", "ppo_trainer", "another engine than Megatron"),
+        ("ppo_megatron_trainer", "ppo_trainer", "an engine other than Megatron"),
         ("2,523,136", "0", "the LoRA adapter has no trainable parameter"),
     ],
 )

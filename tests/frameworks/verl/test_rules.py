@@ -221,7 +221,7 @@ def test_rows_that_nobody_can_count_are_said(tmp_path: Path, monkeypatch: pytest
     ]
     assert rows[0].what == "the rows of `train.parquet` were not counted; one step takes 16"
     assert rows[0].why.startswith("pyarrow is not installed")
-    assert rows[0].fix == "pip install 'jobspec-rl[data]'"
+    assert rows[0].fix == "install it: `pip install 'jobspec-rl[data]'`"
     assert not [finding for finding in findings(**absent) if "rows" in finding.rule]
 
 
