@@ -7,7 +7,9 @@ time than the rest of a load.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 M = TypeVar("M", JobSpec, ClusterProfile)
+_FIRST_USE = Lock()
+_USED: set[type] = set()
 
 TYPE_WORDS = {
     "string": "text",
@@ -49,11 +53,15 @@ PATTERN_WORDS = {
 
 
 def convert(data: Any, model: type[M]) -> M | None:
-    """The typed model of valid data; None when `explain` has something to say."""
-    try:
-        return msgspec.convert(data, model)
-    except msgspec.ValidationError:
-        return None
+    """The typed model of valid data; None when `explain` has something to say. Threads may share it."""
+    # msgspec reads a type at its first use. A second thread meets the half-read type and crashes (seen with 0.22).
+    with _FIRST_USE if model not in _USED else nullcontext():
+        try:
+            return msgspec.convert(data, model)
+        except msgspec.ValidationError:
+            return None
+        finally:
+            _USED.add(model)
 
 
 def explain(data: Any, kind: Kind, place: Locate) -> list[Finding]:

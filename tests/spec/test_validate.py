@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -157,3 +159,26 @@ def test_missing_keys_say_what_they_are_for() -> None:
     ]
     assert {f.fix for f in findings} >= {"add `version: 1`"}
     assert all(f.why for f in findings)
+
+
+FIRST_USE = """
+import sys, threading
+from jobspec.spec.job import JobSpec
+from jobspec.spec.validate import convert
+sys.setswitchinterval(1e-6)
+data = {"version": 1, "name": "a", "framework": "command", "train": {"command": ["true"]}}
+start = threading.Barrier(8)
+def load():
+    start.wait()
+    assert convert(data, JobSpec).name == "a"
+threads = [threading.Thread(target=load) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_threads_may_load_the_first_spec_together() -> None:
+    """msgspec 0.22 crashes the process in three of twenty such starts without the lock."""
+    for _ in range(10):
+        done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
