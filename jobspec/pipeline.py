@@ -144,13 +144,13 @@ def profile(
 
 def check(request: Request) -> tuple[Finding, ...]:
     """All errors and warnings about a spec, each point of its sweep included."""
-    from jobspec.sweeps.points import check_sweep
-
     try:
         resolved = resolve(request)
         unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
         if resolved.spec.sweep is None or unknown:
             return resolved.findings
+        from jobspec.sweeps.points import check_sweep
+
         _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow)
         return tuple(dict.fromkeys((*resolved.findings, *findings)))
     except JobspecError as problem:

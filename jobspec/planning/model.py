@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from jobspec.disk import exists, is_file
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import FoundModel
-from jobspec.megatron.architecture import Architecture, find_architecture, parse_config
 from jobspec.plan import StagePlan, data_variable
 from jobspec.planning.on_disk import is_missing
 
 if TYPE_CHECKING:
+    from jobspec.megatron.architecture import Architecture
     from jobspec.spec.job import Data, Model
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
@@ -47,7 +47,7 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
         known, doubts = _read(config, name)
         has_config = True
     else:
-        known, doubts, has_config = find_architecture(name), [], False
+        known, doubts, has_config = _shipped(name), [], False
         if known is None:
             why = "neither a config.json nor an entry of the shipped table was found"
             doubts = [_unknown(name, why, "model")]
@@ -69,10 +69,16 @@ def trained_architecture(model: FoundModel, named: str) -> tuple[Architecture | 
     the model that an adapter trains when the spec names none.
     """
     if model.architecture is None and not model.has_config and named:
-        known = find_architecture(named)
+        known = _shipped(named)
         if known is not None:
             return known, ()
     return model.architecture, model.size_findings
+
+
+def _shipped(name: str) -> Architecture | None:
+    from jobspec.megatron.architecture import find_architecture  # not loaded for a spec without a model
+
+    return find_architecture(name)
 
 
 def _read(file: Path, name: str) -> tuple[Architecture | None, list[Finding]]:
@@ -88,6 +94,8 @@ def _read(file: Path, name: str) -> tuple[Architecture | None, list[Finding]]:
 def _parsed(
     config: Mapping[str, Any], name: str, source: str, path: str
 ) -> tuple[Architecture | None, list[Finding]]:
+    from jobspec.megatron.architecture import parse_config
+
     try:
         return parse_config(config, name, source), []
     except KeyError as missing:

@@ -53,8 +53,11 @@ PATTERN_WORDS = {
 
 
 def convert(data: Any, model: type[M]) -> M | None:
-    """The typed model of valid data; None when `explain` has something to say. Threads may share it."""
-    # msgspec reads a type at its first use. A second thread meets the half-read type and crashes (seen with 0.22).
+    """The typed model of valid data; None when `explain` has something to say.
+
+    Any thread may call it.
+    """
+    # msgspec 0.22 reads a type at its first use, and a second thread that meets the half-read type crashes.
     with _FIRST_USE if model not in _USED else nullcontext():
         try:
             return msgspec.convert(data, model)
