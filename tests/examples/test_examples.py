@@ -20,7 +20,7 @@ from tests.kits.script_module import load_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))
-# These need a checkout of SkyRL, most of them a site with H200s as well: tests/frameworks/test_skyrl*.py.
+# These need a checkout of SkyRL, most of them a site with H200s as well: tests/frameworks/skyrl.
 HERE = [path for path in SPECS if "framework: skyrl" not in path.read_text()]
 SLURM = ("resources.time=00:10:00",)
 
