@@ -27,7 +27,7 @@ from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.ranking import Course, first_cause, rank, settle
-from jobspec.triage.signatures import Signature
+from jobspec.triage.signatures import RAISED, Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
@@ -303,7 +303,7 @@ def _match_line(
         text = bare(part[:MAX_LINE_CHARS]).strip()
         above: Traceback | None = None
         for signature in signatures:
-            if not signature.pattern.search(text):
+            if not signature.pattern.search(text) or (signature.raised and not RAISED.search(text)):
                 continue
             if NOISE.search(text):
                 break
