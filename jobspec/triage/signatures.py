@@ -32,6 +32,13 @@ class Signature:
     trend: bool = False
     boundary: str = ""
     frames: re.Pattern[str] | None = None
+    near: re.Pattern[str] | None = None
+
+    def shows(self, text: str) -> bool:
+        """Whether the pattern matches, and the number in its group `more` exceeds the one in `less`."""
+        match = self.pattern.search(text)
+        groups = match.groupdict() if match is not None else {}
+        return match is not None and int(groups.get("more", 1)) > int(groups.get("less", 0))
 
     @cached_property
     def numbered(self) -> bool:
@@ -49,7 +56,7 @@ def load_signatures() -> tuple[Signature, ...]:
 
 def _signature(item: dict[str, Any]) -> Signature:
     compiled: dict[str, Any] = {
-        name: re.compile(item[name]) for name in ("pattern", "frames") if name in item
+        name: re.compile(item[name]) for name in ("pattern", "frames", "near") if name in item
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
     return Signature(**{**item, **compiled, "hints": tuple(item["hints"]), "generic": generic})
