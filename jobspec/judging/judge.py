@@ -24,7 +24,7 @@ from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
-from jobspec.judging.not_proved import limitations
+from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
@@ -93,7 +93,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         level=evidence.plan.expect.level,
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
-        limitations=limitations(evidence),
+        limitations=with_limits(limitations(evidence), deliverables),
         findings=(*problems, *line_findings(evidence, attempt, result)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence
+from jobspec.verdict import Deliverable
 
 # Key of the plan's options -> the parallelism that its size 1 leaves unproved.
 PARALLEL = {
@@ -32,6 +33,11 @@ def limitations(evidence: Evidence) -> tuple[str, ...]:
     sentences.extend(_of_training(evidence))
     sentences.extend(_of_learning(evidence, sentences))
     return tuple(dict.fromkeys(sentences))
+
+
+def with_limits(sentences: Iterable[str], deliverables: Iterable[Deliverable]) -> tuple[str, ...]:
+    """The sentences, and what the evidence of each deliverable leaves open; each once."""
+    return tuple(dict.fromkeys((*sentences, *(limit for item in deliverables for limit in item.limits))))
 
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:

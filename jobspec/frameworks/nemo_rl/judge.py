@@ -7,35 +7,33 @@ no file answers is `Blocked`. A log of ours is whole: a line that is not in it w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.nemo_rl.commands import PROBE
-from jobspec.frameworks.nemo_rl.log_lines import read_lines
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
-from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.proof_lines import TRAINERS
 from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
 from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
 from jobspec.frameworks.shared.answer import Answer, combine
+from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.triage.signatures import NOTE
-from jobspec.units import is_below
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-IMPORT, RUN, CAPTURE = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run", "Metrics/log capture"
-MODULE = "megatron.bridge"
+RUN, CAPTURE = "NeMo-RL Megatron policy run", "Metrics/log capture"
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """All deliverables, the guide's five first and in its order."""
     runs = runs_of(evidence)
     yield bridge_checks(evidence)
-    yield judge_import(evidence)
+    named = str(evidence.plan.expect.options.get("bridge") or "")
+    yield judge_import(evidence, "NeMo-RL", named, PROBE)
     yield combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
     yield judge_requested(runs)
     yield combine(CAPTURE, [judge_capture(run) for run in runs if not run.skipped], "all finite")
@@ -44,53 +42,6 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield from judge_resume(runs)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)
-
-
-# -- which Bridge ------------------------------------------------------------------------------------
-
-
-def judge_import(evidence: Evidence) -> Deliverable:
-    """`Pass` when every named file of Megatron-Bridge lies below the checkout under test."""
-    proof = next((item for item in evidence.plan.proofs if item.module == MODULE), None)
-    root = proof.root if proof else str(evidence.plan.expect.options.get("bridge") or "")
-    if not root:
-        reason = "no Bridge checkout was named to compare with, so the Bridge in use is not proved"
-        return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
-    recorded = list(_recorded(evidence))
-    printed = list(_printed(evidence))
-    away = next(((file, item) for file, item in (*recorded, *printed) if not is_below(file, root)), None)
-    if away is not None:
-        reason = f"`{MODULE}` comes from {away[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, (away[1],), reason, settled=True)
-    nodes = evidence.plan.nodes if proof and not evidence.foreign else 0
-    if len(recorded) < nodes or not (recorded or printed):
-        where = f"{len(recorded)} of {nodes} nodes recorded its file" if nodes else "no log names its file"
-        return Deliverable(
-            IMPORT, Status.BLOCKED, reason=f"the Bridge in use is not shown: {where}", settled=True
-        )
-    workers = [item for _, item in printed if "Worker" in item.text or PROBE in item.file]
-    where = "in the driver and the Megatron worker" if workers else "no line is of a Ray worker"
-    items = tuple(dict.fromkeys(item for _, item in (*recorded[:2], *printed[:2])))
-    file = (recorded or printed)[0][0]
-    return Deliverable(IMPORT, Status.PASS, (*items, *workers[:1]), f"{file}; {where}", settled=True)
-
-
-def _recorded(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """The files that the phase `imports` recorded, by node."""
-    results = evidence.last.results if evidence.last else None
-    for node, file in (results.imports.get(MODULE, {}) if results else {}).items():
-        yield file, EvidenceItem(results.file if results else "", text=f"{node}: {file}")
-
-
-def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """Files of the package in any log: in our probe's line, or in warnings and tracebacks of workers."""
-    attempt = evidence.last
-    if attempt is None:
-        return
-    logs = [log for log in attempt.logs if log.path not in attempt.check_logs]
-    pairs = [(Path(evidence.root, log.path), log.path) for log in logs]
-    for line in read_lines(pairs, [PROOFS["bridge-file"]]).get("bridge-file", ()):
-        yield line.groups[0], line.item
 
 
 # -- the run -----------------------------------------------------------------------------------------

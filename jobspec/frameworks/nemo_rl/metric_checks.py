@@ -19,19 +19,10 @@ from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Row, Table
+from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import EvidenceItem, Status
 
 GRADIENT = "train/grad_norm"
-FINITE = (
-    "train/loss",
-    "train/reward",
-    "train/grad_norm",
-    "train/token_mult_prob_error",
-    "train/gen_kl_error",
-    "train/probs_ratio_clamped_min",
-    "train/probs_ratio_clamped_max",
-    "train/draft_loss",
-)
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
@@ -55,7 +46,8 @@ def judge_capture(run: VariantRun) -> Answer:
     held = [row_item(outcome.row, outcome.check.text) for outcome in outcomes if outcome.row is not None]
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
-    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold, all values finite"
+    finite = "; ".join(all_finite(table) for _, table in run.tables)
+    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold; {finite}"
     return run.passed(reason, [log, *ends, *held])
 
 
@@ -65,17 +57,12 @@ def _values(run: VariantRun) -> Iterator[Answer]:
     if printed:
         yield run.failed(f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
     for _, table in run.tables:
-        bad = _not_finite(table)
+        bad = first_not_finite(table)
         if bad is not None:
             yield run.failed(f"`{bad.metric}` of step {bad.step} is {bad.value}", [row_item(bad)])
         norms = table.series(GRADIENT)
         if norms and all(row.value == 0 for row in norms):
             yield run.failed("every gradient was zero: nothing was trained", [row_item(norms[0])])
-
-
-def _not_finite(table: Table) -> Row | None:
-    bad = [row for name in FINITE for row in table.series(name) if not math.isfinite(row.value)]
-    return min(bad, key=lambda row: row.step or 0, default=None)
 
 
 def _outcomes(run: VariantRun) -> Iterator[Outcome]:

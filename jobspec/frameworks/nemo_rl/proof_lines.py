@@ -104,12 +104,6 @@ GENERAL = (
         r"Checkpoint already exists at (\S+)\. Skipping import",
         "Skipping import",
     ),
-    _proof(
-        "bridge-file",
-        "a file of Megatron-Bridge",
-        r"(/[^\s'\"<>:,]*/megatron/bridge/[^\s'\"<>:,]+\.py)",
-        "/megatron/bridge/",
-    ),
     _proof("header", "the start of a train step", r"=+ Step (\d+)/(\d+) =+", "= Step "),
     _proof(
         "step", "a completed train step", r"Logged data to \S*train_data_step(\d+)\.jsonl", "train_data_step"

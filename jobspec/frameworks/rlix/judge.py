@@ -77,7 +77,7 @@ def judge_pipeline(
     own = _own(evidence, part)
     yield judge_end(part, pipeline, seen)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
-        trained = training_deliverable(own, REWARD, (LOSS, GRAD))
+        trained = training_deliverable(own, REWARD)
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
         reason = "files that jobspec did not lay out do not say which metrics are this pipeline's"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import Direction, assess
 from jobspec.metrics.training_health import Trouble, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -50,8 +49,8 @@ def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
     return troubles(evidence.metrics, evidence.plan.expect.metric_keys)
 
 
-def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str]) -> Deliverable:
-    """`Pass` when every planned train step logged `metric`, and the `finite` metrics are numbers throughout.
+def training_deliverable(evidence: Evidence, metric: str) -> Deliverable:
+    """`Pass` when every planned train step logged `metric`, and all watched metrics are numbers throughout.
 
     A resumed run need not have the steps before its resume: another run logged them.
     """
@@ -69,16 +68,8 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str])
     done = f"{due - len(missing)} of {due} planned train steps ran"
     if missing:
         return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
-    bad = first_not_finite(evidence, finite)
+    bad = first_not_finite(evidence.metrics)
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
-    return Deliverable(TRAINING, Status.PASS, ends, f"{done}, with finite metrics")
-
-
-def first_not_finite(evidence: Evidence, metrics: Iterable[str]) -> Row | None:
-    """The earliest row of `metrics` that is NaN or infinite."""
-    bad: Sequence[Row] = [
-        row for name in metrics for row in evidence.metrics.series(name) if not math.isfinite(row.value)
-    ]
-    return min(bad, key=lambda row: row.step or 0, default=None)
+    return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")

@@ -17,12 +17,10 @@ from jobspec.verdict import Deliverable, Status
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-FINITE = ("reward", "loss", "grad_norm")
-
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` always; `Checkpoint`, `Resume` and `Learning` where the plan expects them."""
-    yield training_deliverable(evidence, "reward", FINITE)
+    yield training_deliverable(evidence, "reward")
     if evidence.plan.expect.checkpoint:
         yield judge_checkpoint(evidence)
     if evidence.plan.expect.resume:

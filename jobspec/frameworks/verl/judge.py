@@ -7,40 +7,25 @@ no evidence against the tested code, and nothing is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.shared.answer import Answer, failed, passed
-from jobspec.frameworks.shared.metric_deliverables import first_not_finite, row_item
+from jobspec.frameworks.shared.bridge_import import judge_import
+from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.verl.levels import MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
-from jobspec.frameworks.verl.run_facts import GRAD, KL, REWARD, Seen, see
+from jobspec.frameworks.verl.run_facts import GRAD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
-from jobspec.units import is_below
+from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-IMPORT, RUN, CAPTURE = "Local Bridge import in verl", "verl Megatron backend run", "Log capture"
-FINITE = (
-    "actor/loss",
-    "actor/pg_loss",
-    KL,
-    "actor/ppo_kl",
-    GRAD,
-    "actor/entropy",
-    "actor/reward_kl_penalty",
-    "critic/loss",
-    "critic/vf_loss",
-    "critic/grad_norm",
-    "critic/score/mean",
-    REWARD,
-    "training/rollout_probs_diff_mean",
-)
-BRIDGE = "megatron.bridge"
+RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
 
 
@@ -48,75 +33,10 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """All deliverables of the guide, in its order."""
     seen = see(evidence)
     yield bridge_checks(evidence)
-    yield judge_import(seen)
+    yield judge_import(evidence, "verl")
     yield judge_run(seen)
     yield judge_variants(seen)
     yield judge_capture(seen)
-
-
-# -- import ------------------------------------------------------------------------------------------
-
-
-def judge_import(seen: Seen) -> Deliverable:
-    """`Pass` when the driver and the workers imported `megatron.bridge` from the checkout that was named."""
-    proof = next((item for item in seen.evidence.plan.proofs if item.module == BRIDGE), None)
-    if proof is None:
-        reason = "no checkout is named for the comparison: which Bridge ran is not proved"
-        return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False)
-    if seen.evidence.foreign:
-        return _foreign_import(seen, proof.root)
-    return _recorded_import(seen, proof.root)
-
-
-def _recorded_import(seen: Seen, root: str) -> Deliverable:
-    """What the import proof recorded on every node, and what the probe saw beside it."""
-    evidence = seen.evidence
-    results = evidence.last.results if evidence.last else None
-    files: Mapping[str, str] = results.imports.get(BRIDGE, {}) if results else {}
-    items = (
-        tuple(EvidenceItem(results.file, text=f"{node}: {f}") for node, f in files.items()) if results else ()
-    )
-    probed = [(where, file, item) for where, file, item in _probed(seen)]
-    items = (*items, *(item for _, _, item in probed))
-    wrong = [file for file in (*files.values(), *(f for _, f, _ in probed)) if not is_below(file, root)]
-    if wrong:
-        reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, items, reason, settled=True)
-    if not files or len(files) < evidence.plan.nodes:
-        reason = f"not shown: `{BRIDGE}` was recorded on {len(files)} of {evidence.plan.nodes} nodes"
-        return Deliverable(IMPORT, Status.BLOCKED, items, reason, settled=True)
-    where = (
-        "in the driver and in a Ray worker"
-        if {w for w, _, _ in probed} >= {"driver", "worker"}
-        else "on every node"
-    )
-    return Deliverable(IMPORT, Status.PASS, items, f"from {root} {where}", settled=True)
-
-
-def _probed(seen: Seen) -> Iterator[tuple[str, str, EvidenceItem]]:
-    for facts in seen.logs:
-        yield from ((where, file, item) for where, module, file, item in facts.imports if module == BRIDGE)
-
-
-def _foreign_import(seen: Seen, root: str) -> Deliverable:
-    """Lines that name the module's file, or frames of tracebacks in it; another place voids the run."""
-    from jobspec.evidence.log_facts import scan_facts
-
-    evidence = seen.evidence
-    logs = evidence.last.logs if evidence.last else ()
-    imports = scan_facts([(evidence.root / log.path, log.path) for log in logs], [BRIDGE]).imports.get(
-        BRIDGE, []
-    )
-    wrong = next(((file, item) for file, item in imports if not is_below(file, root)), None)
-    if wrong is not None:
-        reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, (wrong[1],), reason)
-    if not imports:
-        reason = f"not shown: no log says where `{BRIDGE}` was imported from"
-        return Deliverable(IMPORT, Status.BLOCKED, reason=reason)
-    workers = [item for _, item in imports if "worker" in item.text.lower()]
-    where = "also in a Ray worker" if workers else "no line is from a Ray worker"
-    return Deliverable(IMPORT, Status.PASS, tuple(item for _, item in imports[:3]), f"from {root}; {where}")
 
 
 # -- run ---------------------------------------------------------------------------------------------
@@ -156,7 +76,7 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
-    bad = first_not_finite(seen.evidence, FINITE)
+    bad = first_not_finite(seen.evidence.metrics)
     if bad is not None:
         yield failed(f"`{bad.metric}` of step {bad.step} is not a finite number", [row_item(bad)])
 
@@ -164,8 +84,8 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
 def _summary(seen: Seen) -> str:
     shards = any(setting.value == "True" for setting in seen.actor_size("use_megatron_fsdp"))
     how = f"{'LoRA' if seen.adapter else 'full parameters'} + {'Megatron-FSDP' if shards else 'DDP'}"
-    count = len(seen.trained)
-    return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}, finite metrics"
+    count, finite = len(seen.trained), all_finite(seen.evidence.metrics)
+    return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}; {finite}"
 
 
 def _failed_command(evidence: Evidence) -> Answer | None:

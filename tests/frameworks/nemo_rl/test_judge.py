@@ -24,6 +24,7 @@ IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"
 REQUESTED, CAPTURE = "Requested variants", "Metrics/log capture"
 WORKER = "\x1b[36m(MegatronPolicyWorker[rank=0] pid=1)\x1b[0m "
 BRIDGE = "/lustre/Megatron-Bridge/src/megatron/bridge/__init__.py"
+CHECKOUT = ("megatron.bridge=/lustre/Megatron-Bridge",)
 LOADED = f"{WORKER}  successfully loaded checkpoint from /c/step_2/policy/weights [ t 1/1 ] at iteration 0\n"
 PEFT = f"{WORKER}PEFT Statistics:\n{WORKER}  Trainable parameters: 8,798,208\n"
 
@@ -41,9 +42,13 @@ def sample() -> dict[str, dict[str, float]]:
 
 
 def write(folder: Path, log: str | None = None, metrics: dict[str, Any] | None = None) -> Path:
-    """A folder as people keep them: a log under any name and the JSON dump, each only where given."""
+    """A folder as people keep them: a log under any name and the JSON dump, each only where given.
+
+    A log comes with the line of a worker's import beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if log is not None:
+        (folder / "zz-import.log").write_text(f"{WORKER}{BRIDGE}\n")
         (folder / "ray-driver.log").write_text(log)
     if metrics is not None:
         (folder / "metrics.json").write_text(json.dumps(metrics))
@@ -51,7 +56,7 @@ def write(folder: Path, log: str | None = None, metrics: dict[str, Any] | None =
 
 
 def judged(
-    folder: Path, level: str = "smoke", *variants: str, steps: int = 0, imports: tuple[str, ...] = ()
+    folder: Path, level: str = "smoke", *variants: str, steps: int = 0, imports: tuple[str, ...] = CHECKOUT
 ) -> Verdict:
     wanted = foreign_run.expected(frameworks.get("nemo_rl"), level, variants, steps, (), "", imports)
     return foreign_run.judge_files(folder, wanted)[1]
@@ -78,7 +83,8 @@ def healthy(tmp_path: Path) -> Path:
 
 
 def test_healthy_smoke_run_passes(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", str(healthy), "--framework", "nemo_rl", "--level", "0", "--json"]) == 0
+    words = ["judge", str(healthy), "--framework", "nemo_rl", "--level", "0", "--json"]
+    assert main([*words, "--expect-import", *CHECKOUT]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["result"], report["first_cause"]) == ("Pass", None)
     guide = frameworks.get("nemo_rl").guide  # type: ignore[attr-defined]
@@ -220,8 +226,9 @@ def test_exit_code_of_the_batch_script_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_import_path_is_compared(healthy: Path) -> None:
-    write(healthy, section("A") + f"jobspec: megatron.bridge from {BRIDGE}\n")
-    assert status(judged(healthy), IMPORT) is Status.NOT_REQUESTED
+    unnamed = judged(healthy, imports=())
+    assert (unnamed.result, status(unnamed, IMPORT)) == ("Blocked", Status.BLOCKED)
+    assert "--expect-import megatron.bridge=/lustre/Megatron-Bridge/src" in reason(unnamed, IMPORT)
     right = judged(healthy, imports=("megatron.bridge=/lustre/Megatron-Bridge",))
     assert (right.result, status(right, IMPORT)) == ("Pass", Status.PASS)
     wrong = judged(healthy, imports=("megatron.bridge=/home/me/Megatron-Bridge",))
@@ -230,7 +237,8 @@ def test_import_path_is_compared(healthy: Path) -> None:
 
 
 def test_import_path_that_no_log_shows_is_not_claimed(healthy: Path) -> None:
-    verdict = judged(healthy, imports=("megatron.bridge=/lustre/Megatron-Bridge",))
+    (healthy / "zz-import.log").unlink()
+    verdict = judged(healthy)
     assert (verdict.result, status(verdict, IMPORT)) == ("Blocked", Status.BLOCKED)
 
 
@@ -304,6 +312,7 @@ def resumed(folder: Path, new_steps: bool = True) -> Path:
     """Two processes: the first one saved step 2, the second one loaded it."""
     write(folder, None, {"train/loss": {str(step): 0.5 for step in (1, 2, *((3, 4) if new_steps else ()))}})
     (folder / "run1.log").write_text(section("A") + section("B"))
+    (folder / "zz-import.log").write_text(f"{WORKER}{BRIDGE}\n")
     second = section("A").partition(STEPS)[0].replace("synchronous", "async") + LOADED
     second += "📦 Restoring replay buffer from checkpoint: /c/step_2/replay_buffer.pt\n"
     second += "ReplayBuffer restored: 4 trajectories, last target 3\n"

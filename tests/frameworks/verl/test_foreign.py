@@ -83,8 +83,8 @@ SIZE = "actor_rollout_ref__actor__megatron__"
 
 @pytest.mark.parametrize("name", ["example", "example_legacy"])
 def test_sample_of_a_healthy_run_passes(tmp_path: Path, name: str) -> None:
-    (tmp_path / "slurm-17.out").write_text(sample(name))
-    assert judge(tmp_path).result is Result.PASS
+    (tmp_path / "slurm-17.out").write_text(f"(WorkerDict pid=7) {FILE}\n" + sample(name))
+    assert judge(tmp_path, root=BRIDGE).result is Result.PASS
 
 
 FAILURES = dict(
@@ -126,7 +126,9 @@ OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__
 @pytest.mark.parametrize(
     ("line", "root", "want", "part"),
     [
-        ("", "", Status.NOT_REQUESTED, "which Bridge ran is not proved"),
+        ("", "", Status.BLOCKED, "which Bridge ran is not proved"),
+        (PROBED, "", Status.BLOCKED, f"--expect-import megatron.bridge={BRIDGE}/src"),
+        (OTHER, "", Status.BLOCKED, "the run is void"),
         ("", BRIDGE, Status.BLOCKED, "not shown"),
         (PROBED, BRIDGE, Status.PASS, "no line is from a Ray worker"),
         (f"worker megatron.bridge={FILE}", BRIDGE, Status.PASS, "also in a Ray worker"),

@@ -11,13 +11,14 @@ import pytest
 
 from jobspec.evidence.evidence import Attempt, CommandResult, Evidence, LogFile, Results
 from jobspec.frameworks import get
-from jobspec.frameworks.verl.judge import CAPTURE, IMPORT, RUN
+from jobspec.frameworks.verl.judge import CAPTURE, RUN
 from jobspec.frameworks.verl.variants import NAME as VARIANTS
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.verdict import Deliverable, Status
 from tests.kits.verl_kit import context, plan_of
 
+IMPORT = "Local Bridge import in verl"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HEAD = """\
 + VANILLA_MBRIDGE=False
