@@ -1,20 +1,23 @@
 """Metrics that programs print: the last resort, where no metric file exists.
 
 Each format has one small parser. The parsers are tried in order on every cleaned line; a new framework adds
-its parser to `PARSERS`. Lines are read as a stream. A line that was cut off gives its whole values.
+its parser to `PARSERS`. Lines are read as a stream. A line that was cut off gives its whole values. A dict of
+several lines is put together from the lines of its process, since others print in between.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
 
-from jobspec.log_text import bare, to_number, unwrap_scalars
+from jobspec.finding import Finding, warning
+from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
+from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps, last_bars
 from jobspec.runtime.base.metric_files import Row
 from jobspec.runtime.base.run_files import open_file
 
@@ -37,12 +40,24 @@ NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
 NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
 NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
 NEMO_VALUE = re.compile(r"^\s*[•-] ([A-Z][\w/() ]{2,60}): (\S+?)(?:s|%)?(?: \(\d.*| tokens)?$")
-# A progress bar that was not ended may stand before it.
-DICT_LINE = re.compile(r"(?:^|\])\s*(\{['\"]\w.*)$")
+# A progress bar that was not ended may stand before it, or a name for the step: OpenRLHF, slime.
+DICT_LINE = re.compile(
+    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):)\s*(\{['\"]\w.*)$", re.IGNORECASE
+)
+# SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
+BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
+BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
+# Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
+STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer.
-MARKS = (b"step:", b"= Step ", b"= Epoch ", b"train_data_step", "\u2022 ".encode(), b"  - ", b"{'", b'{"')
+MARKS = (
+    b"step:", b" Step ", b"= Epoch ", b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ",
+    b'{"', *OWN_MARKS,
+)  # fmt: skip
 BLOCK_BYTES = 4 * 1024**2
+MAX_BAR_BYTES = 512
+MAX_VALUES = 2_000_000  # of one log: the memory for more is not there on every login node
 MAX_LINE_BYTES = 64 * 1024  # the longest metric lines of verl have about 6 KB
 Parser = Callable[[str, int | None], Printed | None]
 # NeMo-RL prints titles for people; its metric files use these names. Source: nemo_rl `algorithms/grpo.py`.
@@ -64,12 +79,19 @@ def read_console(path: Path, name: str = "") -> Table:
     rows: list[Row] = []
     try:
         with open_file(path) as file:
-            while block := file.read(BLOCK_BYTES):
+            while (block := file.read(BLOCK_BYTES)) and len(rows) < MAX_VALUES:
                 rows.extend(reader.feed(block))
     except OSError:
-        pass
-    rows.extend(reader.close())
-    return Table(tuple(rows))
+        block = b""
+    rows.extend(() if block else reader.close())
+    steps = reader.trainer.steps()
+    placed = (row if row.step is not None else row._replace(step=steps.get(row.line)) for row in rows)
+    return Table(tuple(placed), (_too_many(reader.source),) if block else (), reader.trainer.planned)
+
+
+def _too_many(source: str) -> Finding:
+    what, why = "metrics cannot be read in full", f"the log prints more than {MAX_VALUES:,} values"
+    return warning("metrics.unreadable", what, why, "judge the run by its metric files", file=source)
 
 
 def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
@@ -82,7 +104,7 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
 
 @dataclass
 class ConsoleReader:
-    """Reads a log piece by piece, as it grows; memory does not grow with it.
+    """Reads a log piece by piece, as it grows; memory grows with the Trainer's dicts alone.
 
     `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
     line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for
@@ -97,6 +119,8 @@ class ConsoleReader:
     header: int = 0
     base: int = 0
     skip_line: bool = False
+    blocks: dict[str, int] = field(default_factory=dict)
+    trainer: TrainerSteps = field(default_factory=TrainerSteps)
 
     def feed(self, data: bytes) -> Iterator[Row]:
         if self.skip_line:
@@ -107,9 +131,12 @@ class ConsoleReader:
         first = self.number
         marks = [mark for mark in MARKS if mark in data or (lines and mark in lines[0])]
         marked = {at for mark in marks for at, line in enumerate(lines) if mark in line}
+        since = 0
         for at in sorted(marked):
             self.number = first + at
-            yield from self.line(lines[at])
+            yield from self.line(lines[at], lines[since:at])
+            since = at + 1
+        self._bar(lines[since:])
         self.number = first + len(lines)
 
     def close(self) -> Iterator[Row]:
@@ -119,17 +146,42 @@ class ConsoleReader:
             part = part.rpartition(b" - ")[0] if b"step:" in part else b""
         yield from self.line(part)
 
-    def line(self, line: bytes) -> Iterator[Row]:
+    def line(self, line: bytes, before: Sequence[bytes] = ()) -> Iterator[Row]:
+        """The rows of one line; `before` are the lines since the one that was read last."""
         self.number += 1
+        self._bar(before)
+        stream = _stream(line)
         for part in line[-MAX_LINE_BYTES:].decode("utf-8", "replace").split("\r"):
             text = bare(part)
+            if "%|" in text and self.trainer.bar(stream, text) and "{" not in text:
+                continue
+            self.trainer.note(text)
             self._nemo_rl_step(text)
-            printed = _parse(text, self.step)
+            printed = self._block(stream, text) or _parse(text, self.step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
+            if printed.step is None:
+                self.trainer.add(self.number, stream, text, printed.values)
             for metric, value in printed.values:
                 yield Row(intern(metric), printed.step, value, None, self.source, self.number)
+
+    def _bar(self, lines: Sequence[bytes]) -> None:
+        """Note the last state of the Trainer's bar in `lines`, of each process that printed one."""
+        for state in last_bars(reversed(lines)):
+            if self.trainer.bar(_stream(state), bare(state[:MAX_BAR_BYTES].decode("utf-8", "replace"))):
+                break
+
+    def _block(self, stream: str, text: str) -> Printed | None:
+        """What a line says of the dict that its process began below `Step N:`."""
+        if (match := BLOCK_STEP.search(text)) is not None:
+            self.blocks[stream] = int(match[1])
+        elif stream in self.blocks:
+            step, whole = self.blocks[stream], BLOCK_LINE.match(text) is not None
+            if not whole or text.rstrip().endswith("}"):
+                del self.blocks[stream]
+            return Printed(step, _items(text)) if whole else None
+        return None
 
     def _nemo_rl_step(self, text: str) -> None:
         """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.
@@ -146,6 +198,11 @@ class ConsoleReader:
         elif (match := NEMO_STEP.match(text)) is not None:
             self.header = int(match[1])
             self.step = self.base + self.header
+
+
+def _stream(line: bytes) -> str:
+    match = STREAM.match(strip_ansi(line[:MAX_BAR_BYTES].decode("utf-8", "replace")))
+    return "" if match is None else next(group for group in match.groups() if group)
 
 
 def _parse(line: str, step: int | None) -> Printed | None:
@@ -174,12 +231,17 @@ def parse_dict(line: str, step: int | None) -> Printed | None:
     match = DICT_LINE.search(line)
     if match is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(match[1]))}
-    numbers = {key: value for key, value in values.items() if value is not None}
-    logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), None)
+    numbers = dict(_items(match[2]))
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
-    step = int(logged_step) if logged_step is not None and math.isfinite(logged_step) else None
-    return Printed(step, kept) if kept else None
+    logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), math.nan)
+    step = int(logged_step) if math.isfinite(logged_step) else None
+    return Printed(int(match[1]) if match[1] else step, kept) if kept else None
+
+
+def _items(text: str) -> Values:
+    """The numbers of a printed dict, or of a line of one."""
+    values = ((key, to_number(value)) for key, value in DICT_ITEM.findall(unwrap_scalars(text)))
+    return [(key, value) for key, value in values if value is not None]
 
 
 def parse_nemo_rl(line: str, step: int | None) -> Printed | None:
