@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
@@ -17,7 +17,7 @@ from sys import intern
 from jobspec.finding import Finding, warning
 from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
-from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps, last_bars
+from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps
 from jobspec.runtime.base.metric_files import Row
 from jobspec.runtime.base.run_files import open_file
 
@@ -50,13 +50,13 @@ BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
-# Every line with a metric holds one of these: the rest is not looked at closer.
-MARKS = (
-    b"step:", b" Step ", b"= Epoch ", b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ",
-    b'{"', *OWN_MARKS,
-)  # fmt: skip
+# Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
+# whole log, so the marks of lines that need a beginning before them are looked for behind it only.
+STEP_HEAD = b"Step"
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *OWN_MARKS)
+BELOW_STEP = (b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ")
 BLOCK_BYTES = 4 * 1024**2
-MAX_BAR_BYTES = 512
+MAX_BAR_BYTES, MAX_BARS = 512, 64  # of one state, and states that are looked at before a line
 MAX_VALUES = 2_000_000  # of one log: the memory for more is not there on every login node
 MAX_LINE_BYTES = 64 * 1024  # the longest metric lines of verl have about 6 KB
 Parser = Callable[[str, int | None], Printed | None]
@@ -126,18 +126,31 @@ class ConsoleReader:
         if self.skip_line:
             _, end, data = data.partition(b"\n")
             self.skip_line = not end
-        *lines, rest = (self.rest + data).split(b"\n")
-        self.rest = rest[-MAX_LINE_BYTES:]
-        first = self.number
-        marks = [mark for mark in MARKS if mark in data or (lines and mark in lines[0])]
-        marked = {at for mark in marks for at, line in enumerate(lines) if mark in line}
-        since = 0
-        for at in sorted(marked):
-            self.number = first + at
-            yield from self.line(lines[at], lines[since:at])
-            since = at + 1
-        self._bar(lines[since:])
-        self.number = first + len(lines)
+        data = self.rest + data
+        end = data.rfind(b"\n") + 1
+        self.rest, text = data[end:][-MAX_LINE_BYTES:], data[:end]
+        number, read = self.number, 0
+        for at, stop in self._marked(text):
+            self.number = number = number + text.count(b"\n", read, at)
+            self._bar(text, read, at)
+            yield from self.line(text[at:stop])
+            number, read = number + 1, stop + 1
+        self._bar(text, read, end)
+        self.number = number + text.count(b"\n", read)
+
+    def _marked(self, text: bytes) -> list[tuple[int, int]]:
+        """Where the lines with a mark begin and end."""
+        marks = list(MARKS)
+        if self.header or self.epoch or self.blocks or STEP_HEAD in text:
+            marks += BELOW_STEP
+        places = set()
+        for mark in marks:
+            at = text.find(mark)
+            while at >= 0:
+                stop = text.find(b"\n", at)
+                places.add((text.rfind(b"\n", 0, at) + 1, stop))
+                at = text.find(mark, stop + 1)
+        return sorted(places)
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
@@ -146,10 +159,8 @@ class ConsoleReader:
             part = part.rpartition(b" - ")[0] if b"step:" in part else b""
         yield from self.line(part)
 
-    def line(self, line: bytes, before: Sequence[bytes] = ()) -> Iterator[Row]:
-        """The rows of one line; `before` are the lines since the one that was read last."""
+    def line(self, line: bytes) -> Iterator[Row]:
         self.number += 1
-        self._bar(before)
         stream = _stream(line)
         for part in line[-MAX_LINE_BYTES:].decode("utf-8", "replace").split("\r"):
             text = bare(part)
@@ -166,15 +177,20 @@ class ConsoleReader:
             for metric, value in printed.values:
                 yield Row(intern(metric), printed.step, value, None, self.source, self.number)
 
-    def _bar(self, lines: Sequence[bytes]) -> None:
-        """Note the last state of the Trainer's bar in `lines`, of each process that printed one."""
-        for state in last_bars(reversed(lines)):
-            if self.trainer.bar(_stream(state), bare(state[:MAX_BAR_BYTES].decode("utf-8", "replace"))):
+    def _bar(self, text: bytes, start: int, end: int) -> None:
+        """Note the last state of the Trainer's bar in a part of the log; others' bars may stand behind it."""
+        for _ in range(MAX_BARS):
+            at = text.rfind(b"%|", start, end)
+            if at < 0:
+                break
+            end = max(text.rfind(b"\r", start, at), text.rfind(b"\n", start, at), start)
+            state = text[end : at + MAX_BAR_BYTES].strip(b"\r\n").splitlines()[0]
+            if self.trainer.bar(_stream(state), bare(state.decode("utf-8", "replace"))):
                 break
 
     def _block(self, stream: str, text: str) -> Printed | None:
         """What a line says of the dict that its process began below `Step N:`."""
-        if (match := BLOCK_STEP.search(text)) is not None:
+        if "Step " in text and (match := BLOCK_STEP.search(text)) is not None:
             self.blocks[stream] = int(match[1])
         elif stream in self.blocks:
             step, whole = self.blocks[stream], BLOCK_LINE.match(text) is not None

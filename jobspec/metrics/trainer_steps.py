@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
@@ -52,9 +52,9 @@ class TrainerSteps:
         if BEGIN in text:
             self.part += 1
             self.bars.clear()
-        if match := TOTAL.search(text):
+        if "optimization" in text and (match := TOTAL.search(text)):
             self.total = max(self.total, int(match[1].replace(",", "") or 0))
-        if match := LOGGING_STEPS.search(text):
+        if "logging_steps" in text and (match := LOGGING_STEPS.search(text)):
             self.every = self.every or int(match[1])
 
     def bar(self, stream: str, text: str) -> bool:
@@ -108,10 +108,3 @@ class TrainerSteps:
         for one in group:
             step = next(steps) if one.trains else step
             yield one.line, step
-
-
-def last_bars(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The states of bars in `lines`, from the last to the first."""
-    for line in lines:
-        if b"%|" in line:
-            yield from (part for part in reversed(line.split(b"\r")) if b"%|" in part)
