@@ -1,7 +1,8 @@
 """Metrics that programs print: the last resort, where no metric file exists.
 
 Each format has one small parser. The parsers are tried in order on every cleaned line; a new framework adds
-its parser to `PARSERS`. Lines are read as a stream. A line that was cut off gives its whole values.
+its parser to `PARSERS`. Lines are read as a stream. A line that was cut off gives its whole values. A dict of
+several lines is put together from the lines of its process, since others print in between.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
 
-from jobspec.log_text import bare, to_number, unwrap_scalars
+from jobspec.finding import Finding, warning
+from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
+from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps
 from jobspec.runtime.base.metric_files import Row
 from jobspec.runtime.base.run_files import open_file
 
@@ -37,12 +40,24 @@ NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
 NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
 NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
 NEMO_VALUE = re.compile(r"^\s*[•-] ([A-Z][\w/() ]{2,60}): (\S+?)(?:s|%)?(?: \(\d.*| tokens)?$")
-# A progress bar that was not ended may stand before it.
-DICT_LINE = re.compile(r"(?:^|\])\s*(\{['\"]\w.*)$")
+# A progress bar that was not ended may stand before it, or a name for the step: OpenRLHF, slime.
+DICT_LINE = re.compile(
+    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):)\s*(\{['\"]\w.*)$", re.IGNORECASE
+)
+# SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
+BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
+BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
+# Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
+STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
-# Every line with a metric holds one of these: the rest is not looked at closer.
-MARKS = (b"step:", b"= Step ", b"= Epoch ", b"train_data_step", "\u2022 ".encode(), b"  - ", b"{'", b'{"')
+# Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
+# whole log, so the marks of lines that need a beginning before them are looked for behind it only.
+STEP_HEAD = b"Step"
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *OWN_MARKS)
+BELOW_STEP = (b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ")
 BLOCK_BYTES = 4 * 1024**2
+MAX_BAR_BYTES, MAX_BARS = 512, 64  # of one state, and states that are looked at before a line
+MAX_VALUES = 2_000_000  # of one log: the memory for more is not there on every login node
 MAX_LINE_BYTES = 64 * 1024  # the longest metric lines of verl have about 6 KB
 Parser = Callable[[str, int | None], Printed | None]
 # NeMo-RL prints titles for people; its metric files use these names. Source: nemo_rl `algorithms/grpo.py`.
@@ -64,12 +79,19 @@ def read_console(path: Path, name: str = "") -> Table:
     rows: list[Row] = []
     try:
         with open_file(path) as file:
-            while block := file.read(BLOCK_BYTES):
+            while (block := file.read(BLOCK_BYTES)) and len(rows) < MAX_VALUES:
                 rows.extend(reader.feed(block))
     except OSError:
-        pass
-    rows.extend(reader.close())
-    return Table(tuple(rows))
+        block = b""
+    rows.extend(() if block else reader.close())
+    steps = reader.trainer.steps()
+    placed = (row if row.step is not None else row._replace(step=steps.get(row.line)) for row in rows)
+    return Table(tuple(placed), (_too_many(reader.source),) if block else (), reader.trainer.planned)
+
+
+def _too_many(source: str) -> Finding:
+    what, why = "metrics cannot be read in full", f"the log prints more than {MAX_VALUES:,} values"
+    return warning("metrics.unreadable", what, why, "judge the run by its metric files", file=source)
 
 
 def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
@@ -82,7 +104,7 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
 
 @dataclass
 class ConsoleReader:
-    """Reads a log piece by piece, as it grows; memory does not grow with it.
+    """Reads a log piece by piece, as it grows; memory grows with the Trainer's dicts alone.
 
     `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
     line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for
@@ -97,20 +119,38 @@ class ConsoleReader:
     header: int = 0
     base: int = 0
     skip_line: bool = False
+    blocks: dict[str, int] = field(default_factory=dict)
+    trainer: TrainerSteps = field(default_factory=TrainerSteps)
 
     def feed(self, data: bytes) -> Iterator[Row]:
         if self.skip_line:
             _, end, data = data.partition(b"\n")
             self.skip_line = not end
-        *lines, rest = (self.rest + data).split(b"\n")
-        self.rest = rest[-MAX_LINE_BYTES:]
-        first = self.number
-        marks = [mark for mark in MARKS if mark in data or (lines and mark in lines[0])]
-        marked = {at for mark in marks for at, line in enumerate(lines) if mark in line}
-        for at in sorted(marked):
-            self.number = first + at
-            yield from self.line(lines[at])
-        self.number = first + len(lines)
+        data = self.rest + data
+        end = data.rfind(b"\n") + 1
+        self.rest, text = data[end:][-MAX_LINE_BYTES:], data[:end]
+        number, read = self.number, 0
+        for at, stop in self._marked(text):
+            self.number = number = number + text.count(b"\n", read, at)
+            self._bar(text, read, at)
+            yield from self.line(text[at:stop])
+            number, read = number + 1, stop + 1
+        self._bar(text, read, end)
+        self.number = number + text.count(b"\n", read)
+
+    def _marked(self, text: bytes) -> list[tuple[int, int]]:
+        """Where the lines with a mark begin and end."""
+        marks = list(MARKS)
+        if self.header or self.epoch or self.blocks or STEP_HEAD in text:
+            marks += BELOW_STEP
+        places = set()
+        for mark in marks:
+            at = text.find(mark)
+            while at >= 0:
+                stop = text.find(b"\n", at)
+                places.add((text.rfind(b"\n", 0, at) + 1, stop))
+                at = text.find(mark, stop + 1)
+        return sorted(places)
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
@@ -121,15 +161,43 @@ class ConsoleReader:
 
     def line(self, line: bytes) -> Iterator[Row]:
         self.number += 1
+        stream = _stream(line)
         for part in line[-MAX_LINE_BYTES:].decode("utf-8", "replace").split("\r"):
             text = bare(part)
+            if "%|" in text and self.trainer.bar(stream, text) and "{" not in text:
+                continue
+            self.trainer.note(text)
             self._nemo_rl_step(text)
-            printed = _parse(text, self.step)
+            printed = self._block(stream, text) or _parse(text, self.step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
+            if printed.step is None:
+                self.trainer.add(self.number, stream, text, printed.values)
             for metric, value in printed.values:
                 yield Row(intern(metric), printed.step, value, None, self.source, self.number)
+
+    def _bar(self, text: bytes, start: int, end: int) -> None:
+        """Note the last state of the Trainer's bar in a part of the log; others' bars may stand behind it."""
+        for _ in range(MAX_BARS):
+            at = text.rfind(b"%|", start, end)
+            if at < 0:
+                break
+            end = max(text.rfind(b"\r", start, at), text.rfind(b"\n", start, at), start)
+            state = text[end : at + MAX_BAR_BYTES].strip(b"\r\n").splitlines()[0]
+            if self.trainer.bar(_stream(state), bare(state.decode("utf-8", "replace"))):
+                break
+
+    def _block(self, stream: str, text: str) -> Printed | None:
+        """What a line says of the dict that its process began below `Step N:`."""
+        if "Step " in text and (match := BLOCK_STEP.search(text)) is not None:
+            self.blocks[stream] = int(match[1])
+        elif stream in self.blocks:
+            step, whole = self.blocks[stream], BLOCK_LINE.match(text) is not None
+            if not whole or text.rstrip().endswith("}"):
+                del self.blocks[stream]
+            return Printed(step, _items(text)) if whole else None
+        return None
 
     def _nemo_rl_step(self, text: str) -> None:
         """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.
@@ -146,6 +214,11 @@ class ConsoleReader:
         elif (match := NEMO_STEP.match(text)) is not None:
             self.header = int(match[1])
             self.step = self.base + self.header
+
+
+def _stream(line: bytes) -> str:
+    match = STREAM.match(strip_ansi(line[:MAX_BAR_BYTES].decode("utf-8", "replace")))
+    return "" if match is None else next(group for group in match.groups() if group)
 
 
 def _parse(line: str, step: int | None) -> Printed | None:
@@ -174,12 +247,17 @@ def parse_dict(line: str, step: int | None) -> Printed | None:
     match = DICT_LINE.search(line)
     if match is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    values = {key: to_number(text) for key, text in DICT_ITEM.findall(unwrap_scalars(match[1]))}
-    numbers = {key: value for key, value in values.items() if value is not None}
-    logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), None)
+    numbers = dict(_items(match[2]))
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
-    step = int(logged_step) if logged_step is not None and math.isfinite(logged_step) else None
-    return Printed(step, kept) if kept else None
+    logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), math.nan)
+    step = int(logged_step) if math.isfinite(logged_step) else None
+    return Printed(int(match[1]) if match[1] else step, kept) if kept else None
+
+
+def _items(text: str) -> Values:
+    """The numbers of a printed dict, or of a line of one."""
+    values = ((key, to_number(value)) for key, value in DICT_ITEM.findall(unwrap_scalars(text)))
+    return [(key, value) for key, value in values if value is not None]
 
 
 def parse_nemo_rl(line: str, step: int | None) -> Printed | None:

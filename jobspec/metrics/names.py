@@ -6,16 +6,17 @@ plan comes before these names.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 REWARD, LOSS, GRAD_NORM, TOKENS = "reward", "loss", "grad norm", "tokens/s"
 FIGURES = (REWARD, LOSS, GRAD_NORM, TOKENS)  # in the order of display
-STEP_TIME, PEAK_MEMORY = "step time", "peak memory"
+STEP_TIME, PEAK_MEMORY, KL = "step time", "peak memory", "kl"
 LIKELY: Mapping[str, tuple[str, ...]] = {
     REWARD: ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
-             "critic/score/mean", "reward/avg_raw_reward"),
-    LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss"),
-    GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm"),
+             "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward"),
+    LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss", "policy/final_loss", "policy_loss"),
+    GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm", "policy/grad_norm"),
+    KL: ("kl", "train/kl", "actor/kl_loss", "policy/policy_kl", "train/kl_loss", "objective/kl"),
     TOKENS: ("perf/tokens_per_s", "tokens_per_s", "tokens_per_second", "performance/tokens_per_sec",
              "perf/throughput"),
     STEP_TIME: ("step_time_s", "step_time", "perf/step_s", "timing/step"),
@@ -32,3 +33,21 @@ def find_metric(name: str, metric_keys: Mapping[str, str], logged: Container[str
     """The metric that holds a figure, the framework's own name first; empty where none is logged."""
     plan_name = own_names(metric_keys).get(name, "")
     return next((key for key in (plan_name, *LIKELY.get(name, ())) if key in logged), "")
+
+
+def plain_name(metric: str) -> str:
+    """The name without the prefix of a tracker: the Trainer writes `train/reward` and `eval/reward` there."""
+    return metric.removeprefix("train/").replace("eval/", "eval_", 1)
+
+
+def logged_name(asked: str, logged: Iterable[str]) -> str:
+    """The logged metric that is the asked one: itself, under a tracker's prefix, or another framework's name.
+
+    Empty where none is.
+    """
+    known = dict.fromkeys(logged)
+    if asked in known:
+        return asked
+    same = next((name for name in known if plain_name(name) == plain_name(asked)), "")
+    group = next((group for group in LIKELY.values() if asked in group), ())
+    return same or next((name for name in group if name in known), "")

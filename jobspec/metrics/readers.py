@@ -1,4 +1,4 @@
-"""Readers of metric files: JSON lines, JSON dumps and TensorBoard event files.
+"""Readers of metric files: JSON lines, JSON dumps and TensorBoard event files; `trackers` has the others.
 
 Every reader streams and never raises for what a file holds: a torn or foreign line becomes a finding.
 """
@@ -6,17 +6,20 @@ Every reader streams and never raises for what a file holds: a torn or foreign l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jobspec.finding import Finding, warning
-from jobspec.metrics.table import Table, concat, grouped, prefer
+from jobspec.metrics import trackers
+from jobspec.metrics.table import Table, concat, fullest, grouped, prefer
 from jobspec.runtime.base.event_files import EventDecoder
 from jobspec.runtime.base.metric_files import (
     DUMP,
     EVENTS,
     LINES,
+    SERIES,
+    TABLE,
     LineDecoder,
     Row,
     files_below,
@@ -24,37 +27,45 @@ from jobspec.runtime.base.metric_files import (
     is_number,
     kind_of,
 )
-from jobspec.runtime.base.run_files import open_file, read_bytes
+from jobspec.runtime.base.run_files import open_file
 
 BLOCK_BYTES = 4 * 1024**2
+MAX_JSON_BYTES = 256 * 1024**2  # parsed whole; a larger file is a data set
 
 
 def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     """All metrics below `folder`; an empty table when there are none.
 
-    For a value in two kinds of files, JSON lines count before JSON dumps. In all our drivers TensorBoard's
-    event files repeat the other files under names of their own: they are read only where no other file holds
-    a step. A source below `relative_to` gets its relative path as name. Metrics below a folder `@NAME` are
-    called `NAME/...`: each of several trainings has such a folder.
+    For a value in two kinds of files, JSON lines count before JSON dumps; of a metric that other kinds hold
+    too, the fullest source counts. In all our drivers TensorBoard's event files repeat the other files under
+    names of their own: they are read only where no other file holds a step. A source below `relative_to` gets
+    its relative path as name. Metrics below a folder `@NAME` are called `NAME/...`: each of several trainings
+    has such a folder.
     """
-    paths = files_below(folder)
+    paths = trackers.newest_states(files_below(folder))
 
-    def read(kind: str) -> Table:
-        of_kind = (path for path in paths if kind_of(path) == kind)
-        return concat(
+    def read(kind: str) -> list[Table]:
+        of_kind = (path for path in paths if kind_of(path) == kind and path.name != trackers.SUMMARY)
+        return [
             grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder)) for path in of_kind
-        )
+        ]
 
-    first = prefer(read(LINES), read(DUMP))
+    first = fullest([prefer(concat(read(LINES)), concat(read(DUMP))), *read(TABLE), *read(SERIES)])
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
-    return first if first.last_step() is not None else prefer(first, read(EVENTS))
+    if first.last_step() is None:
+        first = prefer(first, concat(read(EVENTS)))
+    ends = (read_file(path, _name(path, relative_to)) for path in paths if path.name == trackers.SUMMARY)
+    return fullest([first, *ends])
 
 
 def read_file(path: Path, name: str = "") -> Table:
     """Metrics of one file, by the kind that its name says; an empty table for a file of no kind."""
-    readers = {LINES: read_jsonl, DUMP: read_json, EVENTS: read_events}
+    readers: dict[str, Callable[[Path, str], Table]] = {
+        LINES: read_jsonl, DUMP: read_json, EVENTS: read_events, TABLE: trackers.read_csv,
+        SERIES: trackers.read_series,
+    }  # fmt: skip
     kind = kind_of(path)
-    return readers[kind](path, name) if kind else Table()
+    return readers[kind](path, name or str(path)) if kind else Table()
 
 
 def read_jsonl(path: Path, name: str = "") -> Table:
@@ -94,17 +105,31 @@ def _read(path: Path, decoder: LineDecoder | EventDecoder) -> tuple[list[Row], s
 
 
 def read_json(path: Path, name: str = "") -> Table:
-    """Metrics of a JSON dump `{metric: {step: value}}`, as NeMo-RL's `json_dump_tb_logs.py` writes it."""
+    """Metrics of a JSON file: the Trainer's state, wandb's summary, a list of records, or a dump.
+
+    A dump is `{metric: {step: value}}`, as NeMo-RL's `json_dump_tb_logs.py` writes it.
+    """
     source = name or str(path)
     try:
-        data = json.loads(read_bytes(path))
+        with open_file(path) as file:
+            text = file.read(MAX_JSON_BYTES + 1)
+        if len(text) > MAX_JSON_BYTES:
+            return Table((), (_unreadable(source, 0, f"more than {MAX_JSON_BYTES // 1024**2} MiB"),))
+        data = json.loads(text)
     except OSError as why:
         return Table((), (_unreadable(source, 0, why.strerror or type(why).__name__),))
     except (ValueError, RecursionError) as why:
         return Table((), (_unreadable(source, 0, f"not whole JSON: {why}"),))
+    if isinstance(data, list):
+        return Table(tuple(trackers.read_history(data, source)))
     if not isinstance(data, Mapping):
         return Table()
-    return Table(tuple(_dump_rows(data, source)))
+    history, planned = data.get("log_history"), data.get("max_steps")
+    if isinstance(history, list):
+        steps = planned if isinstance(planned, int) and 0 < planned < 2**53 else 0
+        return Table(tuple(trackers.read_history(history, source)), planned=steps)
+    is_summary = path.name == trackers.SUMMARY
+    return Table(tuple(trackers.read_summary(data, source) if is_summary else _dump_rows(data, source)))
 
 
 def _dump_rows(data: Mapping[str, Any], source: str) -> Iterator[Row]:

@@ -6,20 +6,25 @@ Plain frozen data. Nothing here reads files or knows a framework's metric names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jobspec.finding import Finding
+from jobspec.metrics.names import plain_name
 from jobspec.runtime.base.metric_files import Row, by_step
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows in the order they were read, and what could not be read."""
+    """Rows in the order they were read, and what could not be read.
+
+    `planned` is the number of steps that a trainer announced, 0 where none did.
+    """
 
     rows: tuple[Row, ...] = ()
     findings: tuple[Finding, ...] = ()
+    planned: int = 0
 
     @cached_property
     def by_metric(self) -> dict[str, tuple[Row, ...]]:
@@ -63,6 +68,7 @@ def concat(tables: Iterable[Table]) -> Table:
     return Table(
         tuple(row for table in parts for row in table.rows),
         tuple(finding for table in parts for finding in table.findings),
+        max((table.planned for table in parts), default=0),
     )
 
 
@@ -79,14 +85,33 @@ def only(table: Table, prefix: str) -> Table:
     return Table(tuple(row._replace(metric=row.metric.removeprefix(prefix)) for row in rows))
 
 
+def fullest(tables: Sequence[Table]) -> Table:
+    """One table of sources that repeat each other: of each metric the source with the most steps.
+
+    Of equals the earlier one. `reward` and `train/reward` are one metric under two names.
+    """
+    best: dict[str, tuple[int, int]] = {}
+    for order, table in enumerate(tables):
+        for metric, rows in table.by_metric.items():
+            steps = sum(row.step is not None for row in rows)
+            best[plain_name(metric)] = max(best.get(plain_name(metric), (-1, 0)), (steps, -order))
+    every = concat(tables)
+    kept = (
+        row for order, table in enumerate(tables) for row in table.rows
+        if best[plain_name(row.metric)][1] == -order
+    )  # fmt: skip
+    return replace(every, rows=tuple(kept))
+
+
 def prefer(first: Table, *others: Table) -> Table:
     """One table of several sources. The earlier table wins for the same metric and step."""
     rows, findings = list(first.rows), list(first.findings)
+    planned = max(table.planned for table in (first, *others))
     for table in others:
         have = {(row.metric, row.step) for row in rows}
         rows.extend(row for row in table.rows if (row.metric, row.step) not in have)
         findings.extend(table.findings)
-    return Table(tuple(rows), tuple(findings))
+    return Table(tuple(rows), tuple(findings), planned)
 
 
 def continue_tables(tables: Iterable[Table]) -> Table:

@@ -35,7 +35,7 @@ def _kind(literal: str, pattern: str = "") -> Kind:
     return Kind(literal.encode(), re.compile(pattern) if pattern else None)
 
 
-# In these runs Megatron-Bridge builds the model: an earlier failure is not Megatron-Bridge's.
+# In these runs Megatron-Bridge may build the model: an earlier failure is not Megatron-Bridge's.
 MANAGED = (
     _kind("MegatronPolicyWorker"),
     _kind("verl.trainer.main_ppo"),
@@ -43,25 +43,37 @@ MANAGED = (
     _kind("(TaskRunnerV1 pid="),
     _kind("nemo_rl"),
 )
-# The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, NeMo-RL of 2026-08
-# `models/megatron/setup.py`.
+# The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, `fsdp_workers.py`,
+# NeMo-RL of 2026-08 `models/megatron/setup.py`, `models/automodel/setup.py`, transformers' loader.
 CONSTRUCTION = (
     _kind("Enabling LORA with rank"),
     _kind("TF config:"),
     _kind("module: ", r"^(?:actor_)?module: \d"),
     _kind("Using default megatron checkpoint dir"),
     _kind("time to initialize megatron"),
+    _kind(" parameters", r"^\w+ contains [\d.]+[MBK]? parameters"),
+    _kind("wrap_policy: "),
+    _kind("Initializing empty model for FSDP"),
+    _kind("Loading checkpoint shards: "),
 )
 # Trainer workers are complete: next comes the rollout's start or a training step.
 BUILT = (
     _kind("actor and ref model engine initialized"),
     _kind("Model, optimizer, and learning rate scheduler built"),
+    _kind("init policy/ref/critic models done"),
+    _kind("SETUP COMPLETE"),
+    _kind("***** Running training *****"),
 )
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
     _kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
     _kind("Total step time: "),
-    _kind("'loss': ", r"^\{'loss': "),
+    _kind("'loss': ", r"^\{.*'loss': "),
+    _kind("Finished: 'step'"),  # SkyRL
+    _kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
+    _kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
+    # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    _kind("loss", r"(?i)\b(?:step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"),
 )
 # The program has reached its end: later complaints come from its shutdown.
 DONE = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
@@ -18,10 +19,18 @@ NEVER_SURVIVED = frozenset(
 )
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 NOTES = 5  # the last level of `rank`
-BOUNDARIES = {
-    "step": "the first training step was done",
+# Fields of `Course` in the order in which a run reaches them, and what they say.
+MARKS_SAY = {
     "construction": "the construction of the model began",
-    "rollout": "the trainer was built",
+    "built": "the trainer was built",
+    "first_step": "the first training step was done",
+}
+MARKS = tuple(MARKS_SAY)
+FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "first_step"}
+UNKNOWN_PLACE = {
+    "construction": "no line before it shows how far the run was",
+    "rollout": "",
+    "step": "no line of a finished training step stands before it",
 }
 
 
@@ -111,24 +120,46 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     """The match, with its verdict by the position of the run where the signature has a boundary.
 
     Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
-    size and no fabric has proved to work. In a run without Megatron-Bridge the boundary does not apply.
+    size and no fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
+    boundary changes no verdict, and without a landmark nothing is said about it.
     """
-    if not match.boundary or not any(course.managed for course in courses.values()):
+    if not match.boundary:
         return match
-    marks = {"step": "first_step", "construction": "construction", "rollout": "built"}
-    begun = any(
-        _before(getattr(course, marks[match.boundary]), match, file) for file, course in courses.items()
+    begun = max(
+        (mark for mark in _marks(match, courses) if _before(mark.landmark, match, mark.file)),
+        key=lambda mark: MARKS.index(mark.name),
+        default=None,
     )
-    verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
-    where = BOUNDARIES[match.boundary]
-    when = "after" if begun else "before"
-    return replace(match, verdict=verdict, why=f"{match.why or match.title}; it came {when} {where}")
+    verdict = match.verdict
+    if any(course.managed for course in courses.values()):
+        verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
+    where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
+    return replace(match, verdict=verdict, why="; ".join(filter(None, (match.why or match.title, where))))
 
 
-def _before(mark: Landmark | None, match: Match, file: str) -> bool:
+class _Mark(NamedTuple):
+    name: str
+    file: str
+    landmark: Landmark
+
+
+def _marks(match: Match, courses: Mapping[str, Course]) -> Iterator[_Mark]:
+    """The landmarks that show the match's boundary passed: its own and all later ones."""
+    for file, course in courses.items():
+        for name in MARKS[MARKS.index(FIRST_MARK[match.boundary]) :]:
+            landmark = getattr(course, name)
+            if landmark is not None:
+                yield _Mark(name, file, landmark)
+
+
+def _where(mark: _Mark, match: Match) -> str:
+    timed = mark.landmark.time is not None and match.time is not None
+    sure = "" if timed or mark.file == match.file else "inferred, since a log has no times: "
+    return f"{sure}it came after {MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
+
+
+def _before(mark: Landmark, match: Match, file: str) -> bool:
     """Whether the landmark came before the match; in another log without times it counts as before."""
-    if mark is None:
-        return False
     if file == match.file:
         return mark.line < match.line
     return mark.time is None or match.time is None or mark.time < match.time

@@ -27,7 +27,7 @@ from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.ranking import Course, first_cause, rank, settle
-from jobspec.triage.signatures import RAISED, Signature
+from jobspec.triage.signatures import Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
@@ -37,6 +37,7 @@ HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
+NEAR_LINES = 100  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
@@ -47,7 +48,8 @@ _FIRST_MARKS = (
 )
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
-    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b|resource_tracker|destroy_process_group"
+    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
+    r"|resource_tracker|destroy_process_group"
     r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
@@ -158,7 +160,7 @@ class _Log:
 
     def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
         """Matches of a block; `step` is the offset of its last training step, -1 without one."""
-        hits: dict[int, tuple[Signature, str]] = {}
+        hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
             for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
@@ -168,7 +170,7 @@ class _Log:
             if not stepped and offset > step:
                 self.since.clear()
                 stepped = True
-            self._keep(*hits[offset], view, offset)
+            self._keep(hits[offset], view, offset)
         if not stepped:
             self.since.clear()
 
@@ -177,7 +179,7 @@ class _Log:
         lines: Sequence[bytes],
         offsets: Sequence[int],
         signatures: Sequence[Signature],
-        hits: dict[int, tuple[Signature, str]],
+        hits: dict[int, Hit],
     ) -> None:
         """Add the first match among lines of one shape, and of each signature that depends on digits.
 
@@ -187,18 +189,18 @@ class _Log:
         matched: set[str] = set()
         for offset in offsets[:MAX_TRIES]:
             hit = hits.get(offset) or _match_line(lines, offset, signatures)
-            if hit is not None and hit[0].id not in matched:
+            if hit is not None and hit.signature.id not in matched:
                 hits[offset] = hit
-                matched.add(hit[0].id)
+                matched.add(hit.signature.id)
             if matched and missing <= matched:
                 break
 
-    def _keep(self, signature: Signature, text: str, view: View, offset: int) -> None:
+    def _keep(self, hit: Hit, view: View, offset: int) -> None:
         for kept in (self.first, self.since):
-            if signature.id not in kept:
-                kept[signature.id] = self._match(signature, text, view, offset)
+            if hit.signature.id not in kept:
+                kept[hit.signature.id] = self._match(hit, view, offset)
                 return
-        self.last[signature.id] = self._match(signature, text, view, offset)
+        self.last[hit.signature.id] = self._match(hit, view, offset)
 
     def _trends(self, view: View, hints: Set[str]) -> None:
         """Keep the last values of the metrics that signatures judge."""
@@ -207,7 +209,7 @@ class _Log:
             present = [hint.encode() for hint in signature.hints if hint in hints]
             for offset in _last_lines(view, present, TREND):
                 hit = _match_line(view.lines, offset, (signature,))
-                values.append(self._match(signature, hit[1], view, offset) if hit is not None else None)
+                values.append(self._match(hit, view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
         """Note how far the run has come in this block; returns the offset of the last step's line, or -1."""
@@ -237,7 +239,8 @@ class _Log:
     def _number(self, view: View, offset: int) -> int:
         return self.number + offset - view.start
 
-    def _match(self, signature: Signature, text: str, view: View, offset: int) -> Match:
+    def _match(self, hit: Hit, view: View, offset: int) -> Match:
+        signature = hit.signature
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -246,13 +249,14 @@ class _Log:
             verdict=signature.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(text),
+            text=show(hit.text),
             title=signature.title,
             why=signature.why,
-            fix=signature.fix,
+            fix=signature.fix.replace("{place}", hit.place or "the code that raised it"),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
+            place=hit.place,
             boundary=signature.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
@@ -295,26 +299,41 @@ def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
     return [view.offset(start) for start in sorted(starts)[-count:]]
 
 
-def _match_line(
-    lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]
-) -> tuple[Signature, str] | None:
-    """The first signature by precedence that a part of the line shows, and that part."""
+class Hit(NamedTuple):
+    """A signature, the part of the line that shows it, and where that was raised."""
+
+    signature: Signature
+    text: str
+    place: str = ""
+
+
+def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
+    """The first signature by precedence that a part of the line shows."""
     for part in lines[offset].decode("utf-8", "replace").split("\r"):
         text = bare(part[:MAX_LINE_CHARS]).strip()
         above: Traceback | None = None
         for signature in signatures:
-            if not signature.pattern.search(text) or (signature.raised and not RAISED.search(text)):
+            if not signature.shows(text):
                 continue
             if NOISE.search(text):
                 break
-            if signature.frames is None and not signature.generic:
-                return signature, text
             above = above or traceback_above(lines, offset)
+            if signature.frames is None and signature.near is None and not signature.generic:
+                return Hit(signature, text, above.place)
             if above.ignored:
                 break
-            if signature.frames is None or any(signature.frames.search(frame) for frame in above.frames):
-                return signature, text
+            if _surrounded(signature, above, lines, offset):
+                return Hit(signature, text, above.place)
     return None
+
+
+def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the traceback and the lines above are what the signature asks for."""
+    frames, near = signature.frames, signature.near
+    if frames is not None and not any(frames.search(frame) for frame in above.frames):
+        return False
+    before = lines[max(0, offset - NEAR_LINES) : offset] if near is not None else ()
+    return near is None or any(near.search(line.decode("utf-8", "replace")) for line in before)
 
 
 def _show(secret: re.Pattern[str] | None, line: str) -> str:

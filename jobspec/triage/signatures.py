@@ -41,8 +41,17 @@ class Signature:
     trend: bool = False
     boundary: str = ""
     frames: re.Pattern[str] | None = None
+    near: re.Pattern[str] | None = None
     raised: bool = False
     samples: tuple[str, ...] = ()
+
+    def shows(self, text: str) -> bool:
+        """Whether the pattern matches, and what else the entry asks of the line is there, too."""
+        match = self.pattern.search(text)
+        if match is None or (self.raised and not RAISED.search(text)):
+            return False
+        groups = match.groupdict()
+        return int(groups.get("more", 1)) > int(groups.get("less", 0))
 
     @cached_property
     def numbered(self) -> bool:
@@ -66,7 +75,7 @@ def _read(name: str) -> list[Signature]:
 
 def _signature(item: dict[str, Any]) -> Signature:
     compiled: dict[str, Any] = {
-        name: re.compile(item[name]) for name in ("pattern", "frames") if name in item
+        name: re.compile(item[name]) for name in ("pattern", "frames", "near") if name in item
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
     lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}

@@ -26,7 +26,12 @@ from typing import (
 from jobspec.runtime.base.run_files import open_file
 
 LINES, DUMP, EVENTS = "JSON lines", "JSON dump", "event file"
-STEP_KEYS = ("step", "train_step", "global_step", "training/global_step", "_step")
+TABLE, SERIES = "CSV table", "MLflow series"
+SERIES_FOLDER = "metrics"  # MLflow keeps one file for each metric below a folder of this name
+STEP_KEYS = (
+    "step", "train_step", "global_step", "training/global_step", "train/global_step", "trainer/global_step",
+    "_step",
+)  # fmt: skip
 TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
 NO_METRICS = frozenset({*STEP_KEYS, *TIME_KEYS})
 GROUP_MARK = "@"
@@ -67,9 +72,11 @@ def files_below(folder: Path) -> List[Path]:
 
 
 def kind_of(path: Path) -> str:
-    """`LINES`, `DUMP` or `EVENTS`, by the file's name; empty for a file without metrics."""
-    kinds = {".jsonl": LINES, ".json": DUMP}
-    return kinds.get(path.suffix) or (EVENTS if "tfevents" in path.name else "")
+    """One of the kinds above, by the file's name; empty for a file without metrics."""
+    kinds = {".jsonl": LINES, ".json": DUMP, ".csv": TABLE}
+    if path.suffix in kinds or "tfevents" in path.name:
+        return kinds.get(path.suffix, EVENTS)
+    return SERIES if SERIES_FOLDER in path.parts[:-1] else ""
 
 
 def group_prefix(path: Path, folder: Path) -> str:
@@ -121,12 +128,13 @@ class LineDecoder:
             return []
         try:
             data = json.loads(line)
-            return list(_record(data, self._source, number)) if isinstance(data, dict) else []
+            return list(record_rows(data, self._source, number)) if isinstance(data, dict) else []
         except (ValueError, RecursionError):
             return None
 
 
-def _record(data: Mapping[str, Any], source: str, line: int) -> Iterator[Row]:
+def record_rows(data: Mapping[str, Any], source: str = "", line: int = 0) -> Iterator[Row]:
+    """The values of one logged record; its step and time stand among them."""
     step = next((data[key] for key in STEP_KEYS if _is_step(data.get(key))), None)
     time = next((float(data[key]) for key in TIME_KEYS if is_number(data.get(key))), None)
     inner = data.get("data")

@@ -52,12 +52,12 @@ def plainly(data: bytes) -> list[Match]:
     for offset in range(len(lines)):
         hit = scan._match_line(lines, offset, every)
         if hit is not None:
-            found.append(log._match(*hit, view, offset))
+            found.append(log._match(hit, view, offset))
     for signature in log.index.trends:
         hints = [hint.encode() for hint in signature.hints]
         places = [at for at, line in enumerate(lines) if any(hint in line for hint in hints)][-scan.TREND :]
         hits = [(at, scan._match_line(lines, at, (signature,))) for at in places]
-        bad = [log._match(*hit, view, at) for at, hit in hits if hit is not None]
+        bad = [log._match(hit, view, at) for at, hit in hits if hit is not None]
         found += bad[:1] if 2 * len(bad) > len(places) else []
     found.sort(key=lambda match: match.line)
     ordered = [replace(match, order=order) for order, match in enumerate(found)]

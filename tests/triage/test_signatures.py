@@ -152,7 +152,8 @@ def test_whatever_a_pattern_matches_holds_a_hint(signature: Any) -> None:
     ("line", "signature"),
     [
         ("{'loss': inf, 'step': 3}", "provider.nan"),
-        ("slurmstepd: error: Some of the step tasks have been OOM Killed; killed by the cgroup", None),
+        ("slurmstepd: error: Some of the step tasks have been OOM Killed; killed by the cgroup",
+         "slurm.said"),
         ("srun: error: Some of your processes may have been killed by the cgroup out-of-memory handler.",
          "slurm.oom-kill"),
         ("OSError: [Errno 107] Transport endpoint is not connected: '/scratch/x'", "disk.stale"),

@@ -1,0 +1,23 @@
+"""Metrics of a run that anybody made: what its files hold and what its logs print, each metric once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from jobspec.metrics.console import read_console
+from jobspec.metrics.readers import read_file, read_metrics
+from jobspec.metrics.table import Table, concat, fullest
+
+
+def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Table:
+    """Metrics of a folder or one file and of its logs, given as (path, name).
+
+    Of a metric the fullest source counts; of equals, the files. Where a metric has steps, its values without
+    one, such as a record of another program, are left out.
+    """
+    files = read_metrics(place, relative_to=root) if place.is_dir() else read_file(place, place.name)
+    table = fullest([files, concat(read_console(path, name) for path, name in logs)])
+    stepped = {row.metric for row in table if row.step is not None}
+    return replace(table, rows=tuple(r for r in table if r.step is not None or r.metric not in stepped))

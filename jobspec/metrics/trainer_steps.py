@@ -1,0 +1,110 @@
+"""Steps of the dicts that the Hugging Face Trainer prints: they name an epoch, but no step.
+
+A dict belongs to the step at which the progress bar stood, where the bar moved between all dicts. Else dicts
+are counted and multiplied by `logging_steps`: the stated number, or what the bar's last state says. The steps
+are then inferred. Source: transformers `trainer.py` `Trainer.log`, `trainer_callback.py` ProgressCallback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+Values = Sequence[tuple[str, float]]
+BAR = re.compile(
+    r"^\s*\d{1,3}%\|[^|]*\| *(\d{1,15})/(\d{1,15}) \["
+)  # other programs' bars have a name before it
+TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
+LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?(?:=|:| )\s*(\d{1,9})\b(?![.])")
+BEGIN = "***** Running training *****"
+OWN_MARKS = (b"***** Running training", b"Total optimization steps", b"logging_steps")
+EPOCH, LOSS = "epoch", "loss"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One dict: its line, whose output it stands in, the part of the log, and the bar's state before it."""
+
+    line: int
+    stream: str
+    part: int
+    trains: bool
+    done: int
+    total: int
+
+
+@dataclass
+class TrainerSteps:
+    """Collects the dicts of a log in their order; `steps` then says which step each line belongs to."""
+
+    logged: list[Logged] = field(default_factory=list)
+    total: int = 0
+    every: int = 0
+    part: int = 0
+    bars: dict[str, tuple[int, int]] = field(default_factory=dict)
+    last: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        """Take what a line of the Trainer says about all steps."""
+        if BEGIN in text:
+            self.part += 1
+            self.bars.clear()
+        if "optimization" in text and (match := TOTAL.search(text)):
+            self.total = max(self.total, int(match[1].replace(",", "") or 0))
+        if "logging_steps" in text and (match := LOGGING_STEPS.search(text)):
+            self.every = self.every or int(match[1])
+
+    def bar(self, stream: str, text: str) -> bool:
+        """Take a state of the training's bar; the bar of an evaluation has another total."""
+        match = BAR.match(text)
+        if match is None:
+            return False
+        done, total = int(match[1]), int(match[2])
+        known = self.total or self.bars.get(stream, (0, total))[1]
+        if total != known:
+            return False
+        self.bars[stream] = done, total
+        return True
+
+    def add(self, line: int, stream: str, text: str, values: Values) -> None:
+        """Take a dict without a step, if it is one of the Trainer's."""
+        found = dict(values)
+        names = found.keys()
+        if EPOCH not in names and not (LOSS in names and not text.endswith("}")):
+            return
+        before, epoch = self.last.get(stream, ("", 0.0))
+        # Each node prints the dict. A frozen policy, too, prints equal ones, but of different steps.
+        again = text == before and found.get("grad_norm", 0.0) != 0
+        if found.get(EPOCH, epoch) * 2 < epoch:
+            self.part += 1  # the training began anew
+        self.last[stream] = text, found.get(EPOCH, epoch)
+        trains = not again and "train_runtime" not in names and not any(n.startswith("eval_") for n in names)
+        done, total = self.bars.get(stream, (0, 0))
+        self.logged.append(Logged(line, stream, self.part, trains, done, total))
+
+    @property
+    def planned(self) -> int:
+        """The steps that the Trainer announced, else the commonest total of its bars; 0 where neither is."""
+        totals = Counter(one.total for one in self.logged if one.trains and one.total)
+        return self.total or max(totals, key=totals.__getitem__, default=0)
+
+    def steps(self) -> dict[int, int]:
+        """The step of each line."""
+        placed: dict[int, int] = {}
+        ordered = sorted(self.logged, key=lambda one: (one.stream, one.part))
+        for _, group in groupby(ordered, key=lambda one: (one.stream, one.part)):
+            placed.update(self._placed(list(group)))
+        return placed
+
+    def _placed(self, group: list[Logged]) -> Iterator[tuple[int, int]]:
+        counts = [one.done for one in group if one.trains]
+        moves = bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))
+        every = self.every or max(1, counts[-1] // len(counts) if counts else 1)
+        steps = iter(counts if moves else [every * at for at in range(1, len(counts) + 1)])
+        step = 0 if counts else group[0].done
+        for one in group:
+            step = next(steps) if one.trains else step
+            yield one.line, step

@@ -1,0 +1,53 @@
+"""Failures that other people reported in public, as whole logs: first cause, class and next step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from jobspec.triage import first_cause, scan_files
+
+CASES = Path(__file__).parent / "cases"
+
+
+class Right(NamedTuple):
+    """What is right of a log: the line, its signature, class and verdict, and what the next step says."""
+
+    line: int
+    signature: str
+    kind: str
+    verdict: str
+    fix: str
+
+
+RIGHT = {
+    "sglang-resume-oom": Right(34, "gpu.engine-wake", "gpu-memory", "Fail", "gpu_memory_utilization"),
+    "efa-not-in-container": Right(18, "network.efa", "network", "Blocked", "/dev/infiniband"),
+    "cgroup-device-rules": Right(8, "container.gpu-hook", "container", "Blocked", "site"),
+    "sleep-in-flight": Right(27, "gpu.illegal-access-asleep", "rollout", "Fail", "before the engine sleeps"),
+    "weight-update-active": Right(22, "provider.weight-sync-busy", "refit", "Fail", "one transfer at a time"),
+    "errno99-bind": Right(14, "network.bind-address", "network", "Blocked", "GPUs per node"),
+    "errno99-bind-without-frames": Right(13, "network.bind-address", "network", "Blocked", "GPUs per node"),
+    "mem-exclusive": Right(12, "slurm.memory-options", "slurm", "Blocked", "unset SLURM_MEM_PER_CPU"),
+    "mem-exclusive-alone": Right(1, "slurm.memory-options", "slurm", "Blocked", "unset SLURM_MEM_PER_CPU"),
+    "vllm-leftover-memory": Right(9, "gpu.vllm-memory", "gpu-memory", "Blocked", "another process"),
+    "no-c-compiler": Right(13, "build.compiler", "image", "Blocked", "gcc"),
+    "wandb-no-network": Right(8, "network.tracker", "network", "Blocked", "WANDB_MODE=offline"),
+    "exception-after-steps": Right(
+        133, "effect.exception", "exception", "Fail", "core_algos.py:203 compute_reinforce_advantage"
+    ),
+    "exception-after-steps-dtensor": Right(
+        21, "effect.exception", "exception", "Fail", "grpo.py:1428 grpo_train"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_first_cause_of_a_whole_log(name: str) -> None:
+    cause, right = first_cause(scan_files([CASES / f"{name}.txt"])), RIGHT[name]
+    assert cause is not None
+    assert (cause.line, cause.signature, cause.kind, cause.verdict) == right[:4]
+    assert right.fix in cause.fix
+    assert "before the" not in cause.why

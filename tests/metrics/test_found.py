@@ -1,0 +1,143 @@
+"""Logs and trackers' files of any origin give each metric once, with its steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from jobspec.evidence.found_logs import find_logs
+from jobspec.metrics import Table, parse_console, read_console
+from jobspec.metrics.found import read_found
+from jobspec.metrics.names import logged_name
+from tests.kits.found_runs import FOUND_RUNS, FoundRun, bar, logged, trainer_state
+
+
+def found(folder: Path) -> Table:
+    with TemporaryDirectory() as unpacked:
+        logs, _ = find_logs(folder, Path(unpacked))
+        return read_found(folder, [(log.path, log.name) for log in logs], folder)
+
+
+@pytest.mark.parametrize("run", FOUND_RUNS, ids=lambda run: run.name)
+def test_every_point_counts_once(run: FoundRun, tmp_path: Path) -> None:
+    table = found(run.write(tmp_path))
+    rows = table.series(logged_name(run.metric, table.metrics))
+    ends = [(row.step, row.value) for row in (rows[0], rows[-1])]
+    assert (len(rows), *ends, table.planned) == (run.points, run.first, run.last, run.planned)
+
+
+def console(tmp_path: Path, *lines: str) -> Table:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return read_console(path)
+
+
+def steps(table: Table, metric: str = "reward") -> list[int | None]:
+    return [row.step for row in table.series(metric)]
+
+
+def test_stated_logging_steps_count_where_no_bar_moves(tmp_path: Path) -> None:
+    table = console(tmp_path, "python train.py --logging_steps 5", str(logged(5)), str(logged(10)))
+    assert steps(table) == [5, 10]
+
+
+def test_bar_of_another_program_says_nothing(tmp_path: Path) -> None:
+    other = "Processed prompts: 100%|███| 64/64 [00:01<00:00, 50.1it/s]"
+    assert steps(console(tmp_path, other, str(logged(1)), other, str(logged(2)))) == [1, 2]
+
+
+def test_resumed_training_goes_on_at_the_step_of_its_bar(tmp_path: Path) -> None:
+    table = console(tmp_path, bar(50, 90), bar(51, 90), str(logged(51)), bar(52, 90), str(logged(52)))
+    assert (steps(table), table.planned) == ([51, 52], 90)
+
+
+def test_training_that_begins_anew_counts_anew(tmp_path: Path) -> None:
+    begin = "***** Running training *****"
+    lines = [begin, *(str(logged(s)) for s in (1, 2, 3)), begin, *(str(logged(s)) for s in (1, 2))]
+    assert steps(console(tmp_path, *lines)) == [1, 2, 3]
+
+
+def test_each_node_prints_the_same_dict(tmp_path: Path) -> None:
+    lines = [line for step in (1, 2, 3) for line in [str(logged(step))] * 2]
+    assert steps(console(tmp_path, *lines)) == [1, 2, 3]
+
+
+def test_equal_dicts_of_a_frozen_policy_are_steps(tmp_path: Path) -> None:
+    line = "{'loss': 0.0, 'grad_norm': 0.0, 'reward': 0.0, 'epoch': 0.01}"
+    assert steps(console(tmp_path, line, line, line)) == [1, 2, 3]
+
+
+def test_summary_and_evaluation_are_no_train_steps(tmp_path: Path) -> None:
+    end = "{'train_runtime': 10.5, 'train_loss': 0.1, 'epoch': 1.0}"
+    lines = [str(logged(1, 0.4)), "{'eval_reward': 0.5, 'epoch': 0.5}", str(logged(2, 0.8)), end]
+    table = console(tmp_path, *lines)
+    assert (steps(table), steps(table, "eval_reward"), steps(table, "train_loss")) == ([1, 2], [1], [2])
+
+
+def test_printed_dict_without_an_epoch_takes_no_step(tmp_path: Path) -> None:
+    table = console(tmp_path, "{'lr': 0.1, 'size': 8}", str(logged(1)), str(logged(2)))
+    assert steps(table) == [1, 2]
+
+
+def test_dict_of_several_lines_ends_with_its_brace() -> None:
+    lines = ["x - Step 7:", "{'a': '0.5',", " 'b/c': 2}", " 'd': 3,"]
+    assert [(row.metric, row.step, row.value) for row in parse_console(lines)] == [
+        ("a", 7, 0.5),
+        ("b/c", 7, 2.0),
+    ]
+
+
+def test_torn_state_gives_way_to_a_whole_one(tmp_path: Path) -> None:
+    for step in (5, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}/trainer_state.json").write_text(trainer_state(step))
+    assert len(found(tmp_path).series("reward")) == 10
+    (tmp_path / "checkpoint-10/trainer_state.json").write_text(trainer_state(10)[:-30])
+    assert len(found(tmp_path).series("reward")) == 5
+
+
+def test_own_state_of_a_training_counts_before_its_checkpoints(tmp_path: Path) -> None:
+    """The checkpoint is of an earlier run in the same folder."""
+    (tmp_path / "checkpoint-90").mkdir()
+    (tmp_path / "checkpoint-90/trainer_state.json").write_text(trainer_state(90))
+    (tmp_path / "trainer_state.json").write_text(trainer_state(6))
+    assert steps(found(tmp_path)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_two_runs_of_mlflow_are_not_mixed(tmp_path: Path) -> None:
+    for name, count in (("a", 3), ("b", 5)):
+        file = tmp_path / "mlruns/0" / name / "metrics/reward"
+        file.parent.mkdir(parents=True)
+        file.write_text("".join(f"17391823{step:05d} {count} {step}\n" for step in range(count)))
+    assert found(tmp_path).values("reward") == [5.0] * 5
+
+
+def test_table_of_data_is_no_metric(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_text("question,reward\nwhy,1\n")
+    assert found(tmp_path) == Table()
+
+
+def test_series_of_tensorboards_page_has_its_tag_as_name(tmp_path: Path) -> None:
+    (tmp_path / "run-x-tag-train_reward.csv").write_text("Wall time,Step,Value\n1.5,10,0.25\n")
+    assert [(r.metric, r.step, r.value) for r in found(tmp_path)] == [
+        ("Wall time", 10, 1.5),
+        ("train_reward", 10, 0.25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "logged_names", "name"),
+    [
+        ("reward", ["train/reward"], "train/reward"),
+        ("eval_reward", ["eval/reward"], "eval/reward"),
+        ("reward", ["rewards/mean", "reward"], "reward"),
+        ("reward", ["critic/score/mean", "critic/rewards/mean"], "critic/rewards/mean"),
+        ("kl", ["actor/kl_loss"], "actor/kl_loss"),
+        ("kl", ["actor/ppo_kl", "klx"], ""),
+        ("mine", ["reward"], ""),
+    ],
+)
+def test_asked_metric_is_known_by_its_other_names(asked: str, logged_names: list[str], name: str) -> None:
+    assert logged_name(asked, logged_names) == name
