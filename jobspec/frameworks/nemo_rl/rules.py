@@ -208,6 +208,10 @@ def _check_environment(context: Context) -> Iterator[Finding]:
         what = f"`{TP_GUARD}` switches off a check that evidence needs"
         why = "any value switches it off, even `0`, and log-probabilities may then differ silently"
         yield error("nemo_rl.tp-guard", what, why, "remove it", path="container.env")
+    if env.get("MC_STORE_MEMCPY", "0") != "0":
+        what = "`MC_STORE_MEMCPY` makes Mooncake copy between processes by their pointers"
+        why = "NeMo-RL sets it to 0: with another value a client reads memory of another process"
+        yield error("nemo_rl.data-plane", what, why, "remove it", path="container.env")
     if "MC_TCP_BIND_ADDRESS" in env:
         what = "`MC_TCP_BIND_ADDRESS` is the same on every node, but each node must announce its own address"
         why = "NeMo-RL sets it in each process from the name of its node, over any other value"

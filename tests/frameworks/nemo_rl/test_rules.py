@@ -325,3 +325,28 @@ def _with_bridge(change: dict[str, Any]) -> list[Finding]:
 )
 def test_model_of_images_on_text_is_told(model: str, told: bool) -> None:
     assert ("nemo_rl.text-only" in rules(findings("nemo_rl", 0, gpus=2, model={"id": model}))) is told
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("invalid_tool_call_advantage", -1.0),
+        ("malformed_thinking_advantage", -1.0),
+        ("deduplicate_multimodal_data", True),
+        ("calculate_advantages_on_gpu", True),
+    ],
+)
+def test_keys_that_the_data_plane_lacks_are_errors(key: str, value: Any) -> None:
+    asked = variant("data-plane-simple", gpus=2)
+    assert "nemo_rl.data-plane" in rules(findings("nemo_rl", 5, **asked, **override(f"++grpo.{key}", value)))
+    assert "nemo_rl.data-plane" not in rules(
+        findings("nemo_rl", 5, **asked, **override(f"++grpo.{key}", False))
+    )
+    smoke = findings("nemo_rl", 0, gpus=2, **override(f"++grpo.{key}", value))
+    assert "nemo_rl.data-plane" not in rules(smoke)
+
+
+@pytest.mark.parametrize(("value", "refused"), [("1", True), ("0", False)])
+def test_mooncake_must_not_copy_by_pointers(value: str, refused: bool) -> None:
+    found = findings("nemo_rl", 0, gpus=2, container={"env": {"MC_STORE_MEMCPY": value}})
+    assert ("nemo_rl.data-plane" in rules(found)) is refused
