@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
+from jobspec.cli import main
 from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.report import render_report
 from jobspec.verdict import Result, Verdict
@@ -349,3 +350,12 @@ def test_noise_is_told_in_every_form(form: str, tmp_path: Path) -> None:
     evidence, verdict = judge_files(case.write(tmp_path), expected(framework, "0", (), 0, (), "", (NAMED,)))
     text = render_report(verdict, evidence, form)
     assert "residual log noise" in text and "Version Mismatch" in text
+
+
+def test_triage_of_everything_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.log").write_text(f"{MISMATCH}{NEMO_LOG}{NOISE}")
+    assert main(["triage", str(tmp_path)]) == 0
+    assert "Version Mismatch" not in capsys.readouterr().out
+    assert main(["triage", "--all", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "Version Mismatch" in told and "resource_tracker" in told
