@@ -267,6 +267,9 @@ def test_form_of_a_wheel_voids(form: str, tmp_path: Path) -> None:
         f"Editable project location: {ROOT}",
         "/opt/venv/lib/python3.12/site-packages/__editable___megatron_bridge_0_5_0_finder.py",
         "ModuleNotFoundError: No module named 'megatron.bridge'",
+        f"{WHEEL} is shadowed by another folder",
+        f"megatron.bridge hides {WHEEL}",
+        f"# {ROOT}/src/megatron/bridge/__pycache__/__init__.cpython-312.pyc matches {FILE}",
     ],
 )
 def test_line_that_shows_no_import_proves_and_voids_nothing(line: str, tmp_path: Path) -> None:
@@ -283,6 +286,7 @@ def test_line_that_shows_no_import_proves_and_voids_nothing(line: str, tmp_path:
         ((f"{ROOT}/build/lib/megatron/bridge/__init__.py",), BLOCKED),
         ((f"{ROOT}/3rdparty/old/src/megatron/bridge/__init__.py",), BLOCKED),
         (("/opt/Megatron-Bridge/src/megatron/bridge/__init__.py",), BLOCKED),
+        (("megatron.bridge: /ws/build/megatron/bridge.cpython-312-x86_64-linux-gnu.so",), BLOCKED),
         (("/ws/Megatron-Bridge-2/src/megatron/bridge/__init__.py",), BLOCKED),
         # One worker of several is enough, in any order.
         ((FILE, f"(WorkerDict pid=1) {FILE}", f"(WorkerDict pid=2) {WHEEL}"), BLOCKED),
@@ -297,6 +301,32 @@ def test_every_line_counts(lines: tuple[str, ...], result: Result, tmp_path: Pat
     verdict = case.judge(case.write(tmp_path))
     assert verdict.result is result
     assert ("the run is void" in verdict.reason) is (result is BLOCKED)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "worker"),
+    [
+        ("(WorkerDict pid=1) ", True),
+        ("(pid=123) ", True),
+        ("(pid=123, ip=10.0.0.2) ", True),
+        ("(bridge_path pid=5) ", True),
+        ("worker 3: ", True),
+        ("[default7]:", True),
+        ("(MegatronPolicyWorker[rank=1] pid=2) ", True),
+        ("(TaskRunner pid=1) ", False),
+        ("(TaskRunnerV1 pid=1) ", False),
+        ("(main_task pid=1) ", False),
+        ("(VllmGenerationWorker pid=1) ", False),
+        ("(vLLMHttpServer pid=1) ", False),
+        ("driver: ", False),
+        ("", False),
+    ],
+)
+def test_only_a_worker_that_trains_is_one(prefix: str, worker: bool, tmp_path: Path) -> None:
+    case = Folder("", PASS, **VERL, line=f"{prefix}{FILE}\n")
+    verdict = case.judge(case.write(tmp_path))
+    assert verdict.result is Result.PASS
+    assert any("no line of a Ray worker" in sentence for sentence in verdict.limitations) is not worker
 
 
 @pytest.mark.parametrize("named", [ROOT, f"{ROOT}/", f"{ROOT}/src", f"{ROOT}/src/megatron/bridge"])
