@@ -26,7 +26,7 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
         "raise `resources.time`, or resume from the last checkpoint",
     ),
     "OUT_OF_MEMORY": (
-        Result.FAIL,
+        Result.BLOCKED,
         "a process used more host memory than the job has",
         "raise `resources.memory`, or use less",
     ),
@@ -133,8 +133,9 @@ def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
         event = events.get(finding)
         if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
             cause = _from_finding(attempt, finding, event)
-            limited = finding.rule == "driver.out-of-memory" and evidence.plan.slurm.memory
-            yield replace(cause, verdict=Result.BLOCKED) if limited else cause
+            # How much memory a job gets is a setting; that it ran out says nothing of what is tested.
+            memory = finding.rule == "driver.out-of-memory"
+            yield replace(cause, verdict=Result.BLOCKED) if memory else cause
 
 
 def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Cause:
@@ -192,7 +193,7 @@ def _scheduler_cause(evidence: Evidence, attempt: Attempt | None) -> Cause | Non
         return None
     verdict, why, fix = SCHEDULER_ENDS[state]
     if state == "OUT_OF_MEMORY" and evidence.plan.slurm.memory:
-        verdict, why = Result.BLOCKED, f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
+        why = f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
     reason = f" ({evidence.scheduler.reason})" if evidence.scheduler.reason not in ("", "None") else ""
     return Cause(
         text=f"{state}{reason}", kind=state, verdict=verdict, file="scheduler.json", why=why, fix=fix

@@ -257,7 +257,7 @@ def test_collected_file_that_is_gone_blocks(tmp_path: Path) -> None:
     ("state", "result"),
     [
         ("TIMEOUT", Result.BLOCKED),
-        ("OUT_OF_MEMORY", Result.FAIL),
+        ("OUT_OF_MEMORY", Result.BLOCKED),
         ("PREEMPTED", Result.BLOCKED),
         ("NODE_FAIL", Result.BLOCKED),
         ("CANCELLED by 1000", Result.BLOCKED),
@@ -276,7 +276,7 @@ def test_scheduler_state_is_reported_for_what_it_is(tmp_path: Path, state: str, 
     assert verdict.first_cause is not None and verdict.first_cause.kind == state.split(" ")[0]
 
 
-def test_memory_limit_of_the_spec_makes_out_of_memory_blocked(tmp_path: Path) -> None:
+def test_out_of_memory_names_the_limit_of_the_spec(tmp_path: Path) -> None:
     run = failing_run(tmp_path)
     run.plan = replace(PLAN, slurm=SlurmPlan(memory="4G"))
     run.write()
