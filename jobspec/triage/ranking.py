@@ -9,6 +9,7 @@ from typing import NamedTuple
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
+from jobspec.triage.silence import STALL
 
 # A step that ends so soon after a failure on another node may have begun before it: clocks differ.
 SAME_MOMENT_S = 5.0
@@ -17,8 +18,9 @@ SAME_MOMENT_S = 5.0
 NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
+ENDS = frozenset({"time-limit", "cancelled"})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-NOTES = 5  # the last level of `rank`
+STALL_LEVEL, NOTES = 2, 6  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
 MARKS_SAY = {
     "construction": "the construction of the model began",
@@ -57,9 +59,9 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
 def rank(matches: Iterable[Match]) -> list[Match]:
     """The matches, the likeliest first cause first.
 
-    Levels in order: specific lines, weak lines, survived lines, wrappers that say what ended, wrappers of
-    kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the reading order
-    decides, since a line without a time has no place between two lines with times.
+    Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
+    wrappers of kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the
+    reading order decides, since a line without a time has no place between two lines with times.
     """
     unordered = list(matches)
     timed = {
@@ -78,8 +80,27 @@ def _level(match: Match) -> int:
     if match.verdict == NOTE:
         return NOTES
     if match.wrapper:
-        return 4 if match.kind == EFFECT else 3
-    return 2 if match.survived else int(match.generic)
+        return 5 if match.kind == EFFECT else 4
+    if match.kind == STALL:
+        return STALL_LEVEL
+    return 3 if match.survived else int(match.generic)
+
+
+def is_end(match: Match) -> bool:
+    """Whether the line only says that something outside ended the run, or a part of it."""
+    return match.kind in ENDS or (match.kind == EFFECT and "CANCELLED AT" in match.text)
+
+
+def demote_end(match: Match, stall: Match) -> Match:
+    """A match of a run that stood still. Its end is an effect, and a weak line before the last sign of work
+    is no cause, since work went on after it."""
+    if is_end(match):
+        return replace(match, generic=True, wrapper=True)
+    came_after = (
+        match.line > stall.line if match.file == stall.file else (match.time or 0.0) >= (stall.time or 0.0)
+    )
+    weak = match.generic and not match.wrapper and match.verdict != NOTE
+    return replace(match, survived=True) if weak and not came_after else match
 
 
 def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
