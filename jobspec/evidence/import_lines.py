@@ -1,8 +1,8 @@
 """Lines of logs that say where a module was imported from: the one reader for all frameworks.
 
 People print a module's file in many forms: by its name (`megatron.bridge: /p`, `<module 'megatron.bridge'
-from '/p'>`, JSON), as a bare path, beside other paths. Python shows it in tracebacks and warnings. A line
-that only handles the file (`cp`, `grep`, a shell's trace), says where it should come from, or comes from a session
+from '/p'>`, JSON), as a bare path, beside others. Python shows it in tracebacks and warnings. A line that
+only handles the file (`cp`, `grep`, a shell's trace), says where it should come from, or comes from a session
 of pytest shows no import by the run.
 """
 

@@ -6,16 +6,24 @@ no file answers is `Blocked`. A log of ours is whole: a line that is not in it w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
+from jobspec.frameworks.nemo_rl.printed_config import setting_limits
 from jobspec.frameworks.nemo_rl.proof_lines import TRAINERS
 from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
-from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
+from jobspec.frameworks.nemo_rl.weights_on_disk import (
+    judge_checkpoint,
+    judge_hf_import,
+    judge_resume,
+    last_load,
+    resume_problem,
+)
 from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
@@ -34,7 +42,8 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield bridge_checks(evidence)
     named = str(evidence.plan.expect.options.get("bridge") or "")
     yield judge_import(evidence, "NeMo-RL", named, PROBE)
-    yield combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
+    policy_run = combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
+    yield replace(policy_run, limits=tuple(dict.fromkeys(_limits(runs))))
     yield judge_requested(runs)
     yield combine(CAPTURE, [judge_capture(run) for run in runs if not run.skipped], "all finite")
     yield from judge_hf_import(runs)
@@ -42,6 +51,15 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield from judge_resume(runs)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)
+
+
+def _limits(runs: Sequence[VariantRun]) -> Iterator[str]:
+    """What the printed settings leave unproved."""
+    variants = tuple(run.variant for run in runs)
+    for run in runs:
+        yield from setting_limits(run.settings, variants)
+        if run.lines.get("guard-off"):
+            yield "NeMo-RL's check for TP of 4 and more was switched off: log-probabilities may differ"
 
 
 # -- the run -----------------------------------------------------------------------------------------
@@ -100,6 +118,8 @@ def _stopped_early(run: VariantRun) -> Answer | None:
 def _trainer(run: VariantRun) -> Answer:
     lines = run.lines.get("trainer", ())
     kinds = list(TRAINERS.values()) if run.guessed else [TRAINERS.get(run.variant.trainer)]
+    if run.variant.trainer == "sync" and "true" in map(str.lower, run.settings.get("data_plane.enabled", ())):
+        kinds = [TRAINERS["transfer_queue"]]  # any variant may run on the data plane
     patterns = [pattern for pattern in kinds if pattern is not None]
     if run.guessed and run.variant.trainer not in TRAINERS:
         patterns = []
@@ -116,9 +136,10 @@ def _steps(run: VariantRun) -> Answer:
     """`Pass` when every planned step ended, and the log shows training: metrics may be an earlier run's."""
     done = run.steps
     before = max(run.loaded, default=0)
-    if before and run.loaded and not any(step > before for step in done):
-        item = run.loaded[before]
-        return run.failed(f"the run resumed at step {before} and trained no later step", [item])
+    load = last_load(run)
+    problem = resume_problem(run, load) if load is not None else None
+    if problem is not None:
+        return problem
     if not done:
         items = _items(run, "header") or _items(run, "built")
         return run.failed("no train step was completed", items)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from jobspec.frameworks.nemo_rl.printed_config import MASKING
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
 from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
@@ -22,7 +23,7 @@ from jobspec.metrics import Row, Table
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import EvidenceItem, Status
 
-GRADIENT = "train/grad_norm"
+GRADIENT, MASKED = "train/grad_norm", "train/num_masked_seqs_by_logprob_error"
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
@@ -37,7 +38,7 @@ def judge_capture(run: VariantRun) -> Answer:
     if not run.logs:
         return run.blocked("not shown: no log is among the files")
     outcomes = list(_outcomes(run))
-    for part in (*_values(run), *_conditions(run, outcomes), *_table(run), *_missing(run)):
+    for part in (*_values(run), *_conditions(run, outcomes), *_table(run), *_masked(run), *_missing(run)):
         if part.status is not Status.PASS:
             return part
     log = EvidenceItem(run.logs[0].path, text=f"{run.logs[0].bytes} bytes")
@@ -63,6 +64,14 @@ def _values(run: VariantRun) -> Iterator[Answer]:
         norms = table.series(GRADIENT)
         if norms and all(row.value == 0 for row in norms):
             yield run.failed("every gradient was zero: nothing was trained", [row_item(norms[0])])
+
+
+def _masked(run: VariantRun) -> Iterator[Answer]:
+    """The answer where sequences were masked: conditions then hold by leaving them out."""
+    rows = [row for _, table in run.tables for row in table.series(MASKED) if row.value > 0]
+    if rows and any(key in run.settings for key in MASKING):
+        reason = f"{rows[0].value:g} sequences of step {rows[0].step} were masked for their log-probabilities"
+        yield run.blocked(f"{reason}: the conditions prove nothing about them", [row_item(rows[0])])
 
 
 def _outcomes(run: VariantRun) -> Iterator[Outcome]:

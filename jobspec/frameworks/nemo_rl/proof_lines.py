@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobspec.frameworks.shared.unmapped_weights import UNMAPPED, UNMAPPED_HINTS
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -104,6 +106,12 @@ GENERAL = (
         r"Checkpoint already exists at (\S+)\. Skipping import",
         "Skipping import",
     ),
+    _proof(
+        "launch",
+        "the start of a process",
+        r"^(?:\[[^\]]*\] )?Loaded configuration from: ",
+        "Loaded configuration from",
+    ),
     _proof("header", "the start of a train step", r"=+ Step (\d+)/(\d+) =+", "= Step "),
     _proof(
         "step", "a completed train step", r"Logged data to \S*train_data_step(\d+)\.jsonl", "train_data_step"
@@ -169,6 +177,19 @@ GENERAL = (
         "routed_experts matched",
     ),
     _proof("fallback", "tokens without a route", r"R3 router replay fallback: ", "R3 router replay fallback"),
+    _proof(
+        "configuration",
+        "the whole configuration",
+        r"^(?:\[[^\]]*\] )?(MasterConfig\(.*\)|\{'policy': .*\}|\{.*'megatron_cfg': \{.*\})\s*$",
+        CONFIG_HINT,
+    ),
+    Proof("unmapped", "weights without a mapping", UNMAPPED_HINTS, UNMAPPED),
+    _proof(
+        "guard-off",
+        "NeMo-RL's check for tensor parallelism switched off",
+        r"NRL_IGNORE_TP_ACCURACY_CHECK['\"]?\s*[=:]\s*['\"]?\w",
+        "NRL_IGNORE_TP_ACCURACY_CHECK",
+    ),
     _proof("overrides", "the overrides", r"^(?:\[[^\]]*\] )?Overrides: \[(.*)\]", OVERRIDES_HINT),
 )
 

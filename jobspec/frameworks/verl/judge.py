@@ -17,6 +17,7 @@ from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.verl.levels import MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
+from jobspec.frameworks.verl.resume import trained_after
 from jobspec.frameworks.verl.run_facts import GRAD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
 from jobspec.metrics.finite import all_finite, first_not_finite
@@ -107,6 +108,8 @@ def _check_steps(seen: Seen) -> Answer:
     alone = resumed is not None and min(trained) > resumed[0]
     first = resumed[0] + 1 if resumed is not None and alone else 1
     ends = [trained[step] for step in sorted({min(trained), max(trained)})]
+    if resumed is not None and seen.resumed is not None and not trained_after(seen.resumed):
+        return failed(f"a process went on from step {resumed[0]} and trained no further step", [resumed[1]])
     missing = sorted(set(range(first, seen.planned + 1)) - set(trained))
     if missing:
         shown = f"{len(trained)} trained steps are shown"

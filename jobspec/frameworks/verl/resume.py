@@ -48,12 +48,13 @@ def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
         for kind in ("optimizer", "model")
         if not any(r == role and _is_kind(what, kind) for r, what in facts.loaded)
     ]
-    after = _trained_after(seen, facts, start)
+    after = trained_after(facts)
     checks = (
         (
             start != resume_from,
             f"training continued from step {start}, not from the planned step {resume_from}",
         ),
+        (start >= seen.planned, f"training continued after step {start} of {seen.planned}: none was left"),
         (start < 1, "training continued from step 0: nothing was resumed"),
         (_later(facts.scratch, facts), "the log of the resume also says `Training from scratch`"),
         (facts.no_adapter, "the resume found no adapter checkpoint"),
@@ -75,11 +76,10 @@ def _later(item: EvidenceItem | None, facts: LogFacts) -> bool:
     return item.line > max(before, default=0)
 
 
-def _trained_after(seen: Seen, facts: LogFacts, start: int) -> set[int]:
-    """Steps of the resumed process: its lines in the log, else the records of the metrics."""
+def trained_after(facts: LogFacts) -> set[int]:
+    """Steps that the resumed process trained by its own log: metrics may be another process's."""
     resumed_at = facts.resumed[1].line if facts.resumed else 0
-    lines = {step for step, item in facts.trained.items() if item.line > resumed_at}
-    return lines or {step for step in seen.trained if step > start}
+    return {step for step, item in facts.trained.items() if item.line > resumed_at}
 
 
 def _is_kind(what: str, kind: str) -> bool:
