@@ -164,7 +164,7 @@ class _Log:
                 step = self._landmarks(view, hints)
                 self._lines(view, part, hot, step)
                 self._trends(view, hints)
-                self.now.work.add(view.text, self.number, hints, self.latest)
+                self.now.work.add(view, self.number, hints, self.latest)
                 self.number += view.ends
         else:
             self.number += block.ends
