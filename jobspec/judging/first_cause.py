@@ -14,6 +14,7 @@ from jobspec.evidence.repo_tests import check_cause
 from jobspec.finding import Finding
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
+from jobspec.triage.silence import STALL
 from jobspec.verdict import Cause, Deliverable, Result, Status
 
 BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray", "checks"})
@@ -72,15 +73,22 @@ def _candidates(
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     late = list(_late_findings(evidence, attempt))
-    if ended is not None and ended.kind in FROM_OUTSIDE:
+    stood_still = any(match.kind == STALL for match in matches)
+    if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
         yield _with_lost_node(ended, late)
     noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
-    yield from _merge([_from_match(match) for match in matches if not match.generic], noticed)
+    yield from _merge([_from_match(match) for match in _that_say_why(matches)], noticed)
     if ended is not None:
         yield ended
     yield from (_from_match(match) for match in matches if match.generic)
     yield from late
     yield from (cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED))
+
+
+def _that_say_why(matches: list[Match]) -> list[Match]:
+    """Matches that are no mere effects; where the run stood still, all those that rank before that."""
+    stall = next((place for place, match in enumerate(matches) if match.kind == STALL), -1)
+    return [match for place, match in enumerate(matches) if not match.generic or place < stall]
 
 
 def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:

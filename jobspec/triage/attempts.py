@@ -89,8 +89,8 @@ class Attempts:
 
 @dataclass
 class Attempt:
-    """What is kept of one attempt: of each signature the first match, the first after the last training step,
-    and the last; the course, the signs of work, and the last values of metrics."""
+    """What is kept of one attempt: course, signs of work, the last values of metrics, and of each signature
+    the first match, the first after the last training step, the last, and the nodes that say it."""
 
     start: Landmark | None = None
     course: Course = field(default_factory=Course)
@@ -99,6 +99,7 @@ class Attempt:
     since: dict[str, Match] = field(default_factory=dict)
     last: dict[str, Match] = field(default_factory=dict)
     trends: dict[str, deque[Match | None]] = field(default_factory=dict)
+    speakers: dict[str, set[str]] = field(default_factory=dict)
 
     def keep(self, match: Match) -> None:
         for kept in (self.first, self.since):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
+from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import SAME_MOMENT_S, demote_end, first_cause, is_end, rank, settle
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import stalled
@@ -64,6 +65,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         [match for part in parts for match in part.matches],
         {part.file: part.attempt.course for part in parts},
     )
+    matches = with_nodes(matches, [part.attempt.speakers for part in parts])
     end = first_cause(matches)
     if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
         return matches

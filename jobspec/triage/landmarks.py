@@ -66,16 +66,18 @@ BUILT = (
     kind("SETUP COMPLETE"),
     kind("***** Running training *****"),
 )
+OWN_STEP = r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
     kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
     kind("Total step time: "),
-    kind("'loss': ", r"^\{.*'loss': "),
+    kind("loss': ", rf"^\{{.*'loss': |{OWN_STEP}"),
     kind("Finished: 'step'"),  # SkyRL
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
-    kind("loss", r"(?i)\b(?:step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"),
+    kind("loss=", OWN_STEP),
+    kind("loss: ", OWN_STEP),
 )
 # The program has reached its end: later complaints come from its shutdown.
 DONE = (

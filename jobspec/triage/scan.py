@@ -28,6 +28,7 @@ from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Landmark, present
 from jobspec.triage.match import Match
+from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import Signature
 from jobspec.triage.times import ISO_TIME, find_time
@@ -164,7 +165,7 @@ class _Log:
                 step = self._landmarks(view, hints)
                 self._lines(view, part, hot, step)
                 self._trends(view, hints)
-                self.now.work.add(view.text, self.number, hints, self.latest)
+                self.now.work.add(view, self.number, hints, self.latest)
                 self.number += view.ends
         else:
             self.number += block.ends
@@ -199,6 +200,10 @@ class _Log:
             cut = bisect_right(offsets, step)
             for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
                 self._try(view.lines, part, hot[shape], hits)
+            shown = {hits[offset].signature.id for offset in offsets if offset in hits} if hits else ()
+            for signature in shown:
+                names = {speaker(view.lines[offset]) for offset in offsets[:MOST_LINES]}
+                self.now.speakers.setdefault(signature, set()).update(names - {""})
         stepped = step < 0
         for offset in sorted(hits):
             if not stepped and offset > step:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 
 from jobspec.log_search import line_at
 from jobspec.log_text import clean
+from jobspec.triage.blocks import View
 from jobspec.triage.landmarks import STEP, Kind, kind, present, shows
 from jobspec.triage.times import find_time
 
 FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
-MOST, MOST_LATER = 64, 4  # signs of a kind that are looked at in such a block, and in a later one
+MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
 TAIL_LINES = 2000  # at a log's end
 TEXT_CHARS = 400
+ABOVE_BYTES = 64 * 1024  # above a sign, searched for a time
 LOOSE = 3  # signs in a row without a known time, at least
 
 BAR = kind("%|", r"%\|[^|]*\| *\d")
@@ -95,28 +97,28 @@ class Work:
         """Whether the time of the last sign is known well enough to speak of the silence after it."""
         return self.now is not None and self.loose <= max(self.most_loose, LOOSE)
 
-    def add(self, text: bytes, number: int, hints: Set[str], latest: float) -> None:
-        """Take the signs among the log's next lines; `number` is that of the first.
+    def add(self, view: View, number: int, hints: Set[str], latest: float) -> None:
+        """Take the signs among the log's next lines, the view's own; `number` is that of the first.
 
         `latest` is when the log was last written: the year of times without one.
         """
-        kinds = present(SIGNS, hints)
+        text, kinds = view.text, present(SIGNS, hints)
         if not kinds:
             return
         self.blocks += 1
-        most = MOST if self.blocks <= FULL_BLOCKS else MOST_LATER
+        most = MOST if self.blocks <= FULL_BLOCKS else 0
         places = {at: item for item in kinds for at in _places(text, item, most)}
-        before = 0
+        before, line = 0, -1
         for at in sorted(places):
             state, item = _state(text, at), places[at]
             if shows(state, item):
-                number += text.count(b"\n", before, at)
+                line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
                 shown = clean(state[:TEXT_CHARS].decode("utf-8", "replace")).strip()
                 own = find_time(shown, latest)
                 if own is None:
                     self._hear(_time_between(text, before, at, latest))
                 before = at
-                self._take(Sign(number, shown, own, own is not None), item)
+                self._take(Sign(number + line - view.start, shown, own, own is not None), item)
 
     def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
         """Take the last lines of the attempt; `number` is that of the line after them."""
@@ -173,10 +175,10 @@ class Work:
 
 def _places(text: bytes, item: Kind, most: int) -> Iterator[int]:
     """Some places of the kind's literal, spread over the text, and the last one."""
-    step, at = len(text) // most, text.find(item.literal)
+    at = text.find(item.literal) if most else -1
     while at >= 0:
         yield at
-        at = text.find(item.literal, max(at + step, at + 1))
+        at = text.find(item.literal, at + 1 + len(text) // most)
     last = text.rfind(item.literal)
     if last >= 0:
         yield last
@@ -191,10 +193,13 @@ def _state(text: bytes, at: int) -> bytes:
 
 
 def _time_between(text: bytes, start: int, end: int, latest: float) -> float | None:
-    """The last time in a line of its own between two places."""
-    for line in reversed(text[start:end].split(b"\n")):
-        if _CLOCK.search(line):
-            time = find_time(line[:TEXT_CHARS].decode("utf-8", "replace"), latest)
-            if time is not None:
-                return time
+    """The last time in a line of its own between two places, not too far from the second."""
+    start, end = max(start, end - ABOVE_BYTES), text.rfind(b"\n", start, end)
+    while end > start:
+        begin = text.rfind(b"\n", start, end) + 1 or start
+        line = text[begin : min(end, begin + TEXT_CHARS)]
+        time = find_time(line.decode("utf-8", "replace"), latest) if _CLOCK.search(line) else None
+        if time is not None:
+            return time
+        end = begin - 1
     return None

@@ -75,3 +75,9 @@ def test_stall_names_silence_phase_and_pace() -> None:
     assert "`▶ Generating responses for batch of size 1024...`" in cause.why
     assert "no pause before it was longer than 19 min" in cause.why
     assert "time" not in cause.fix
+
+
+def test_what_all_nodes_say_is_no_matter_of_one() -> None:
+    cause = first_cause(scan_files([CASES / "cgroup-device-rules.txt"]))
+    assert cause is not None
+    assert cause.facts == ("tasks failed on gb-0001, gb-0002; inferred: excluding one node does not help",)

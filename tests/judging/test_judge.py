@@ -296,6 +296,17 @@ def test_specific_line_explains_a_timeout_but_not_a_preemption(tmp_path: Path) -
     assert outside is not None and outside.kind == "PREEMPTED"
 
 
+@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED by 1000"])
+def test_run_that_stood_still_is_a_stall_whatever_ended_it(tmp_path: Path, state: str) -> None:
+    lines = [f"2026-11-28 10:{minute:02d}:00 step {minute} loss=0.5" for minute in range(1, 30)]
+    end = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T17:12:40 DUE TO TIME LIMIT ***"
+    run = failing_run(tmp_path, "\n".join([*lines, end, ""]))
+    run.scheduler(state)
+    cause = verdict_of(run).first_cause
+    assert cause is not None and (cause.kind, cause.verdict) == ("stall", Result.BLOCKED)
+    assert cause.text == lines[-1]
+
+
 @pytest.mark.parametrize(("outcome", "kind"), [("timeout", "TIMEOUT"), ("cancelled", "CANCELLED")])
 def test_outcome_stands_in_where_no_scheduler_is(tmp_path: Path, outcome: str, kind: str) -> None:
     run = failing_run(tmp_path)
