@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
 EXCEPTION = "effect.exception"  # a traceback of no known cause: the one effect that is worth a look
+MAX_NOTES = 5  # reported lines that are no failures
 MAX_SURVIVED = 3  # reported lines that look like failures and were none; a fourth says nothing new
 FIGURE_SHARE = 10  # the first and last value of a figure are means over 1/10 of the steps
 
@@ -231,6 +232,8 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
     if result is Result.PASS and odd is not None:
         findings.append(_suspicious(odd, "", "the run passed all the same"))
+    notes = [match for match in lines if match.verdict == NOTE and not match.survived]
+    findings.extend(_residual(match) for match in notes[:MAX_NOTES])
     for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
         findings.append(finding.at(trouble.row.source, trouble.row.line))
@@ -238,6 +241,12 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
         if match.kind == SECRET:
             findings.append(warning("verdict.secret", match.title, fix=match.fix).at(match.file, match.line))
     return tuple(dict.fromkeys(findings))
+
+
+def _residual(match: Match) -> Finding:
+    """A line that is worth a word and stopped nothing, such as the noise of a shutdown."""
+    what = f"residual log noise: {match.text[:200]}"
+    return warning("verdict.residual-noise", what, match.title, match.fix).at(match.file, match.line)
 
 
 def _suspicious(match: Match, went_on: str, so_what: str) -> Finding:

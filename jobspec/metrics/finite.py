@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import Row
@@ -35,9 +36,9 @@ def watched(table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.metrics if is_watched(name))
 
 
-def first_not_finite(table: Table) -> Row | None:
-    """The earliest row of a watched metric that is NaN or infinite."""
-    rows = (row for name in watched(table) for row in table.series(name))
+def first_not_finite(table: Table, more: Iterable[str] = ()) -> Row | None:
+    """The earliest row of a watched metric, or of `more`, that is NaN or infinite."""
+    rows = (row for name in (*watched(table), *more) for row in table.series(name))
     return min((row for row in rows if not math.isfinite(row.value)), key=lambda r: r.step or 0, default=None)
 
 

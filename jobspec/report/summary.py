@@ -219,7 +219,7 @@ def _key_line(item: EvidenceItem) -> str:
 def _limitations(report: Report) -> Iterator[str]:
     yield from report.verdict.limitations
     for finding in report.verdict.findings:
-        if finding.rule == "verdict.suspicious-line":
+        if finding.rule in ("verdict.suspicious-line", "verdict.residual-noise"):
             yield f"{finding.what} ({finding.file}:{finding.line})"
 
 

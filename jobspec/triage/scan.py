@@ -30,7 +30,7 @@ from jobspec.triage.landmarks import Landmark, present
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
-from jobspec.triage.signatures import Signature
+from jobspec.triage.signatures import NOTE, Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
@@ -343,7 +343,7 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
         for signature in signatures:
             if not signature.shows(text):
                 continue
-            if NOISE.search(text):
+            if signature.verdict != NOTE and NOISE.search(text):
                 break
             above = above or traceback_above(lines, offset)
             if signature.frames is None and signature.near is None and not signature.generic:

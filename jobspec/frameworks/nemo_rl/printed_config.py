@@ -111,7 +111,7 @@ def _flat(node: ast.expr, prefix: str) -> Iterator[tuple[str, str]]:
     elif isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant):
-                yield from _flat(value, f"{prefix}.{key.value}".strip("."))
+                yield from _flat(value, f"{prefix}.{key.value!s}".strip("."))
     elif isinstance(node, ast.Constant):
         yield prefix, "null" if node.value is None else str(node.value)
     else:

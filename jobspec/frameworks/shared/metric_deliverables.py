@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from jobspec.metrics.finite import all_finite, first_not_finite
@@ -49,8 +50,10 @@ def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
     return troubles(evidence.metrics, evidence.plan.expect.metric_keys)
 
 
-def training_deliverable(evidence: Evidence, metric: str) -> Deliverable:
-    """`Pass` when every planned train step logged `metric`, and all watched metrics are numbers throughout.
+def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] = ()) -> Deliverable:
+    """`Pass` when every planned train step logged `metric`, and metrics are numbers throughout.
+
+    That goes for the watched ones (`jobspec.metrics.finite`) and for `finite`, whatever their names say.
 
     A resumed run need not have the steps before its resume: another run logged them.
     """
@@ -68,7 +71,7 @@ def training_deliverable(evidence: Evidence, metric: str) -> Deliverable:
     done = f"{due - len(missing)} of {due} planned train steps ran"
     if missing:
         return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
-    bad = first_not_finite(evidence.metrics)
+    bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)

@@ -8,6 +8,7 @@ no evidence against the tested code, and nothing is claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.shared.answer import Answer, failed, passed
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import row_item
-from jobspec.frameworks.verl.levels import MEGATRON
+from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
+from jobspec.frameworks.verl.levels import DUMMY_LIMIT, LORA, MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
 from jobspec.frameworks.verl.resume import trained_after
 from jobspec.frameworks.verl.run_facts import GRAD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
+from jobspec.frameworks.verl.weak_settings import LORA_LIMIT, setting_limits
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -35,9 +38,14 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     seen = see(evidence)
     yield bridge_checks(evidence)
     yield judge_import(evidence, "verl")
-    yield judge_run(seen)
+    yield replace(judge_run(seen), limits=tuple(dict.fromkeys(_limits(seen))))
     yield judge_variants(seen)
     yield judge_capture(seen)
+    unmapped = seen.any_line("unmapped")
+    if unmapped is not None:
+        yield Deliverable(
+            HF_IMPORT, Status.FAIL, (unmapped,), f"Megatron-Bridge left weights out: {unmapped.text}"
+        )
 
 
 # -- run ---------------------------------------------------------------------------------------------
@@ -83,10 +91,44 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
 
 
 def _summary(seen: Seen) -> str:
-    shards = any(setting.value == "True" for setting in seen.actor_size("use_megatron_fsdp"))
-    how = f"{'LoRA' if seen.adapter else 'full parameters'} + {'Megatron-FSDP' if shards else 'DDP'}"
     count, finite = len(seen.trained), all_finite(seen.evidence.metrics)
-    return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}; {finite}"
+    steps = f"{count} trained step{'s' if count != 1 else ''} up to step {seen.planned}"
+    return f"{_trained_how(seen)}; {steps}; {finite}"
+
+
+def _trained_how(seen: Seen) -> str:
+    """What was trained and what was around the model, as far as it is shown."""
+    shards = {setting.value for setting in seen.actor_size("use_megatron_fsdp")}
+    full = any(setting.value == "0" for setting in seen.proved(LORA))
+    what = "LoRA" if seen.adapter else "full parameters" if full else "no adapter is shown"
+    if "True" in shards or seen.wrapped(fsdp=True):
+        return f"{what} + Megatron-FSDP"
+    return f"{what} + DDP" if "False" in shards or seen.wrapped(fsdp=False) else what
+
+
+def _limits(seen: Seen) -> Iterator[str]:
+    """What the settings that the logs show leave unproved."""
+
+    def values(key: str) -> tuple[str, ...]:
+        # What one launch was given limits the pass too, where another launch printed its configuration.
+        return (*(setting.value for setting in seen.values(key)), *given(key))
+
+    def given(key: str) -> tuple[str, ...]:
+        return tuple(s.value for facts in seen.logs for s in facts.settings.trace.get(key, ()))
+
+    models = dict.fromkeys((*values("actor_rollout_ref.model.path"), *values("MODEL_ID")))
+    for model in models or ("",):
+        yield from setting_limits(values, given, model)
+    if seen.any_line("dummy") or seen.any_line("old_dummy"):
+        yield DUMMY_LIMIT
+    if seen.adapter is not None:
+        yield LORA_LIMIT
+    totals = [int(s.value) for s in seen.values("trainer.total_training_steps") if s.value.isdecimal()]
+    if totals and max(totals) < seen.last_record:
+        yield (
+            f"the metrics go on to step {seen.last_record} and the printed configuration ends at step "
+            f"{max(totals)}: they may be of another run"
+        )
 
 
 def _failed_command(evidence: Evidence) -> Answer | None:

@@ -239,8 +239,16 @@ def test_fsdp_must_be_in_the_configuration(tmp_path: Path, value: str, status: S
 
 @pytest.mark.parametrize(("line", "status"), [("R3", Status.PASS), ("disabled", Status.FAIL)])
 def test_feature_must_be_shown(tmp_path: Path, line: str, status: Status) -> None:
-    found = Run(tmp_path, "architecture").log(f"+ ROUTING_REPLAY_MODE={line}\n{printed(1)}").judged()
+    key = "actor_rollout_ref.actor.megatron.router_replay.mode"
+    found = Run(tmp_path, "architecture").log(printed(1), trace=f"{key}={line}").judged()
     assert found[VARIANTS].status is status
+
+
+@pytest.mark.parametrize("trace", ["", "++actor_rollout_ref.actor.megatron.router_replay.mode=R3"])
+def test_variable_or_added_key_proves_no_feature(tmp_path: Path, trace: str) -> None:
+    """A release without the key reads neither of them."""
+    found = Run(tmp_path, "architecture").log(f"+ ROUTING_REPLAY_MODE=R3\n{printed(1)}", trace=trace).judged()
+    assert found[VARIANTS].status is Status.BLOCKED
 
 
 @pytest.mark.parametrize(
