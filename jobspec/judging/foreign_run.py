@@ -25,7 +25,8 @@ from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import first_cause
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
-from jobspec.metrics import Table, read_file, read_metrics
+from jobspec.metrics import Table
+from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
@@ -96,13 +97,14 @@ def expected(
 class Foreign:
     """The evidence of a foreign run, the facts of its logs and their lines about imports.
 
-    `names` maps unpacked logs to real names.
+    `names` maps unpacked logs to real names, `metrics` asked metrics to the names that they are logged under.
     """
 
     evidence: Evidence
     facts: Facts
     imports: Imports
     names: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge_files(place: Path, expectation: Expected) -> tuple[Evidence, Verdict]:
@@ -123,29 +125,32 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
     with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
         logs, problems = find_logs(place.absolute(), Path(unpacked))
         names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
-        metrics = _read_metrics(place, root)
-        named = [(log.path, _shown(log, names)) for log in logs]
-        facts = scan_facts(named)
+        sources = [(log.path, _shown(log, names)) for log in logs]
+        found = read_found(place, sources, root)
+        facts = scan_facts(sources)
+        plan = _plan(root, expectation, found, facts)
+        metrics, other_names = as_asked(found, plan.expect.metric_keys.values(), _asked(plan))
         attempt = Attempt(
             number=1,
             folder="",
             logs=tuple(LogFile(_shown(log, names), "", log.path.stat().st_size) for log in logs),
             metrics=metrics,
-            matches=tuple(scan_files([(log.path, _shown(log, names), "") for log in logs])),
+            matches=tuple(scan_files([(path, name, "") for path, name in sources])),
         )
         checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
         yield Foreign(
             Evidence(
                 root,
-                _plan(root, expectation, metrics.last_step() or 0, facts),
+                plan,
                 attempts=(attempt,),
                 checkpoints=tuple(checkpoints),
                 problems=tuple(problems),
                 foreign=True,
             ),
             facts,
-            read_imports(named, expectation.imports),
+            read_imports(sources, expectation.imports),
             names,
+            other_names,
         )
 
 
@@ -164,14 +169,17 @@ def _shown(log: FoundLog, names: Mapping[str, str]) -> str:
     return str(log.path) if str(log.path) in names else log.name
 
 
-def _read_metrics(place: Path, root: Path) -> Table:
-    return read_metrics(root, relative_to=root) if place.is_dir() else read_file(place, place.name)
+def _asked(plan: Plan) -> Iterator[str]:
+    """The metrics that the command line, or the level, asks for."""
+    yield from (parse_requirement(text).metric for text in plan.expect.metrics_require)
+    if plan.expect.learning is not None:
+        yield plan.expect.learning.metric
 
 
-def _plan(root: Path, expectation: Expected, last_step: int, facts: Facts) -> Plan:
-    expect = expectation.framework.expect(
-        expectation.level, expectation.variants, expectation.steps or last_step
-    )
+def _plan(root: Path, expectation: Expected, metrics: Table, facts: Facts) -> Plan:
+    # A run that died early logged fewer steps than its trainer announced.
+    steps = expectation.steps or metrics.planned or metrics.last_step() or 0
+    expect = expectation.framework.expect(expectation.level, expectation.variants, steps)
     expect = replace(
         expectation.level.stated_in(expect),
         metrics_require=(*expect.metrics_require, *expectation.requirements),
@@ -263,6 +271,8 @@ def _cause(
 
 def _limitations(foreign: Foreign) -> Iterator[str]:
     yield from limitations(foreign.evidence)
+    for asked, logged in foreign.metrics.items():
+        yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"

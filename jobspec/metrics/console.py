@@ -124,8 +124,8 @@ class ConsoleReader:
 
     def feed(self, data: bytes) -> Iterator[Row]:
         if self.skip_line:
-            _, end, data = data.partition(b"\n")
-            self.skip_line = not end
+            _, skipped, data = data.partition(b"\n")
+            self.skip_line = not skipped
         data = self.rest + data
         end = data.rfind(b"\n") + 1
         self.rest, text = data[end:][-MAX_LINE_BYTES:], data[:end]

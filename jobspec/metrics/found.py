@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobspec.metrics.console import read_console
+from jobspec.metrics.names import logged_name
 from jobspec.metrics.readers import read_file, read_metrics
 from jobspec.metrics.table import Table, concat, fullest
 
@@ -21,3 +22,17 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     table = fullest([files, concat(read_console(path, name) for path, name in logs)])
     stepped = {row.metric for row in table if row.step is not None}
     return replace(table, rows=tuple(r for r in table if r.step is not None or r.metric not in stepped))
+
+
+def as_asked(table: Table, own: Iterable[str], asked: Iterable[str]) -> tuple[Table, dict[str, str]]:
+    """The table with a framework's own names and those that people ask for, and what these replace.
+
+    A person may ask for any framework's metric by a usual name.
+    """
+    others = {name: logged_name(name, table.metrics) for name in asked}
+    others.update({name: logged_name(name, table.metrics, any_family=False) for name in own})
+    renamed = {logged: name for name, logged in others.items() if logged not in ("", name)}
+    rows = tuple(
+        row._replace(metric=renamed[row.metric]) if row.metric in renamed else row for row in table.rows
+    )
+    return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}

@@ -23,6 +23,9 @@ LIKELY: Mapping[str, tuple[str, ...]] = {
     PEAK_MEMORY: ("peak_reserved_gb", "gpu/peak_reserved_GB"),
 }  # fmt: skip
 
+# Prefixes of one framework's names: verl has actor and critic, SkyRL policy and reward; the others have none.
+FAMILIES = {"critic": "actor", "reward": "policy", "rollout": "slime", "train": "", "rewards": ""}
+
 
 def own_names(metric_keys: Mapping[str, str]) -> dict[str, str]:
     """The plan's own names by figure: `grad_norm` there is `grad norm` here."""
@@ -40,14 +43,20 @@ def plain_name(metric: str) -> str:
     return metric.removeprefix("train/").replace("eval/", "eval_", 1)
 
 
-def logged_name(asked: str, logged: Iterable[str]) -> str:
-    """The logged metric that is the asked one: itself, under a tracker's prefix, or another framework's name.
+def logged_name(asked: str, logged: Iterable[str], any_family: bool = True) -> str:
+    """The logged metric that is the asked one: itself, under a tracker's prefix, or by another usual name.
 
-    Empty where none is.
+    Empty where none is. Without `any_family`, names that other frameworks write do not count.
     """
     known = dict.fromkeys(logged)
     if asked in known:
         return asked
     same = next((name for name in known if plain_name(name) == plain_name(asked)), "")
     group = next((group for group in LIKELY.values() if asked in group), ())
-    return same or next((name for name in group if name in known), "")
+    usual = (name for name in group if any_family or _family(name) == _family(asked))
+    return same or next((name for name in usual if name in known), "")
+
+
+def _family(name: str) -> str:
+    prefix = name.partition("/")[0] if "/" in name else ""
+    return FAMILIES.get(prefix, prefix)

@@ -87,8 +87,16 @@ DONE = (
     kind("'train_runtime': "),
     kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
 )
+# Somebody states a good end: a script its exit code, Ray the job. It counts after a train step alone, since a
+# script says so of each of its commands.
+STATED_END = (
+    kind("rc=", r"\brc=0\b"),
+    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind("succeeded", r"^Job '\w+' succeeded"),
+    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
+)
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STATED_END)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:

@@ -46,6 +46,12 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
+    stated_end: Landmark | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether a good end is stated after the last train step."""
+        return bool(self.stated_end and self.last_step and self.last_step.line < self.stated_end.line)
 
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
@@ -108,8 +114,10 @@ def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
     went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    end = courses.get(match.file, Course()).done
-    shutdown = match.generic and end is not None and end.line < match.line
+    course = courses.get(match.file, Course())
+    shutdown = match.generic and (
+        course.ended_well or (course.done is not None and course.done.line < match.line)
+    )
     return replace(match, survived=True, generic=True) if went_on or shutdown else match
 
 

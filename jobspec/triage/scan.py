@@ -253,6 +253,10 @@ class _Log:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
                 marks[name] = self._landmark(view, landmarks.find_first(view.text, held))
+        ends = present(landmarks.STATED_END, hints)
+        if ends:
+            stated = self._landmark(view, landmarks.find_last(view.text, ends))
+            marks["stated_end"] = stated or course.stated_end
         course = replace(course, **marks)
         steps = present(landmarks.STEP, hints)
         step = self._landmark(view, landmarks.find_last(view.text, steps))

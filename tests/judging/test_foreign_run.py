@@ -182,7 +182,7 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
     """The disk error was survived; what came after the last step stopped the run."""
     metrics(tmp_path, 2)
     (tmp_path / "run.log").write_text(DISK + STEPS + OOM)
-    verdict = judge(tmp_path)
+    verdict = judge(tmp_path, steps=4)
     assert verdict.result is Result.FAIL
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
     assert any("went on" in finding.what and finding.line == 1 for finding in verdict.findings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.deliverables import not_found
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import Direction, assess
 from jobspec.metrics.training_health import Trouble, troubles
@@ -22,6 +23,13 @@ def row_item(row: Row, text: str = "") -> EvidenceItem:
     return EvidenceItem(row.source, row.line, text or f"step {row.step}", row.metric, row.value)
 
 
+def not_logged(name: str, evidence: Evidence, metric: str) -> Deliverable:
+    """`Fail` for a run of ours, which was to log it; files of another origin may lack what the run logged."""
+    if not evidence.foreign:
+        return Deliverable(name, Status.FAIL, reason=f"no train step logged `{metric}`")
+    return Deliverable(name, Status.BLOCKED, reason=not_found(evidence, metric))
+
+
 def learning_deliverable(evidence: Evidence) -> Deliverable:
     """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`)."""
     expected = evidence.plan.expect.learning
@@ -29,7 +37,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         return Deliverable(LEARNING, Status.NOT_REQUESTED, required=False)
     rows = [row for row in evidence.metrics.series(expected.metric) if row.step is not None]
     if not rows:
-        return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{expected.metric}` was never logged")
+        return not_logged(LEARNING, evidence, expected.metric)
     direction: Direction = "down" if expected.direction == "down" else "up"
     signal = assess([(row.step or 0, row.value) for row in rows], direction, expected.min_change)
     reason = f"`{expected.metric}` {signal.reason}: {signal.figures()}"
@@ -60,7 +68,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     planned = evidence.plan.expect.steps
     rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
     if not rows:
-        return Deliverable(TRAINING, Status.FAIL, reason=f"no train step logged `{metric}`")
+        return not_logged(TRAINING, evidence, metric)
     resumed = evidence.metrics.values("resume/from_step", finite=True)
     first = 1 + int(min(resumed, default=0))
     logged = {row.step or 0 for row in rows}

@@ -116,7 +116,7 @@ def _arguments(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text.lstrip("+"))
     except ValueError:  # the line was cut off
         words = text.split()
-    overrides = {}
+    overrides: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals and "." in key and not key.startswith("-"):

@@ -178,5 +178,5 @@ def _learning(seen: Seen) -> Answer:
     if learning.status is not Status.PASS:
         return failed(learning.reason or "no metric is named for the learning signal", learning.evidence)
     if not seen.evidence.metrics.series(GRAD):
-        return blocked(f"not shown: `{GRAD}` was never logged", learning.evidence)
+        return blocked(f"not shown: no file shows `{GRAD}`", learning.evidence)
     return passed(f"learning signal: {learning.reason}", learning.evidence)
