@@ -69,7 +69,7 @@ BUILT = (
 OWN_STEP = r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
-    kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
+    kind("step:", r"^step:[1-9]\d* - .*\b(?:training/global_step|actor/\w+|critic/\w+)\b"),
     kind("Total step time: "),
     kind("loss': ", rf"^\{{.*'loss': |{OWN_STEP}"),
     kind("Finished: 'step'"),  # SkyRL
