@@ -11,7 +11,9 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import SAME_MOMENT_S, demote_end, first_cause, is_end, rank, settle
 from jobspec.triage.signatures import NOTE
-from jobspec.triage.silence import stalled
+from jobspec.triage.silence import STALL, with_last_work, with_silence
+
+HANGS = frozenset({"effect.nccl-watchdog", "effect.store-timeout"})
 
 
 class Part(NamedTuple):
@@ -66,11 +68,18 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         {part.file: part.attempt.course for part in parts},
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
+    works = {part.file: part.attempt.work for part in parts}
     end = first_cause(matches)
+    if end is not None and end.signature in HANGS:
+        return [with_last_work(end, works) if match is end else match for match in matches]
     if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
         return matches
-    stall = stalled(end, {part.file: part.attempt.work for part in parts})
-    return matches if stall is None else rank([stall, *(demote_end(match, stall) for match in matches)])
+    told = with_silence(end, works)
+    if told is None:
+        return matches
+    if told.kind != STALL:
+        return [told if match is end else match for match in matches]
+    return rank([told, *(demote_end(match, told) for match in matches)])
 
 
 def _told(number: int, matches: list[Match]) -> str:

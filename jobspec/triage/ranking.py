@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,6 +20,10 @@ NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
 ENDS = frozenset({"time-limit", "cancelled"})
+# A launcher's refusal: nothing that it was to start has run.
+LAUNCHER = re.compile(
+    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
+)
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 6  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
@@ -74,7 +79,21 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         level: all(match.time is not None for match in unordered if _level(match) == level)
         for level in range(NOTES + 1)
     }
-    return sorted(unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
+    ordered = sorted(
+        unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order)
+    )
+    for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
+        _move_up(launch, ordered)
+    return ordered
+
+
+def _move_up(launch: Match, ordered: list[Match]) -> None:
+    """Put what a launcher refused before all that its log shows after it, whatever times these have."""
+    level, at = _level(launch), ordered.index(launch)
+    for place, match in enumerate(ordered[:at]):
+        if match.file == launch.file and match.line > launch.line and _level(match) == level:
+            ordered.insert(place, ordered.pop(at))
+            return
 
 
 def first_cause(matches: Iterable[Match]) -> Match | None:

@@ -42,6 +42,7 @@ MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits diff
 TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 100  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
+NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
 _FIRST_MARKS = (
@@ -288,7 +289,7 @@ class _Log:
             text=show(hit.text),
             title=signature.title,
             why=signature.why,
-            fix=signature.fix.replace("{place}", hit.place or "the code that raised it"),
+            fix=signature.fix.replace("{place}", hit.place or NO_PLACE),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
