@@ -31,6 +31,8 @@ from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import (
+    RESIDUAL_NOISE,
+    SUSPICIOUS,
     AttemptVerdict,
     Cause,
     Deliverable,
@@ -232,7 +234,9 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
     if result is Result.PASS and odd is not None:
         findings.append(_suspicious(odd, "", "the run passed all the same"))
-    notes = [match for match in lines if match.verdict == NOTE and not match.survived]
+    notes = [
+        match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
+    ]
     findings.extend(_residual(match) for match in notes[:MAX_NOTES])
     for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
@@ -246,12 +250,12 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
 def _residual(match: Match) -> Finding:
     """A line that is worth a word and stopped nothing, such as the noise of a shutdown."""
     what = f"residual log noise: {match.text[:200]}"
-    return warning("verdict.residual-noise", what, match.title, match.fix).at(match.file, match.line)
+    return warning(RESIDUAL_NOISE, what, match.title, match.fix).at(match.file, match.line)
 
 
 def _suspicious(match: Match, went_on: str, so_what: str) -> Finding:
     what = f"a line looks like a failure{went_on}: {match.text[:200]}"
-    finding = warning("verdict.suspicious-line", what, match.title, f"look at the line once: {so_what}")
+    finding = warning(SUSPICIOUS, what, match.title, f"look at the line once: {so_what}")
     return finding.at(match.file, match.line)
 
 

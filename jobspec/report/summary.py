@@ -14,7 +14,15 @@ from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, place
-from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, is_void
+from jobspec.verdict import (
+    RESIDUAL_NOISE,
+    SUSPICIOUS,
+    Deliverable,
+    EvidenceItem,
+    Result,
+    Status,
+    is_void,
+)
 
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
@@ -219,7 +227,7 @@ def _key_line(item: EvidenceItem) -> str:
 def _limitations(report: Report) -> Iterator[str]:
     yield from report.verdict.limitations
     for finding in report.verdict.findings:
-        if finding.rule in ("verdict.suspicious-line", "verdict.residual-noise"):
+        if finding.rule in (SUSPICIOUS, RESIDUAL_NOISE):
             yield f"{finding.what} ({finding.file}:{finding.line})"
 
 

@@ -157,7 +157,7 @@ def nemo_rl(root: Path) -> RunFolder:
     plan = replace(plan, proofs=(ImportProof("megatron.bridge", "/src/bridge", "bridge"),))
     imports = {"megatron.bridge": {"n1": "/src/bridge/src/megatron/bridge/__init__.py"}}
     run = _run(root, plan, log.replace("/hf/nemo_rl", f"{root}/attempts/1/hf-import"), {}, imports)
-    name = plan.commands[0].name
+    name = plan.commands[-1].name  # the first one looks up the Bridge
     dump = _made(run.folder / "metrics" / name / "metrics.json")
     dump.write_text((FIXTURES / "nemo_rl_metrics_example.json").read_text())
     return run

@@ -14,6 +14,7 @@ from jobspec.frameworks.shared.weak_evidence import ADAPTER, EAGER, FROZEN, Weak
 
 MASKING = ("grpo.seq_logprob_error_threshold", "ppo.seq_logprob_error_threshold")
 BACKEND, MODEL = "policy.generation.backend", "policy.model_name"
+PEFT = "policy.megatron_cfg.peft.enabled"
 NUMBER = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?"
 WEAK = (
     Weakness(
@@ -36,7 +37,7 @@ WEAK = (
         "null|0",
         "Megatron generated without CUDA graphs: a pass with reduced optimization",
     ),
-    Weakness(("policy.megatron_cfg.peft.enabled",), "true", ADAPTER),
+    Weakness((PEFT,), "true", ADAPTER),
     Weakness(("policy.megatron_cfg.optimizer.lr",), r"0(?:\.0*)?(?:e[-+]?\d+)?", FROZEN),
 )
 NOT_VLLM = Weakness(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.log_lines import Line, Lines, numbers, read_lines
-from jobspec.frameworks.nemo_rl.printed_config import Settings, read_settings
+from jobspec.frameworks.nemo_rl.printed_config import PEFT, Settings, read_settings
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared import answer
@@ -168,6 +168,8 @@ def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
     if planned:
         return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in planned)
     candidates = [item for item in VARIANTS if item.level == (evidence.plan.expect.number or 0)]
+    if "true" in map(str.lower, read_settings(lines).get(PEFT, ())):
+        candidates = [item for item in candidates if item.lora] or candidates
     variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
     return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
 

@@ -19,7 +19,7 @@ from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
 from jobspec.frameworks.verl.levels import DUMMY_LIMIT, LORA, MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
-from jobspec.frameworks.verl.resume import trained_after
+from jobspec.frameworks.verl.resume import trained_nothing
 from jobspec.frameworks.verl.run_facts import GRAD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
 from jobspec.frameworks.verl.weak_settings import LORA_LIMIT, setting_limits
@@ -151,7 +151,7 @@ def _check_steps(seen: Seen) -> Answer:
     alone = resumed is not None and min(trained) > resumed[0]
     first = resumed[0] + 1 if resumed is not None and alone else 1
     ends = [trained[step] for step in sorted({min(trained), max(trained)})]
-    if resumed is not None and seen.resumed is not None and not trained_after(seen.resumed):
+    if resumed is not None and trained_nothing(seen):
         return failed(f"a process went on from step {resumed[0]} and trained no further step", [resumed[1]])
     missing = sorted(set(range(first, seen.planned + 1)) - set(trained))
     if missing:

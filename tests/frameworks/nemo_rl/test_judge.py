@@ -464,3 +464,96 @@ def test_line_that_a_progress_bar_overwrote_was_printed(tmp_path: Path) -> None:
     )
     steps = numbers(read_lines([(log, "run.log")]), "header")
     assert {step: item.line for step, item in steps.items()} == {3: 2, 4: 3}
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def process(*steps: int, load: int = 0, saves: tuple[int, ...] = ()) -> str:
+    """What one process prints: its start, a load, steps, saves."""
+    text = section("A").partition(STEPS)[0]
+    if load:
+        loaded = LOADED.replace("step_2", f"step_{load}")
+        text = text.replace("🚀 Running", f"{loaded}🚀 Running")
+    for step in steps:
+        text += f"{STEPS.replace('1/2', f'{step}/4')} =========================\n"
+        text += f"Logged data to /x/exp/train_data_step{step}.jsonl\n"
+        if step in saves:
+            where = f"/c/tmp_step_{step}/policy/weights"
+            text += f"{WORKER}  successfully saved checkpoint from iteration 0 to {where}\n"
+    return text
+
+
+SECOND = {
+    "went on": (process(1, 2, saves=(2,)), process(3, 4, load=2), Status.PASS),
+    "had nothing left": (process(1, 2, 3, 4, saves=(2, 4)), process(load=4), Status.FAIL),
+    "never trained": (process(1, 2, 3, 4, saves=(2, 4)), process(load=2), Status.FAIL),
+    "began again": (process(1, 2, saves=(2,)), process(1, 2, 3, load=2), Status.FAIL),
+    "saved by itself": (process(1, 2), process(3, 4, load=2, saves=(3, 4)), Status.BLOCKED),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("files", [("a.log", "b.log"), ("b.log", "a.log"), ("one.log", "one.log")])
+def test_resume_is_judged_by_process(name: str, files: tuple[str, str], tmp_path: Path) -> None:
+    first, second, want = SECOND[name]
+    write(tmp_path, None, {"train/loss": {str(step): 0.5 for step in (1, 2, 3, 4)}})
+    for file, text in zip(files, (first, second), strict=True):
+        with (tmp_path / file).open("a") as out:
+            out.write(text)
+    verdict = judged(tmp_path, "lora", "async-checkpoint")
+    assert status(verdict, "Resume") is want, reason(verdict, "Resume")
+    if want is Status.FAIL:  # also where only an adapter was asked for
+        assert status(judged(tmp_path, "lora", "lora"), RUN) is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("warning", "want"),
+    [
+        ("WARNING: No mapping found for megatron_param: decoder.layers.0.x", Status.FAIL),
+        ("WARNING: Can't find model.norm.weight in hf_keys", Status.FAIL),
+        ("WARNING: Can't find the following HF parameters in hf_keys: ['a', 'b']", Status.FAIL),
+        ("export: skipping model.x.weight: no mapping", Status.FAIL),
+        ("2 unmapped parameters: a, b", Status.FAIL),
+        ("0 unmapped parameters", Status.PASS),
+        ("unmapped weights: []", Status.PASS),
+        ("Checkpoint written. Skipping parameter server start.", Status.PASS),
+    ],
+)
+def test_weights_without_a_mapping_fail_the_import(healthy: Path, warning: str, want: Status) -> None:
+    write(healthy, section("A").replace("Loading the Reference Model", f"x\n{WORKER}{warning}"))
+    assert status(judged(healthy), "HF import") is want
+
+
+# -- settings that limit a pass ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("loss_fn.force_on_policy_ratio=true", "every ratio 1"),
+        ("grpo.seq_logprob_error_threshold=2.0", "were masked"),
+        ("policy.generation.backend=sglang", "came from sglang"),
+        ("policy.generation.vllm_cfg.enforce_eager=True", "without CUDA graphs"),
+        ("policy.megatron_cfg.optimizer.lr=0.0", "learning rate was 0"),
+        ("policy.hf_config_overrides.num_hidden_layers=2", "pretrained weights are not what ran"),
+        ("policy.megatron_cfg.peft.enabled=true", "only an adapter"),
+    ],
+)
+def test_setting_limits_the_pass(healthy: Path, plus: str, override: str, part: str) -> None:
+    write(healthy, section("A").replace("Overrides: [", f"Overrides: ['{plus}{override}', "))
+    assert [text for text in judged(healthy).limitations if part in text]
+    write(healthy, section("A"))
+    assert not [text for text in judged(healthy).limitations if part in text]
+
+
+def test_printed_configuration_outweighs_an_override(healthy: Path) -> None:
+    log = section("A").replace("Overrides: [", "Overrides: ['policy.generation.backend=megatron', ")
+    write(healthy, log.replace("'dtensor_cfg'", "'generation': {'backend': 'vllm'}, 'dtensor_cfg'"))
+    assert not [text for text in judged(healthy).limitations if "came from" in text]
+
+
+def test_switched_off_guard_is_told(healthy: Path) -> None:
+    write(healthy, "+ export NRL_IGNORE_TP_ACCURACY_CHECK=1\n" + section("A"))
+    assert [text for text in judged(healthy).limitations if "TP of 4" in text]
