@@ -26,6 +26,7 @@ from tests.kits.found_runs import (
     trainer_state,
     verl_new,
 )
+from tests.kits.found_runs_more import MORE_FOUND_RUNS
 
 
 def judged(
@@ -50,7 +51,7 @@ def item(verdict: Verdict, name: str) -> Deliverable:
 # -- which framework ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", FOUND_RUNS, ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
 def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
     run.write(tmp_path)
     if run.frameworks:
