@@ -94,11 +94,12 @@ def not_found(evidence: Evidence, metric: str) -> str:
     table, attempt = evidence.metrics, evidence.last
     logs = () if attempt is None else attempt.logs
     read = list(dict.fromkeys([*(row.source for row in table), *(log.path for log in logs)]))
-    files = f"{len(read)} file{'' if len(read) == 1 else 's'} ({_first(read)})"
+    many = f"{len(read)} files ({_first(read)}) hold"
+    files = many if len(read) != 1 else f"`{read[0]}` holds"
     if not table.metrics:
-        return f"`{metric}` was not found: {files} hold no metric that jobspec can read"
+        return f"`{metric}` was not found: {files} no metric that jobspec can read"
     close = did_you_mean(metric, table.metrics)
-    text = f"`{metric}` was not found: {files} hold {_first(table.metrics)}"
+    text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
     return f"{text}; {close}" if close else text
 
 

@@ -51,7 +51,11 @@ ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 @dataclass(frozen=True)
 class Expected:
-    """What the files have to prove. `imports` maps a module to the folder it must come from."""
+    """What the files have to prove.
+
+    `imports` maps a module to the folder it must come from. `inferred` is the sign that named the framework,
+    empty where the user did.
+    """
 
     framework: Framework
     level: Level
@@ -60,6 +64,7 @@ class Expected:
     requirements: tuple[str, ...] = ()
     learning: str = ""
     imports: Mapping[str, str] = field(default_factory=dict)
+    inferred: str = ""
 
 
 def expected(
@@ -120,7 +125,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
 
     Raises: JobspecError when `place` does not exist or is a run directory of jobspec.
     """
-    _check_place(place)
+    check_place(place)
     root = (place if place.is_dir() else place.parent).absolute()
     with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
         logs, problems = find_logs(place.absolute(), Path(unpacked))
@@ -154,7 +159,8 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
         )
 
 
-def _check_place(place: Path) -> None:
+def check_place(place: Path) -> None:
+    """Raises: JobspecError when `place` does not exist or is a run directory of jobspec."""
     if not place.exists():
         what, fix = f"there is no file and no folder `{place}`", "name the folder with the run's files"
         raise fail("judge.no-folder", what, fix=fix)
@@ -238,7 +244,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         level=expectation.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=with_limits(_limitations(foreign), deliverables),
+        limitations=with_limits(_limitations(foreign, expectation), deliverables),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
@@ -269,8 +275,10 @@ def _cause(
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 
-def _limitations(foreign: Foreign) -> Iterator[str]:
+def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     yield from limitations(foreign.evidence)
+    if expectation.inferred:
+        yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     if not foreign.facts.ended:

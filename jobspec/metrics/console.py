@@ -17,7 +17,7 @@ from sys import intern
 from jobspec.finding import Finding, warning
 from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
-from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps
+from jobspec.metrics.trainer_steps import EPOCH, OWN_MARKS, SWIFT_STEP, TrainerSteps
 from jobspec.runtime.base.metric_files import Row
 from jobspec.runtime.base.run_files import open_file
 
@@ -40,9 +40,11 @@ NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
 NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
 NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
 NEMO_VALUE = re.compile(r"^\s*[•-] ([A-Z][\w/() ]{2,60}): (\S+?)(?:s|%)?(?: \(\d.*| tokens)?$")
-# A progress bar that was not ended may stand before it, or a name for the step: OpenRLHF, slime.
+# A progress bar that was not ended may stand before it, the step (OpenRLHF, slime), or a logger's head.
 DICT_LINE = re.compile(
-    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):)\s*(\{['\"]\w.*)$", re.IGNORECASE
+    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):|(?P<head>[-|:>] ))"
+    r"\s*(?P<dict>\{['\"]\w.*)$",
+    re.IGNORECASE,
 )
 # SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
 BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
@@ -247,11 +249,14 @@ def parse_dict(line: str, step: int | None) -> Printed | None:
     match = DICT_LINE.search(line)
     if match is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    numbers = dict(_items(match[2]))
+    numbers = dict(_items(match["dict"]))
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
     logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), math.nan)
-    step = int(logged_step) if math.isfinite(logged_step) else None
-    return Printed(int(match[1]) if match[1] else step, kept) if kept else None
+    if match["head"] and math.isnan(logged_step) and EPOCH not in numbers:
+        return None  # a message with a dict, such as settings
+    named = SWIFT_STEP.search(line) or match
+    at = float(named[1] or logged_step)
+    return Printed(int(at) if math.isfinite(at) else None, kept) if kept else None
 
 
 def _items(text: str) -> Values:
