@@ -11,7 +11,10 @@ from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.metrics import Row, Table
 from jobspec.metrics.training_health import troubles
 from jobspec.plan import ExpectPlan, LearningPlan, Plan
+from tests.metrics.further_curves import FURTHER
 from tests.metrics.posted_curves import POSTED, Posted
+
+CURVES = POSTED | FURTHER
 
 
 def table(posted: Posted) -> Table:
@@ -22,9 +25,9 @@ def table(posted: Posted) -> Table:
     return Table(tuple(rows))
 
 
-@pytest.mark.parametrize("name", POSTED)
+@pytest.mark.parametrize("name", CURVES)
 def test_posted_curve_gets_the_answer_written_down_before(name: str) -> None:
-    posted = POSTED[name]
+    posted = CURVES[name]
     metrics = table(posted)
     plan = Plan(
         name="r", framework="trl", cluster="local", scheduler="local", mode="ray",
