@@ -6,18 +6,19 @@ follows several stages and stairs. Noise with a memory is white noise at one end
 other. The difference of the two log-likelihoods is the evidence for the rise. A break, after which a curve
 rises anew from another level or falls, follows harder data and a peak that is partly lost.
 Source: G. H. Golub and V. Pereyra, SIAM J. Numerical Analysis 10 (1973) 413, for the sigmoid: least squares
-solve for level and height, a search finds middle and width. R. E. Barlow et al., Statistical Inference under
-Order Restrictions (1972), for curves that never fall, and M. Meyer and M. Woodroofe, Annals of Statistics 28
-(2000) 1083, for their number of parameters. D. A. Harville, Biometrika 61 (1974) 383, for the likelihood of
-noise whose mean is not known.
+solve for level and height, a grid has the middles and widths. R. E. Barlow et al., Statistical Inference
+under Order Restrictions (1972), for curves that never fall. M. Meyer and M. Woodroofe, Annals of Statistics
+28 (2000) 1083, for their number of parameters. D. A. Harville, Biometrika 61 (1974) 383, for the likelihood
+of noise whose mean is not known.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from operator import mul
 
@@ -25,8 +26,7 @@ INEXACT = 1e-6  # of the squares around the mean: a smaller rest is the fit's ow
 # Places run from -1 to 1. With a middle outside, half of the sigmoid remains: a rise that only saturates, or
 # only takes off. The narrowest rise takes about three points: a narrower rise would fit an outlier.
 REACH = 2.0
-MIDDLES, WIDTHS = 25, 6
-HALVINGS = 6  # of the grid's mesh, in the search for the best sigmoid
+MIDDLES, WIDTHS = 41, 9
 # Of a value for the next one. 1 is a random walk.
 MEMORIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
 # Added to the log-likelihoods, so that a random walk passes as seldom with one kind of curve as with another.
@@ -115,37 +115,23 @@ def _around(values: Sequence[float]) -> tuple[list[float], int]:
     return [a - b for a, b in zip(values, curve, strict=True)], len(values) - len(set(curve))
 
 
-# -- sigmoid -----------------------------------------------------------------------------------------
-
-
 def sigmoid_residuals(level: Sequence[float]) -> list[float]:
     """The residuals of the best rising sigmoid, height * tanh((place - middle) / width)."""
-    places = _places(len(level))
-    narrowest, widest = math.log(2 / (len(level) - 1)), math.log(REACH)
-    mesh = (2 * REACH / (MIDDLES - 1), (widest - narrowest) / (WIDTHS - 1))
 
-    def shape(point: tuple[float, float]) -> list[float]:
-        return _unit([math.tanh((place - point[0]) * math.exp(-point[1])) for place in places])
+    def height(shape: Sequence[float]) -> float:
+        return sum(map(mul, shape, level))
 
-    def explained(point: tuple[float, float]) -> float:
-        inside = abs(point[0]) <= REACH and narrowest <= point[1] <= widest
-        return sum(map(mul, shape(point), level)) if inside else -math.inf
-
-    grid = [(i * mesh[0] - REACH, narrowest + j * mesh[1]) for i in range(MIDDLES) for j in range(WIDTHS)]
-    top = max(grid, key=explained)
-    for halving in range(1, HALVINGS + 1):
-        top = _climb(explained, top, (mesh[0] / 2**halving, mesh[1] / 2**halving))
-    return _without(level, shape(top)) if explained(top) > 0 else list(level)
+    top = max(_sigmoids(len(level)), key=height)
+    return _without(level, top) if height(top) > 0 else list(level)
 
 
-def _climb(
-    height: Callable[[tuple[float, float]], float], point: tuple[float, float], step: tuple[float, float]
-) -> tuple[float, float]:
-    """The highest point that steps along either axis reach from `point`."""
-    (x, y), (a, b) = point, step
-    while (top := max(((x, y), (x - a, y), (x + a, y), (x, y - b), (x, y + b)), key=height)) != (x, y):
-        x, y = top
-    return x, y
+@lru_cache(maxsize=4)  # a table of metrics has few lengths
+def _sigmoids(count: int) -> list[list[float]]:
+    """Sigmoids of all middles and widths: a finer grid explains hardly more."""
+    narrowest, widest = math.log(2 / (count - 1)), math.log(REACH)
+    widths = [math.exp(narrowest + i * (widest - narrowest) / (WIDTHS - 1)) for i in range(WIDTHS)]
+    middles = [REACH * (2 * i / (MIDDLES - 1) - 1) for i in range(MIDDLES)]
+    return [_unit([math.tanh((x - m) / w) for x in _places(count)]) for m in middles for w in widths]
 
 
 # -- vectors -----------------------------------------------------------------------------------------
