@@ -8,7 +8,8 @@ from pathlib import Path
 
 from jobspec.metrics.console import read_console
 from jobspec.metrics.names import logged_name
-from jobspec.metrics.readers import read_file, read_metrics
+from jobspec.metrics.readers import read_file, read_sources
+from jobspec.metrics.several_runs import several_runs
 from jobspec.metrics.table import Table, concat, fullest
 
 
@@ -18,10 +19,12 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     Of a metric the fullest source counts; of equals, the files. Where a metric has steps, its values without
     one, such as a record of another program, are left out.
     """
-    files = read_metrics(place, relative_to=root) if place.is_dir() else read_file(place, place.name)
-    table = fullest([files, concat(read_console(path, name) for path, name in logs)])
+    files = read_sources(place, relative_to=root) if place.is_dir() else [read_file(place, place.name)]
+    sources = [*files, concat(read_console(path, name) for path, name in logs)]
+    table = fullest(sources)
     stepped = {row.metric for row in table if row.step is not None}
-    return replace(table, rows=tuple(r for r in table if r.step is not None or r.metric not in stepped))
+    kept = tuple(row for row in table if row.step is not None or row.metric not in stepped)
+    return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
 
 
 def as_asked(table: Table, own: Iterable[str], asked: Iterable[str]) -> tuple[Table, dict[str, str]]:

@@ -44,22 +44,29 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     its relative path as name. Metrics below a folder `@NAME` are called `NAME/...`: each of several trainings
     has such a folder.
     """
-    paths = trackers.newest_states(files_below(folder))
+    return fullest(read_sources(folder, relative_to))
 
-    def read(kind: str) -> list[Table]:
-        of_kind = (path for path in paths if kind_of(path) == kind and path.name != trackers.SUMMARY)
+
+def read_sources(folder: Path, relative_to: Path | None = None) -> list[Table]:
+    """The sources that may repeat each other, in the order of `read_metrics`."""
+    paths: dict[str, list[Path]] = {}
+    for path in trackers.newest_states(files_below(folder)):
+        own = path.name if path.name in (trackers.STATE, trackers.SUMMARY) else kind_of(path)
+        paths.setdefault(own, []).append(path)
+
+    def read(*kinds: str) -> list[Table]:
         return [
-            grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder)) for path in of_kind
+            grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder))
+            for kind in kinds
+            for path in paths.get(kind, ())
         ]
 
-    first = fullest(
-        [prefer(concat(read(LINES)), concat(read(DUMP))), *read(HISTORY), *read(TABLE), *read(SERIES)]
-    )
+    first = prefer(concat(read(LINES)), concat(read(DUMP)))
+    others = read(trackers.STATE, HISTORY, TABLE, SERIES)
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
-    if first.last_step() is None:
+    if all(table.last_step() is None for table in (first, *others)):
         first = prefer(first, concat(read(EVENTS)))
-    ends = (read_file(path, _name(path, relative_to)) for path in paths if path.name == trackers.SUMMARY)
-    return fullest([first, *ends])
+    return [first, *others, *read(trackers.SUMMARY)]
 
 
 def read_file(path: Path, name: str = "") -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -144,6 +145,38 @@ def test_series_of_tensorboards_page_has_its_tag_as_name(tmp_path: Path) -> None
 )
 def test_asked_metric_is_known_by_its_other_names(asked: str, logged_names: list[str], name: str) -> None:
     assert logged_name(asked, logged_names) == name
+
+
+def rows_of(folder: Path, values: dict[int, float]) -> None:
+    folder.mkdir()
+    lines = (json.dumps({"step": step, "reward": value}) for step, value in values.items())
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        ({s: s / 9 for s in range(20)}, {s: s / 5 for s in range(15)}, True),
+        ({s: s / 9 for s in range(20)}, {s: round(s / 9, 4) for s in range(20)}, False),
+        ({s: s / 9 for s in range(20)}, {s: s / 5 for s in range(15, 40)}, False),
+    ],
+    ids=["two runs", "one run twice", "a resume"],
+)
+def test_files_of_two_runs_are_told_apart(
+    first: dict[int, float], second: dict[int, float], warned: bool, tmp_path: Path
+) -> None:
+    rows_of(tmp_path / "a", first)
+    rows_of(tmp_path / "b", second)
+    whats = [finding.what for finding in found(tmp_path).findings]
+    named = "`a/metrics.jsonl` and `b/metrics.jsonl` hold other values of `reward` for the same steps"
+    assert whats == ([named] if warned else [])
+
+
+def test_states_of_two_trainings_are_not_mixed(tmp_path: Path) -> None:
+    for name, last in (("a", 4), ("b", 9)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(trainer_state(last))
+    assert {row.source for row in found(tmp_path).series("reward")} == {"b/trainer_state.json"}
 
 
 @pytest.mark.parametrize("cut", [0, 3, 7, 11, 100, 32_760, 32_775, 40_000])
