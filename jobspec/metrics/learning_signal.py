@@ -37,7 +37,7 @@ MIN_POINTS = 8  # with fewer, no rank test can reach ALPHA with a margin
 ALPHA = 0.01  # one-sided; flat noise passes less often than this, since the other questions must pass too
 MIN_EFFECT = 3.5  # change between the windows, in standard errors of that change
 # In natural logarithms. Chosen by simulation: docs/verdict.md has the table of benchmarks/learning_signal.py.
-MIN_EVIDENCE, RULED_OUT = 5.0, 10.0
+MIN_EVIDENCE, RULED_OUT = 5.0, 11.0
 WINDOW_SHARE = 5  # first and last window are a fifth of the points each
 MIN_WINDOW = 3
 SIGNIFICANT = 1.645  # standard errors: one-sided 5 %

@@ -34,7 +34,7 @@ KL_PER_TOKEN = re.compile(
 )
 LOG_PROB_NAME = re.compile(r"(?:^|/)(?:mean_)?log_?probs?(?:/mean)?$")
 REWARD_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[REWARD]))})$")
-REWARD_PART = re.compile(r"^rewards/(?!mean$|std$)[^/]+(?:/mean)?$")
+REWARD_PART = re.compile(r"^(?:train/)?rewards/(?!mean$|std$)[^/]+(?:/mean)?$")
 SPREAD_NAME = re.compile(r"^(?:train/)?(?:reward_std|frac_reward_zero_std)$")
 ENTROPY_NAME = re.compile(r"^(?:train/|policy/|actor/)?(?:policy_|approx_)?entropy$|^actor/entropy_loss$")
 LENGTH_NAME = re.compile(
