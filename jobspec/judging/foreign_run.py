@@ -134,7 +134,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
         found = read_found(place, sources, root)
         facts = scan_facts(sources)
         plan = _plan(root, expectation, found, facts)
-        metrics, other_names = as_asked(found, plan.expect.metric_keys.values(), _asked(plan))
+        metrics, other_names = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
         attempt = Attempt(
             number=1,
             folder="",

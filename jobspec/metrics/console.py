@@ -49,13 +49,16 @@ DICT_LINE = re.compile(
 # SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
 BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
 BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
+# What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
+SKYRL_REWARD = re.compile(r" - avg_final_rewards: (\S+?), avg_response_length: (\S+)")
+SKYRL_RESUME = re.compile(r"Resuming from global_step: (\d{1,15})")
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *OWN_MARKS)
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", b"avg_final_rewards", b"Resuming from global", *OWN_MARKS)
 BELOW_STEP = (b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ")
 BLOCK_BYTES = 4 * 1024**2
 MAX_BAR_BYTES, MAX_BARS = 512, 64  # of one state, and states that are looked at before a line
@@ -120,6 +123,7 @@ class ConsoleReader:
     epoch: int = 0
     header: int = 0
     base: int = 0
+    skyrl: int = 0
     skip_line: bool = False
     blocks: dict[str, int] = field(default_factory=dict)
     trainer: TrainerSteps = field(default_factory=TrainerSteps)
@@ -170,7 +174,7 @@ class ConsoleReader:
                 continue
             self.trainer.note(text)
             self._nemo_rl_step(text)
-            printed = self._block(stream, text) or _parse(text, self.step)
+            printed = self._block(stream, text) or self._skyrl(text) or _parse(text, self.step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
@@ -200,6 +204,17 @@ class ConsoleReader:
                 del self.blocks[stream]
             return Printed(step, _items(text)) if whole else None
         return None
+
+    def _skyrl(self, text: str) -> Printed | None:
+        """The reward of the next step. Source: SkyRL `trainer.py` `compute_advantages_and_returns`."""
+        if (resume := SKYRL_RESUME.search(text)) is not None:
+            self.skyrl = int(resume[1])
+        if (match := SKYRL_REWARD.search(text)) is None:
+            return None
+        self.skyrl += 1
+        names = ("loss/avg_final_rewards", "generate/avg_num_tokens")
+        values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
+        return Printed(self.skyrl, [(name, value) for name, value in values if value is not None])
 
     def _nemo_rl_step(self, text: str) -> None:
         """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.

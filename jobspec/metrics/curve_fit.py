@@ -121,7 +121,7 @@ def sigmoid_residuals(level: Sequence[float]) -> list[float]:
     def height(shape: Sequence[float]) -> float:
         return sum(map(mul, shape, level))
 
-    top = max(_sigmoids(len(level)), key=height)
+    top: Sequence[float] = max(_sigmoids(len(level)), key=height)
     return _without(level, top) if height(top) > 0 else list(level)
 
 

@@ -99,13 +99,13 @@ LANDMARKS = {
 @pytest.mark.parametrize("name", LANDMARKS)
 def test_landmark_places_an_unknown_exception(name: str) -> None:
     line, mark = LANDMARKS[name]
-    cause = cause_of([line, *raised("/home/u/reward.py", "score", "KeyError: 'answer'")])
+    cause = cause_of([line, *raised("/home/u/reward.py", "score", "KeyError: 'shard'")])
     assert cause is not None and (cause.verdict, cause.fix) == ("Fail", "look at /home/u/reward.py:66 score")
     assert mark in cause.why and cause.why.endswith("(log:1)")
 
 
 def test_without_a_landmark_nothing_is_said_about_one() -> None:
-    cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "KeyError: 'answer'")])
+    cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "KeyError: 'shard'")])
     assert cause is not None and cause.why.endswith("no line before it shows how far the run was")
 
 
