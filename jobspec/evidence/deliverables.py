@@ -7,7 +7,7 @@ Each function reads evidence and returns one `Deliverable`. A bad end of a phase
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence
 from jobspec.evidence.import_lines import is_local, place_of
@@ -15,12 +15,14 @@ from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan
 from jobspec.verdict import IMPORT_PROOF, VOID, Deliverable, EvidenceItem, Status
+from jobspec.words import did_you_mean
 
 PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = IMPORT_PROOF, "Ray cluster", "Run", "Required metrics", "Artifacts"
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 NO_RESULTS = "`results.json` is missing, torn or of another attempt: nothing proves how the run ended"
 NOT_FINISHED = "the run did not end well"
+MAX_NAMED = 8  # files and metrics in one sentence
 
 
 def phase_deliverables(evidence: Evidence, attempt: Attempt) -> tuple[Deliverable, ...]:
@@ -79,10 +81,31 @@ def metrics_deliverable(evidence: Evidence, finished: bool) -> Deliverable:
     except JobspecError as why:
         return Deliverable(METRICS, Status.FAIL, reason=str(why))
     bad = [outcome for outcome in outcomes if not outcome.holds]
+    if evidence.foreign and bad and not any(table.series(outcome.requirement.metric) for outcome in bad):
+        return Deliverable(METRICS, Status.BLOCKED, reason=not_found(evidence, bad[0].requirement.metric))
     items = tuple(metric_evidence(outcome) for outcome in bad + [o for o in outcomes if o.holds])
     if bad:
         return Deliverable(METRICS, Status.FAIL, items, "; ".join(outcome.reason for outcome in bad))
     return Deliverable(METRICS, Status.PASS, items, "; ".join(outcome.reason for outcome in outcomes[:3]))
+
+
+def not_found(evidence: Evidence, metric: str) -> str:
+    """Where a metric was looked for in files of a run that jobspec did not launch, and what they hold."""
+    table, attempt = evidence.metrics, evidence.last
+    logs = () if attempt is None else attempt.logs
+    read = list(dict.fromkeys([*(row.source for row in table), *(log.path for log in logs)]))
+    many = f"{len(read)} files ({_first(read)}) hold"
+    files = many if len(read) != 1 else f"`{read[0]}` holds"
+    if not table.metrics:
+        return f"`{metric}` was not found: {files} no metric that jobspec can read"
+    close = did_you_mean(metric, table.metrics)
+    text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
+    return f"{text}; {close}" if close else text
+
+
+def _first(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMED])
+    return shown + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
 
 
 def artifacts_deliverable(evidence: Evidence, attempt: Attempt, finished: bool) -> Deliverable:

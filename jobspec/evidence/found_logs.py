@@ -66,7 +66,7 @@ def _walk(folder: Path, problems: list[Finding]) -> Iterator[Path]:
 
     for base, folders, names in os.walk(folder, onerror=unreadable):
         for name in sorted(folders):
-            if Path(base, name).is_symlink():
+            if Path(base, name).is_symlink() and not _leads_into(Path(base, name), folder):
                 problems.append(_link(Path(base, name), folder))
         folders[:] = sorted(n for n in folders if not n.startswith(".") and not CHECKPOINT_NAME.match(n))
         yield from (Path(base, name) for name in sorted(names) if LOG_NAME.search(name))
@@ -120,6 +120,14 @@ def _not_read(path: Path, root: Path, why: Exception) -> Finding:
     reason = getattr(why, "strerror", None) or str(why) or type(why).__name__
     fix = "make the file readable; until then its content counts as not proved"
     return warning("judge.unreadable", f"`{name}` cannot be read in full", reason, fix, file=name)
+
+
+def _leads_into(link: Path, folder: Path) -> bool:
+    """Whether a link leads to a part of `folder`, which is read anyway, such as wandb's `latest-run`."""
+    try:
+        return link.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
 
 
 def _link(path: Path, root: Path) -> Finding:

@@ -141,6 +141,9 @@ class Framework(Protocol):
     - `guide: tuple[str, ...]`: the deliverables of the framework's validation guide, in its order. Reports
       then start with the guides' short form.
     - `log_metrics(evidence) -> Table`: metrics that only logs hold, for the table of a sweep.
+    - `signs: tuple[str, ...]`: texts that only this framework's logs and configurations hold, or names of its
+      metrics; `jobspec judge` finds the framework by them. `drives: tuple[str, ...]` names frameworks that it
+      runs, whose signs its logs hold too.
     - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     """

@@ -25,7 +25,8 @@ from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import first_cause
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
-from jobspec.metrics import Table, read_file, read_metrics
+from jobspec.metrics import Table
+from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
@@ -50,7 +51,11 @@ ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 @dataclass(frozen=True)
 class Expected:
-    """What the files have to prove. `imports` maps a module to the folder it must come from."""
+    """What the files have to prove.
+
+    `imports` maps a module to the folder it must come from. `inferred` is the sign that named the framework,
+    empty where the user did.
+    """
 
     framework: Framework
     level: Level
@@ -59,6 +64,7 @@ class Expected:
     requirements: tuple[str, ...] = ()
     learning: str = ""
     imports: Mapping[str, str] = field(default_factory=dict)
+    inferred: str = ""
 
 
 def expected(
@@ -96,13 +102,14 @@ def expected(
 class Foreign:
     """The evidence of a foreign run, the facts of its logs and their lines about imports.
 
-    `names` maps unpacked logs to real names.
+    `names` maps unpacked logs to real names, `metrics` asked metrics to the names that they are logged under.
     """
 
     evidence: Evidence
     facts: Facts
     imports: Imports
     names: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge_files(place: Path, expectation: Expected) -> tuple[Evidence, Verdict]:
@@ -118,38 +125,42 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
 
     Raises: JobspecError when `place` does not exist or is a run directory of jobspec.
     """
-    _check_place(place)
+    check_place(place)
     root = (place if place.is_dir() else place.parent).absolute()
     with tempfile.TemporaryDirectory(prefix="jobspec-judge-") as unpacked:
         logs, problems = find_logs(place.absolute(), Path(unpacked))
         names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
-        metrics = _read_metrics(place, root)
-        named = [(log.path, _shown(log, names)) for log in logs]
-        facts = scan_facts(named)
+        sources = [(log.path, _shown(log, names)) for log in logs]
+        found = read_found(place, sources, root)
+        facts = scan_facts(sources)
+        plan = _plan(root, expectation, found, facts)
+        metrics, other_names = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
         attempt = Attempt(
             number=1,
             folder="",
             logs=tuple(LogFile(_shown(log, names), "", log.path.stat().st_size) for log in logs),
             metrics=metrics,
-            matches=tuple(scan_files([(log.path, _shown(log, names), "") for log in logs])),
+            matches=tuple(scan_files([(path, name, "") for path, name in sources])),
         )
         checkpoints = (item for spot in (root, *_folders(place)) for item in read_checkpoints(spot))
         yield Foreign(
             Evidence(
                 root,
-                _plan(root, expectation, metrics.last_step() or 0, facts),
+                plan,
                 attempts=(attempt,),
                 checkpoints=tuple(checkpoints),
                 problems=tuple(problems),
                 foreign=True,
             ),
             facts,
-            read_imports(named, expectation.imports),
+            read_imports(sources, expectation.imports),
             names,
+            other_names,
         )
 
 
-def _check_place(place: Path) -> None:
+def check_place(place: Path) -> None:
+    """Raises: JobspecError when `place` does not exist or is a run directory of jobspec."""
     if not place.exists():
         what, fix = f"there is no file and no folder `{place}`", "name the folder with the run's files"
         raise fail("judge.no-folder", what, fix=fix)
@@ -164,14 +175,17 @@ def _shown(log: FoundLog, names: Mapping[str, str]) -> str:
     return str(log.path) if str(log.path) in names else log.name
 
 
-def _read_metrics(place: Path, root: Path) -> Table:
-    return read_metrics(root, relative_to=root) if place.is_dir() else read_file(place, place.name)
+def _asked(plan: Plan) -> Iterator[str]:
+    """The metrics that the command line, or the level, asks for."""
+    yield from (parse_requirement(text).metric for text in plan.expect.metrics_require)
+    if plan.expect.learning is not None:
+        yield plan.expect.learning.metric
 
 
-def _plan(root: Path, expectation: Expected, last_step: int, facts: Facts) -> Plan:
-    expect = expectation.framework.expect(
-        expectation.level, expectation.variants, expectation.steps or last_step
-    )
+def _plan(root: Path, expectation: Expected, metrics: Table, facts: Facts) -> Plan:
+    # A run that died early logged fewer steps than its trainer announced.
+    steps = expectation.steps or metrics.planned or metrics.last_step() or 0
+    expect = expectation.framework.expect(expectation.level, expectation.variants, steps)
     expect = replace(
         expectation.level.stated_in(expect),
         metrics_require=(*expect.metrics_require, *expectation.requirements),
@@ -230,7 +244,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         level=expectation.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=with_limits(_limitations(foreign), deliverables),
+        limitations=with_limits(_limitations(foreign, expectation), deliverables),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
@@ -261,8 +275,12 @@ def _cause(
     return first_cause(evidence, attempt, ()) or cause_of(deliverables)
 
 
-def _limitations(foreign: Foreign) -> Iterator[str]:
+def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     yield from limitations(foreign.evidence)
+    if expectation.inferred:
+        yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
+    for asked, logged in foreign.metrics.items():
+        yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
     if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"

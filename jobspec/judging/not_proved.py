@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence
+from jobspec.frameworks.shared.metric_deliverables import learning_limitation
 from jobspec.verdict import Deliverable
 
 # Key of the plan's options -> the parallelism that its size 1 leaves unproved.
@@ -79,7 +80,9 @@ def _of_training(evidence: Evidence) -> Iterator[str]:
 
 
 def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
-    """At most one sentence about learning; none where another limitation speaks of it."""
+    """What the curve leaves possible, and one sentence more where no other limitation speaks of learning."""
+    if possible := learning_limitation(evidence):
+        yield possible
     if any("convergence" in item or "learning" in item for item in said):
         return
     expect = evidence.plan.expect

@@ -17,7 +17,7 @@ from sys import intern
 from jobspec.finding import Finding, warning
 from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
 from jobspec.metrics.table import Table
-from jobspec.metrics.trainer_steps import OWN_MARKS, TrainerSteps
+from jobspec.metrics.trainer_steps import EPOCH, OWN_MARKS, SWIFT_STEP, TrainerSteps
 from jobspec.runtime.base.metric_files import Row
 from jobspec.runtime.base.run_files import open_file
 
@@ -40,20 +40,25 @@ NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
 NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
 NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
 NEMO_VALUE = re.compile(r"^\s*[•-] ([A-Z][\w/() ]{2,60}): (\S+?)(?:s|%)?(?: \(\d.*| tokens)?$")
-# A progress bar that was not ended may stand before it, or a name for the step: OpenRLHF, slime.
+# A progress bar that was not ended may stand before it, the step (OpenRLHF, slime), or a logger's head.
 DICT_LINE = re.compile(
-    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):)\s*(\{['\"]\w.*)$", re.IGNORECASE
+    r"(?:^|\]|(?:^|[\s-])(?:step|rollout|perf|eval|iteration) (\d{1,15}):|(?P<head>[-|:>] ))"
+    r"\s*(?P<dict>\{['\"]\w.*)$",
+    re.IGNORECASE,
 )
 # SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
 BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
 BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
+# What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
+SKYRL_REWARD = re.compile(r" - avg_final_rewards: (\S+?), avg_response_length: (\S+)")
+SKYRL_RESUME = re.compile(r"Resuming from global_step: (\d{1,15})")
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *OWN_MARKS)
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", b"avg_final_rewards", b"Resuming from global", *OWN_MARKS)
 BELOW_STEP = (b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ")
 BLOCK_BYTES = 4 * 1024**2
 MAX_BAR_BYTES, MAX_BARS = 512, 64  # of one state, and states that are looked at before a line
@@ -118,14 +123,15 @@ class ConsoleReader:
     epoch: int = 0
     header: int = 0
     base: int = 0
+    skyrl: int = 0
     skip_line: bool = False
     blocks: dict[str, int] = field(default_factory=dict)
     trainer: TrainerSteps = field(default_factory=TrainerSteps)
 
     def feed(self, data: bytes) -> Iterator[Row]:
         if self.skip_line:
-            _, end, data = data.partition(b"\n")
-            self.skip_line = not end
+            _, skipped, data = data.partition(b"\n")
+            self.skip_line = not skipped
         data = self.rest + data
         end = data.rfind(b"\n") + 1
         self.rest, text = data[end:][-MAX_LINE_BYTES:], data[:end]
@@ -168,7 +174,7 @@ class ConsoleReader:
                 continue
             self.trainer.note(text)
             self._nemo_rl_step(text)
-            printed = self._block(stream, text) or _parse(text, self.step)
+            printed = self._block(stream, text) or self._skyrl(text) or _parse(text, self.step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
@@ -198,6 +204,17 @@ class ConsoleReader:
                 del self.blocks[stream]
             return Printed(step, _items(text)) if whole else None
         return None
+
+    def _skyrl(self, text: str) -> Printed | None:
+        """The reward of the next step. Source: SkyRL `trainer.py` `compute_advantages_and_returns`."""
+        if (resume := SKYRL_RESUME.search(text)) is not None:
+            self.skyrl = int(resume[1])
+        if (match := SKYRL_REWARD.search(text)) is None:
+            return None
+        self.skyrl += 1
+        names = ("loss/avg_final_rewards", "generate/avg_num_tokens")
+        values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
+        return Printed(self.skyrl, [(name, value) for name, value in values if value is not None])
 
     def _nemo_rl_step(self, text: str) -> None:
         """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.
@@ -247,11 +264,14 @@ def parse_dict(line: str, step: int | None) -> Printed | None:
     match = DICT_LINE.search(line)
     if match is None or line.count("{") > 1:  # a printed configuration is nested
         return None
-    numbers = dict(_items(match[2]))
+    numbers = dict(_items(match["dict"]))
     kept = [(key, value) for key, value in numbers.items() if key not in STEP_NAMES]
     logged_step = next((numbers[key] for key in STEP_NAMES if key in numbers), math.nan)
-    step = int(logged_step) if math.isfinite(logged_step) else None
-    return Printed(int(match[1]) if match[1] else step, kept) if kept else None
+    if match["head"] and math.isnan(logged_step) and EPOCH not in numbers:
+        return None  # a message with a dict, such as settings
+    named = SWIFT_STEP.search(line) or match
+    at = float(named[1] or logged_step)
+    return Printed(int(at) if math.isfinite(at) else None, kept) if kept else None
 
 
 def _items(text: str) -> Values:

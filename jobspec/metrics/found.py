@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from jobspec.metrics.console import read_console
-from jobspec.metrics.readers import read_file, read_metrics
+from jobspec.metrics.names import logged_name
+from jobspec.metrics.readers import read_file, read_sources
+from jobspec.metrics.several_runs import several_runs
 from jobspec.metrics.table import Table, concat, fullest
 
 
@@ -17,7 +19,29 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     Of a metric the fullest source counts; of equals, the files. Where a metric has steps, its values without
     one, such as a record of another program, are left out.
     """
-    files = read_metrics(place, relative_to=root) if place.is_dir() else read_file(place, place.name)
-    table = fullest([files, concat(read_console(path, name) for path, name in logs)])
+    files = read_sources(place, relative_to=root) if place.is_dir() else [read_file(place, place.name)]
+    sources = [*files, concat(read_console(path, name) for path, name in logs)]
+    table = fullest(sources)
     stepped = {row.metric for row in table if row.step is not None}
-    return replace(table, rows=tuple(r for r in table if r.step is not None or r.metric not in stepped))
+    kept = tuple(row for row in table if row.step is not None or row.metric not in stepped)
+    return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+
+
+def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:
+    """The table with a framework's own names and those that people ask for, and what these replace.
+
+    A person may ask for any framework's metric by a usual name.
+    """
+    # A summary holds the last value alone: where another usual name has a series, it is no series of its own.
+    lone = {name for name in (*own, *asked) if len(table.series(name)) == 1}
+    series = [name for name in table.metrics if name not in lone]
+    others = {name: logged_name(name, series) for name in asked}
+    others.update({name: logged_name(name, series, any_family=False) for name in own})
+    renamed = {logged: name for name, logged in others.items() if logged not in ("", name)}
+    replaced = lone & set(renamed.values())
+    rows = tuple(
+        row._replace(metric=renamed.get(row.metric, row.metric))
+        for row in table.rows
+        if row.metric not in replaced
+    )
+    return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}

@@ -13,10 +13,12 @@ from typing import Any
 from jobspec.finding import Finding, warning
 from jobspec.metrics import trackers
 from jobspec.metrics.table import Table, concat, fullest, grouped, prefer
+from jobspec.metrics.wandb_file import read_wandb
 from jobspec.runtime.base.event_files import EventDecoder
 from jobspec.runtime.base.metric_files import (
     DUMP,
     EVENTS,
+    HISTORY,
     LINES,
     SERIES,
     TABLE,
@@ -42,27 +44,36 @@ def read_metrics(folder: Path, relative_to: Path | None = None) -> Table:
     its relative path as name. Metrics below a folder `@NAME` are called `NAME/...`: each of several trainings
     has such a folder.
     """
-    paths = trackers.newest_states(files_below(folder))
+    return fullest(read_sources(folder, relative_to))
 
-    def read(kind: str) -> list[Table]:
-        of_kind = (path for path in paths if kind_of(path) == kind and path.name != trackers.SUMMARY)
+
+def read_sources(folder: Path, relative_to: Path | None = None) -> list[Table]:
+    """The sources that may repeat each other, in the order of `read_metrics`."""
+    paths: dict[str, list[Path]] = {}
+    for path in trackers.newest_states(files_below(folder)):
+        own = path.name if path.name in (trackers.STATE, trackers.SUMMARY) else kind_of(path)
+        paths.setdefault(own, []).append(path)
+
+    def read(*kinds: str) -> list[Table]:
         return [
-            grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder)) for path in of_kind
+            grouped(read_file(path, _name(path, relative_to)), group_prefix(path, folder))
+            for kind in kinds
+            for path in paths.get(kind, ())
         ]
 
-    first = fullest([prefer(concat(read(LINES)), concat(read(DUMP))), *read(TABLE), *read(SERIES)])
+    first = prefer(concat(read(LINES)), concat(read(DUMP)))
+    others = read(trackers.STATE, HISTORY, TABLE, SERIES)
     # Rows without a step, such as the samples of GPUs, repeat nothing of what a driver logs.
-    if first.last_step() is None:
+    if all(table.last_step() is None for table in (first, *others)):
         first = prefer(first, concat(read(EVENTS)))
-    ends = (read_file(path, _name(path, relative_to)) for path in paths if path.name == trackers.SUMMARY)
-    return fullest([first, *ends])
+    return [first, *others, *read(trackers.SUMMARY)]
 
 
 def read_file(path: Path, name: str = "") -> Table:
     """Metrics of one file, by the kind that its name says; an empty table for a file of no kind."""
     readers: dict[str, Callable[[Path, str], Table]] = {
-        LINES: read_jsonl, DUMP: read_json, EVENTS: read_events, TABLE: trackers.read_csv,
-        SERIES: trackers.read_series,
+        LINES: read_jsonl, DUMP: read_json, EVENTS: read_events, HISTORY: read_wandb,
+        TABLE: trackers.read_csv, SERIES: trackers.read_series,
     }  # fmt: skip
     kind = kind_of(path)
     return readers[kind](path, name or str(path)) if kind else Table()
@@ -116,20 +127,26 @@ def read_json(path: Path, name: str = "") -> Table:
         if len(text) > MAX_JSON_BYTES:
             return Table((), (_unreadable(source, 0, f"more than {MAX_JSON_BYTES // 1024**2} MiB"),))
         data = json.loads(text)
+        return Table(tuple(_json_rows(data, path.name, source)), planned=_planned(data))
     except OSError as why:
         return Table((), (_unreadable(source, 0, why.strerror or type(why).__name__),))
     except (ValueError, RecursionError) as why:
         return Table((), (_unreadable(source, 0, f"not whole JSON: {why}"),))
-    if isinstance(data, list):
-        return Table(tuple(trackers.read_history(data, source)))
-    if not isinstance(data, Mapping):
-        return Table()
-    history, planned = data.get("log_history"), data.get("max_steps")
+
+
+def _json_rows(data: Any, file_name: str, source: str) -> Iterator[Row]:
+    history = data.get("log_history") if isinstance(data, Mapping) else data
     if isinstance(history, list):
-        steps = planned if isinstance(planned, int) and 0 < planned < 2**53 else 0
-        return Table(tuple(trackers.read_history(history, source)), planned=steps)
-    is_summary = path.name == trackers.SUMMARY
-    return Table(tuple(trackers.read_summary(data, source) if is_summary else _dump_rows(data, source)))
+        yield from trackers.read_history(history, source)
+    elif isinstance(data, Mapping):
+        is_summary = file_name == trackers.SUMMARY
+        yield from trackers.read_summary(data, source) if is_summary else _dump_rows(data, source)
+
+
+def _planned(data: Any) -> int:
+    """The steps that the Trainer's state announces."""
+    steps = data.get("max_steps") if isinstance(data, Mapping) else 0
+    return steps if type(steps) is int and 0 < steps < 2**53 else 0
 
 
 def _dump_rows(data: Mapping[str, Any], source: str) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from jobspec.runtime.base.run_files import open_file
 
 STATE, SUMMARY = "trainer_state.json", "wandb-summary.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})$")
-STEP_COLUMNS = frozenset({*STEP_KEYS, "steps", "iteration", "epoch"})
+STEP_COLUMNS = (*STEP_KEYS, "steps", "epoch")  # the first of these that a header has
 SERIES_LINE = re.compile(rb"(\d{10,16}) (\S{1,40}) (-?\d{1,15})\r?$")
 MAX_LINE_BYTES = 64 * 1024
 TAG = "-tag-"  # TensorBoard's page names a downloaded series `run-NAME-tag-METRIC.csv`
@@ -74,7 +74,8 @@ def read_csv(path: Path, source: str) -> Table:
             pieces = iter(lambda: text.readline(MAX_LINE_BYTES), "")
             lines = csv.reader(piece.replace("\0", "") for piece in pieces)
             header = [_column(name, path) for name in next(lines, [])]
-            step = next((at for at, name in enumerate(header) if name.lower() in STEP_COLUMNS), None)
+            names = [name.lower() for name in header]
+            step = next((names.index(name) for name in STEP_COLUMNS if name in names), None)
             return Table() if step is None else Table(tuple(_csv_rows(lines, header, step, source)))
     except (OSError, csv.Error):
         return Table()

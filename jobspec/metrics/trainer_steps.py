@@ -19,6 +19,7 @@ BAR = re.compile(
 )  # other programs' bars have a name before it
 TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
 LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?(?:=|:| )\s*(\d{1,9})\b(?![.])")
+SWIFT_STEP = re.compile(r"'global_step/max_steps': '(\d{1,15})/(\d{1,15})'")  # ms-swift adds it to the dicts
 BEGIN = "***** Running training *****"
 OWN_MARKS = (b"***** Running training", b"Total optimization steps", b"logging_steps")
 EPOCH, LOSS = "epoch", "loss"
@@ -54,6 +55,8 @@ class TrainerSteps:
             self.bars.clear()
         if "optimization" in text and (match := TOTAL.search(text)):
             self.total = max(self.total, int(match[1].replace(",", "") or 0))
+        if match := SWIFT_STEP.search(text):
+            self.total = max(self.total, int(match[2]))
         if "logging_steps" in text and (match := LOGGING_STEPS.search(text)):
             self.every = self.every or int(match[1])
 

@@ -66,7 +66,7 @@ class EventDecoder:
 
 def _event(data: bytes, source: str) -> Iterator[Row]:
     time, step, summaries = 0.0, 0, []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == WALL_TIME and isinstance(value, bytes) and len(value) == 8:
             (time,) = struct.unpack("<d", value)
         elif number == STEP and isinstance(value, int):
@@ -74,7 +74,7 @@ def _event(data: bytes, source: str) -> Iterator[Row]:
         elif number == SUMMARY and isinstance(value, bytes):
             summaries.append(value)
     for summary in summaries:
-        for number, value in _fields(summary):
+        for number, value in fields(summary):
             if number == SUMMARY_VALUE and isinstance(value, bytes):
                 tag, scalar = _scalar(value)
                 if tag and scalar is not None:
@@ -83,7 +83,7 @@ def _event(data: bytes, source: str) -> Iterator[Row]:
 
 def _scalar(data: bytes) -> Tuple[str, Optional[float]]:
     tag, scalar = "", None
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == TAG and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
         elif number == SIMPLE_VALUE and isinstance(value, bytes) and len(value) == 4:
@@ -96,12 +96,12 @@ def _scalar(data: bytes) -> Tuple[str, Optional[float]]:
 def _tensor(data: bytes) -> Optional[float]:
     """The number of a tensor without dimensions, None for any other."""
     values: Dict[int, Union[int, bytes]] = dict(
-        _fields(data)
+        fields(data)
     )  # of a repeated field the last: a scalar has one
     kind = values.get(DTYPE)
     form, own_field = SCALARS.get(kind, ("", 0)) if isinstance(kind, int) else ("", 0)
     shape = values.get(SHAPE)
-    if not form or (isinstance(shape, bytes) and any(number == DIMENSION for number, _ in _fields(shape))):
+    if not form or (isinstance(shape, bytes) and any(number == DIMENSION for number, _ in fields(shape))):
         return None
     content = values.get(CONTENT) or values.get(own_field)
     if isinstance(content, int):
@@ -114,7 +114,7 @@ def _tensor(data: bytes) -> Optional[float]:
     return float(struct.unpack(form, content)[0]) if whole else None
 
 
-def _fields(data: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
+def fields(data: bytes) -> Iterator[Tuple[int, Union[int, bytes]]]:
     """Field numbers and values of a message: an int for a varint, else the bytes. Raises: DamagedError."""
     at = 0
     while at < len(data):

@@ -26,11 +26,11 @@ from typing import (
 from jobspec.runtime.base.run_files import open_file
 
 LINES, DUMP, EVENTS = "JSON lines", "JSON dump", "event file"
-TABLE, SERIES = "CSV table", "MLflow series"
+TABLE, SERIES, HISTORY = "CSV table", "MLflow series", "wandb history"
 SERIES_FOLDER = "metrics"  # MLflow keeps one file for each metric below a folder of this name
 STEP_KEYS = (
     "step", "train_step", "global_step", "training/global_step", "train/global_step", "trainer/global_step",
-    "_step",
+    "global_steps", "iteration", "current_steps", "_step",
 )  # fmt: skip
 TIME_KEYS = ("time", "wall_time", "timestamp", "_timestamp")
 NO_METRICS = frozenset({*STEP_KEYS, *TIME_KEYS})
@@ -73,7 +73,7 @@ def files_below(folder: Path) -> List[Path]:
 
 def kind_of(path: Path) -> str:
     """One of the kinds above, by the file's name; empty for a file without metrics."""
-    kinds = {".jsonl": LINES, ".json": DUMP, ".csv": TABLE}
+    kinds = {".jsonl": LINES, ".json": DUMP, ".csv": TABLE, ".wandb": HISTORY}
     if path.suffix in kinds or "tfevents" in path.name:
         return kinds.get(path.suffix, EVENTS)
     return SERIES if SERIES_FOLDER in path.parts[:-1] else ""

@@ -99,7 +99,7 @@ def test_known_metrics_and_logs_are_suggested(project: Project) -> None:
     judged = project.cli(
         "judge", project.last().attempt(1), "--framework", "command", "--require", "max(scre) > 0"
     )
-    assert "`scre` was never logged; did you mean `score`?" in judged.out
+    assert "`scre` was not found" in judged.out and "did you mean `score`?" in judged.out
     for argv in (["compare", "last", "last"], ["compare", "last", "last", "--json"]):
         done = project.cli(*argv, "--metric", "scor")
         assert done.code == 2

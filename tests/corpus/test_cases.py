@@ -25,6 +25,9 @@ class Right(NamedTuple):
 RIGHT = {
     "sglang-resume-oom": Right(34, "gpu.engine-wake", "gpu-memory", "Fail", "gpu_memory_utilization"),
     "efa-not-in-container": Right(18, "network.efa", "network", "Blocked", "/dev/infiniband"),
+    "preempt-stale-store": Right(27, "network.stale-store", "stale-state", "Blocked", "SLURM_RESTART_COUNT"),
+    "stall-then-time-limit": Right(494, "run.stall", "stall", "Blocked", "what it waited for"),
+    "stall-then-time-limit-cancelled": Right(494, "run.stall", "stall", "Blocked", "what it waited for"),
     "cgroup-device-rules": Right(8, "container.gpu-hook", "container", "Blocked", "site"),
     "sleep-in-flight": Right(27, "gpu.illegal-access-asleep", "rollout", "Fail", "before the engine sleeps"),
     "weight-update-active": Right(22, "provider.weight-sync-busy", "refit", "Fail", "one transfer at a time"),
@@ -51,3 +54,30 @@ def test_first_cause_of_a_whole_log(name: str) -> None:
     assert (cause.line, cause.signature, cause.kind, cause.verdict) == right[:4]
     assert right.fix in cause.fix
     assert "before the" not in cause.why
+
+
+def test_every_attempt_gets_its_end() -> None:
+    """A preempted job was requeued and failed by itself: the second end is the cause, the first is told."""
+    matches = scan_files([CASES / "preempt-stale-store.txt"])
+    cause = first_cause(matches)
+    assert cause is not None
+    assert cause.facts[0] == "this is attempt 2 in these logs"
+    assert cause.facts[1].startswith("attempt 1: a job of higher priority took the nodes (")
+    assert cause.facts[1].endswith("preempt-stale-store.txt:18)")
+    assert "slurm.preempted" in {match.signature for match in matches if match.verdict == "Note"}
+
+
+def test_stall_names_silence_phase_and_pace() -> None:
+    cause = first_cause(scan_files([CASES / "stall-then-time-limit.txt"]))
+    assert cause is not None
+    assert cause.title == "nothing shows work for 18 h 58 min before the end"
+    assert "stall-then-time-limit.txt:494, 18 h 58 min before" in cause.why
+    assert "`▶ Generating responses for batch of size 1024...`" in cause.why
+    assert "no pause before it was longer than 19 min" in cause.why
+    assert "time" not in cause.fix
+
+
+def test_what_all_nodes_say_is_no_matter_of_one() -> None:
+    cause = first_cause(scan_files([CASES / "cgroup-device-rules.txt"]))
+    assert cause is not None
+    assert cause.facts == ("tasks failed on gb-0001, gb-0002; inferred: excluding one node does not help",)

@@ -109,7 +109,7 @@ NEMO = [
     ("RuntimeError: Version mismatch: The cluster was started with:", "ray.version-mismatch", "Blocked"),
     ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", "effect.nccl-watchdog", "Blocked"),
     ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory",
-     "ray.memory-pressure", "Fail"),
+     "ray.memory-pressure", "Blocked"),
     ("RuntimeError: Updating weights for the generation policy failed during refit", "provider.refit",
      "Fail"),
     ("RuntimeError: Failed to save checkpoint to /ckpt/step_2: KeyError", "provider.checkpoint-save", "Fail"),

@@ -103,7 +103,17 @@ def test_links_in_circles_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.log")  # opening it would wait for ever
     logs, problems = find_logs(tmp_path, tmp_path / "unpacked")
     assert [log.name for log in logs] in (["a/run.log"], ["same.log"])
-    assert [problem.rule for problem in problems] == ["judge.link"]
+    assert not problems  # the folder itself is read
+
+
+def test_link_to_another_folder_is_told(tmp_path: Path) -> None:
+    """wandb's `latest-run` leads to a folder that is read anyway."""
+    (tmp_path / "run/wandb/run-1").mkdir(parents=True)
+    (tmp_path / "run/wandb/latest-run").symlink_to("run-1")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run/outside").symlink_to("../other")
+    _, problems = find_logs(tmp_path / "run", tmp_path / "unpacked")
+    assert [(problem.rule, problem.file) for problem in problems] == [("judge.link", "outside")]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens and cannot be read")
@@ -182,7 +192,7 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
     """The disk error was survived; what came after the last step stopped the run."""
     metrics(tmp_path, 2)
     (tmp_path / "run.log").write_text(DISK + STEPS + OOM)
-    verdict = judge(tmp_path)
+    verdict = judge(tmp_path, steps=4)
     assert verdict.result is Result.FAIL
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
     assert any("went on" in finding.what and finding.line == 1 for finding in verdict.findings)

@@ -41,7 +41,8 @@ GROUPS: dict[str, str] = {
         "image": "image",
         "network": "network port",
         "storage": "disk storage permission shared-storage cache-lock cache-nfs cache-race cache-corrupt "
-        "stale-lock log-dir stale-state",
+        "stale-lock log-dir",
+        "stale": "stale-state",
         "hub": "credentials hub-rate-limit hub dataset-cache tracker",
         "data": "data",
         "gpu-memory": "gpu-memory",
@@ -75,6 +76,7 @@ NEIGHBOURS = (
     {"ray", "limits"},
     {"collective", "stall"},
     {"checkpoint", "storage"},
+    *({"stale", group} for group in ("ray", "storage", "container", "network", "config", "scheduler")),
 )
 RIGHT, PARTLY, WRONG = "right", "partly", "wrong"
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobspec.evidence.found_logs import find_logs
 from jobspec.metrics import Table, parse_console, read_console
 from jobspec.metrics.found import read_found
 from jobspec.metrics.names import logged_name
 from tests.kits.found_runs import FOUND_RUNS, FoundRun, bar, logged, trainer_state
+from tests.kits.found_runs_more import MORE_FOUND_RUNS, wandb_bytes
 
 
 def found(folder: Path) -> Table:
@@ -20,7 +24,7 @@ def found(folder: Path) -> Table:
         return read_found(folder, [(log.path, log.name) for log in logs], folder)
 
 
-@pytest.mark.parametrize("run", FOUND_RUNS, ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
 def test_every_point_counts_once(run: FoundRun, tmp_path: Path) -> None:
     table = found(run.write(tmp_path))
     rows = table.series(logged_name(run.metric, table.metrics))
@@ -141,3 +145,65 @@ def test_series_of_tensorboards_page_has_its_tag_as_name(tmp_path: Path) -> None
 )
 def test_asked_metric_is_known_by_its_other_names(asked: str, logged_names: list[str], name: str) -> None:
     assert logged_name(asked, logged_names) == name
+
+
+def rows_of(folder: Path, values: dict[int, float]) -> None:
+    folder.mkdir()
+    lines = (json.dumps({"step": step, "reward": value}) for step, value in values.items())
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        ({s: s / 9 for s in range(20)}, {s: s / 5 for s in range(15)}, True),
+        ({s: s / 9 for s in range(20)}, {s: round(s / 9, 4) for s in range(20)}, False),
+        ({s: s / 9 for s in range(20)}, {s: s / 5 for s in range(15, 40)}, False),
+    ],
+    ids=["two runs", "one run twice", "a resume"],
+)
+def test_files_of_two_runs_are_told_apart(
+    first: dict[int, float], second: dict[int, float], warned: bool, tmp_path: Path
+) -> None:
+    rows_of(tmp_path / "a", first)
+    rows_of(tmp_path / "b", second)
+    whats = [finding.what for finding in found(tmp_path).findings]
+    named = "`a/metrics.jsonl` and `b/metrics.jsonl` hold other values of `reward` for the same steps"
+    assert whats == ([named] if warned else [])
+
+
+def test_states_of_two_trainings_are_not_mixed(tmp_path: Path) -> None:
+    for name, last in (("a", 4), ("b", 9)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(trainer_state(last))
+    assert {row.source for row in found(tmp_path).series("reward")} == {"b/trainer_state.json"}
+
+
+@pytest.mark.parametrize("cut", [0, 3, 7, 11, 100, 32_760, 32_775, 40_000])
+def test_torn_file_of_wandb_gives_what_is_whole(cut: int, tmp_path: Path) -> None:
+    data = wandb_bytes(600)
+    (tmp_path / "run-x.wandb").write_bytes(data[:cut])
+    steps_before = steps(found(tmp_path), "train/reward")
+    assert steps_before == list(range(1, len(steps_before) + 1)) and len(steps_before) < 600
+    (tmp_path / "run-x.wandb").write_bytes(data)
+    assert len(found(tmp_path).series("train/reward")) == 600
+
+
+NAMES = [
+    "trainer_state.json", "wandb-summary.json", "a.csv", "mlruns/0/r/metrics/loss", "run-x.wandb", "a.log",
+    "checkpoint-7/trainer_state.json", "m.jsonl",
+]  # fmt: skip
+PIECES = st.sampled_from(
+    [b"step", b"{'loss': 1, 'epoch': ", b'{"log_history": [', b"nan", b",", b"\n", b"\r", b":W&B\0\0\0",
+     b"Step 3:\n", b"1e999", b" 50%|#| 3/4 [", b"}", b"1739182300000 0.5 3", b"\0\0\0\0\x05\0\x01",
+     b"\xff", b'{"a":' * 50]
+)  # fmt: skip
+
+
+@given(st.sampled_from(NAMES), st.lists(st.one_of(PIECES, st.binary(max_size=9)), max_size=30))
+def test_any_bytes_under_any_name_are_read_without_an_error(name: str, pieces: list[bytes]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(pieces))
+        found(Path(folder))

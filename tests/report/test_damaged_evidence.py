@@ -393,7 +393,9 @@ def test_echoes_of_many_ranks_are_one_cause(framework: str, echo: str, tmp_path:
 # -- files of a run that jobspec did not launch --------------------------------------------------------
 
 LEVELS = {"trl": "learning", "nemo_rl": "smoke", "verl": "smoke", "skyrl": "learning", "rlix": "multi"}
-BY_LOG = frozenset({"rlix"})  # files of others are judged by its log alone: it names steps and weights
+BY_LOG = CONSOLE | {
+    "rlix"
+}  # files of others are judged by the log too: it names steps, and metrics or weights
 # The end of a log holds the checks of jobspec's own scripts, which others do not run.
 OF_FILES = [name for name in DAMAGES if re.match("metrics|log (gone|empty)|values|steps|last v|all v", name)]
 

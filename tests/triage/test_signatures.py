@@ -48,9 +48,8 @@ def test_sample_gets_its_verdict(sample: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("log", HEALTHY.values(), ids=HEALTHY)
-def test_healthy_log_has_no_match_but_notes(log: str) -> None:
-    """A healthy run, too, may end with the noise of its shutdown."""
-    assert {match.signature for match in scan_lines(log.splitlines())} <= {"note.resource-tracker"}
+def test_healthy_log_has_notes_at_most(log: str) -> None:
+    assert [match for match in scan_lines(log.splitlines()) if match.verdict != "Note"] == []
 
 
 def sections(text: str) -> list[tuple[str, str]]:

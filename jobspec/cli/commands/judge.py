@@ -6,6 +6,7 @@ The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from jobspec.cli import parser
@@ -15,7 +16,9 @@ from jobspec.cli.live import conclude
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("path", metavar="PATH", help="folder with the run's files, or one file")
-    into.add_argument("--framework", metavar="NAME", required=True, help="what ran; see `framework list`")
+    into.add_argument(
+        "--framework", metavar="NAME", help="what ran; see `framework list` (default: what the files say)"
+    )
     into.add_argument("--level", metavar="LEVEL", help="coverage level (default: the framework's first)")
     into.add_argument(
         "--variant", metavar="NAME", action="append", default=[], help="variant of the level that ran"
@@ -48,13 +51,20 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from jobspec import frameworks
-    from jobspec.judging import foreign_run
+    from jobspec.judging import foreign_run, which_framework
 
-    framework = frameworks.get(args.framework)
+    inferred = ""
+    if args.framework:
+        framework = frameworks.get(args.framework)
+    else:
+        foreign_run.check_place(Path(args.path))
+        framework, sign = which_framework.which_framework(Path(args.path))
+        inferred = str(sign)
     level = args.level or framework.levels[0].name
     expectation = foreign_run.expected(
         framework, level, args.variant, args.steps, args.require, args.learning or "", args.expect_import
     )
+    expectation = replace(expectation, inferred=inferred)
     evidence, verdict = foreign_run.judge_files(Path(args.path), expectation)
     conclude.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

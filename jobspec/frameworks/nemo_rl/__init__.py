@@ -30,6 +30,7 @@ class NemoRlFramework:
 
     name = "nemo_rl"
     summary = "the maintained scripts and recipes of a NeMo-RL checkout, on Megatron-Bridge; needs GPUs"
+    signs = ("nemo_rl/", "nemo_rl.", "NRL_", "Generation KL Error", "train/gen_kl_error")
     levels = LEVELS
     modes = ("ray", "upstream", "srun")
     guide = (

@@ -140,7 +140,7 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
     """The outcome of one condition on the rows of `table`."""
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
-        return Outcome(check, False, f"`{check.metric}` was never logged", logged=False)
+        return Outcome(check, False, f"no file shows `{check.metric}`", logged=False)
     bad = next((row for row in rows if not math.isfinite(row.value)), None)
     if bad is not None:
         reason = f"`{check.metric}` of step {bad.step} is {bad.value}, so `{check.text}` does not hold"

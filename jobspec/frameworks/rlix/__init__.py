@@ -65,6 +65,8 @@ class RlixFramework:
 
     name = "rlix"
     summary = "several NeMo-RL pipelines that share the GPUs of one node by turns, under RLix's scheduler"
+    signs = ("rlix/", "RLIX_", "rlix:orchestrator")
+    drives = ("nemo_rl",)
     levels = LEVELS
     modes = ("ray",)
     has_pipelines = True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.deliverables import not_found
 from jobspec.metrics.finite import all_finite, first_not_finite
-from jobspec.metrics.learning_signal import Direction, assess
-from jobspec.metrics.training_health import Trouble, troubles
+from jobspec.metrics.learning_signal import Direction, Signal, assess
+from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from jobspec.metrics import Row
 
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
+MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
 def row_item(row: Row, text: str = "") -> EvidenceItem:
@@ -22,27 +26,60 @@ def row_item(row: Row, text: str = "") -> EvidenceItem:
     return EvidenceItem(row.source, row.line, text or f"step {row.step}", row.metric, row.value)
 
 
+def not_logged(name: str, evidence: Evidence, metric: str) -> Deliverable:
+    """`Fail` for a run of ours, which was to log it; files of another origin may lack what the run logged."""
+    if not evidence.foreign:
+        return Deliverable(name, Status.FAIL, reason=f"no train step logged `{metric}`")
+    return Deliverable(name, Status.BLOCKED, reason=not_found(evidence, metric))
+
+
 def learning_deliverable(evidence: Evidence) -> Deliverable:
-    """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`)."""
+    """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`).
+
+    Where a random walk stays possible, the reason says so. `Fail` when enough steps show no such move, or a
+    pattern contradicts it; `Blocked` when the values are too few to tell.
+    """
     expected = evidence.plan.expect.learning
     if expected is None:
         return Deliverable(LEARNING, Status.NOT_REQUESTED, required=False)
-    rows = [row for row in evidence.metrics.series(expected.metric) if row.step is not None]
+    rows = _learnt_rows(evidence)
     if not rows:
-        return Deliverable(LEARNING, Status.FAIL, reason=f"metric `{expected.metric}` was never logged")
-    direction: Direction = "down" if expected.direction == "down" else "up"
-    signal = assess([(row.step or 0, row.value) for row in rows], direction, expected.min_change)
-    reason = f"`{expected.metric}` {signal.reason}: {signal.figures()}"
+        return not_logged(LEARNING, evidence, expected.metric)
+    signal, problems = _signal(evidence), metric_troubles(evidence)
     ends = (row_item(rows[0]), row_item(rows[-1]))
-    problems = metric_troubles(evidence)
-    fatal = next((trouble for trouble in problems if trouble.fatal), None)
-    if fatal is not None:
-        return Deliverable(LEARNING, Status.FAIL, (row_item(fatal.row), *ends), f"{fatal.what}: {fatal.why}")
-    if signal.moved:
-        return Deliverable(LEARNING, Status.PASS, ends, reason)
-    return Deliverable(
-        LEARNING, Status.FAIL, ends, "; ".join((reason, *(trouble.what for trouble in problems)))
-    )
+    reasons = [f"`{expected.metric}` {signal.reason}: {signal.figures()}"]
+    fatal = [trouble for trouble in problems if trouble.fatal]
+    if fatal:
+        others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
+        reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
+        return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
+    held_out = held_out_rise(evidence.metrics)
+    if signal.moved or (signal.unclear and held_out):
+        reasons += filter(None, (held_out, signal.limitation()))
+        return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
+    reasons += [trouble.what for trouble in problems][:MAX_TOLD]
+    return Deliverable(LEARNING, Status.BLOCKED if signal.unclear else Status.FAIL, ends, "; ".join(reasons))
+
+
+def learning_limitation(evidence: Evidence) -> str:
+    """What a learning signal leaves possible; empty where the values rule it out, or show no signal."""
+    if evidence.plan.expect.learning is None or learning_deliverable(evidence).status is not Status.PASS:
+        return ""
+    limitation = _signal(evidence).limitation()
+    return f"`{evidence.plan.expect.learning.metric}`: {limitation}" if limitation else ""
+
+
+def _learnt_rows(evidence: Evidence) -> Sequence[Row]:
+    learning = evidence.plan.expect.learning
+    series = evidence.metrics.series(learning.metric) if learning is not None else ()
+    return [row for row in series if row.step is not None]
+
+
+def _signal(evidence: Evidence) -> Signal:
+    learning = evidence.plan.expect.learning
+    direction: Direction = "down" if learning is not None and learning.direction == "down" else "up"
+    points = [(row.step or 0, row.value) for row in _learnt_rows(evidence)]
+    return assess(points, direction, learning.min_change if learning is not None else 0.0)
 
 
 def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
@@ -60,19 +97,44 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     planned = evidence.plan.expect.steps
     rows = [row for row in evidence.metrics.series(metric) if row.step is not None]
     if not rows:
-        return Deliverable(TRAINING, Status.FAIL, reason=f"no train step logged `{metric}`")
+        return not_logged(TRAINING, evidence, metric)
     resumed = evidence.metrics.values("resume/from_step", finite=True)
     first = 1 + int(min(resumed, default=0))
-    logged = {row.step or 0 for row in rows}
-    first = min(first, max(0, min(logged)))
-    missing = sorted(set(range(first, planned + 1)) - logged)
+    logged = sorted({row.step or 0 for row in rows})
+    first = min(first, max(0, logged[0]))
+    every = _distance(logged) if evidence.foreign else 1
+    gaps = _gaps(logged, first, planned, every)
     ends = (row_item(rows[0]), row_item(rows[-1]))
     due = planned - first + 1
-    done = f"{due - len(missing)} of {due} planned train steps ran"
-    if missing:
-        return Deliverable(TRAINING, Status.FAIL, ends, f"{done}; step {missing[0]} is the first missing one")
+    done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} planned train steps ran"
+    if evidence.foreign and gaps and gaps[0].start == first:
+        reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
+        return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
+    if gaps:
+        return Deliverable(
+            TRAINING, Status.FAIL, ends, f"{done}; step {gaps[0].start} is the first missing one"
+        )
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
+    done += f", logged every {every} steps" if every > 1 else ""
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _distance(steps: Sequence[int]) -> int:
+    """The commonest distance between logged steps: a trainer may log each tenth alone."""
+    gaps = Counter(later - earlier for earlier, later in pairwise(steps))
+    return max(gaps, key=gaps.__getitem__, default=1)
+
+
+def _gaps(logged: Sequence[int], first: int, planned: int, every: int) -> list[range]:
+    """Steps from `first` to `planned` that no logged one stands for: itself and the `every - 1` before it."""
+    gaps, due = [], first
+    for step in logged:
+        if due < min(step - every, planned) + 1:
+            gaps.append(range(due, min(step - every, planned) + 1))
+        due = max(due, step + 1)
+    if planned - due + 1 >= every:
+        gaps.append(range(due, planned + 1))
+    return gaps

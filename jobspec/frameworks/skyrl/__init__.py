@@ -64,6 +64,7 @@ class SkyRlFramework:
 
     name = "skyrl"
     summary = "GRPO by SkyRL with vLLM, on Megatron (mixtures of experts up to 550B parameters) or on FSDP"
+    signs = ("skyrl_train", "skyrl_entrypoint", "skyrl/train", "reward/avg_raw_reward", "policy/final_loss")
     levels = LEVELS
     modes = ("ray",)
 

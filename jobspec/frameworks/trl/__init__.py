@@ -62,6 +62,7 @@ class TrlFramework:
 
     name = "trl"
     summary = "GRPO by Hugging Face TRL in Ray Train: data-parallel, CPU or GPU"
+    signs = ("trl/trainer/", "GRPOTrainer", "GRPOConfig", "completions/mean_length", "completion_length")
     levels = LEVELS
 
     def validate(self, context: Context) -> Iterable[Finding]:
@@ -89,8 +90,7 @@ class TrlFramework:
         )
 
     def expect(self, level: Level, variants: tuple[str, ...] = (), steps: int = 0) -> ExpectPlan:
-        # A run's files do not name the planned step of a resume, so no resume is expected.
-        return replace(level_expectation(level, variants, steps, METRIC_KEYS), resume=False)
+        return level_expectation(level, variants, steps, METRIC_KEYS)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
         from jobspec.frameworks.trl.judge import judge  # not needed, and not loaded, before there is a run

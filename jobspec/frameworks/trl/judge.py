@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,20 @@ from jobspec.frameworks.shared.metric_deliverables import (
     row_item,
     training_deliverable,
 )
-from jobspec.verdict import Deliverable, Status
+from jobspec.verdict import Deliverable, EvidenceItem, Status
+from jobspec.words import one_of
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
+
+STATE = "trainer_state.json"
+# Source: transformers `trainer.py`; DeepSpeed and FSDP save the optimizer in folders of their own.
+PARTS = {
+    "weights": re.compile(
+        r"(?:^|/)(?:adapter_)?(?:pytorch_)?model[^/]*(?:\.safetensors|\.bin|/)|model_states"
+    ),
+    "an optimizer": re.compile(r"optim"),
+}
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -33,6 +44,8 @@ def judge_checkpoint(evidence: Evidence) -> Deliverable:
     """`Pass` when the driver marked a checkpoint of the last planned step as complete."""
     rows = evidence.metrics.series("checkpoint/bytes")
     last = evidence.plan.expect.steps
+    if not rows and evidence.foreign:
+        return _found_checkpoint(evidence)
     if not rows:
         return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
     items = tuple(row_item(row, f"checkpoint of step {row.step}, bytes") for row in rows[-3:])
@@ -46,6 +59,27 @@ def judge_checkpoint(evidence: Evidence) -> Deliverable:
     return Deliverable(CHECKPOINT, Status.PASS, items, reason)
 
 
+def _found_checkpoint(evidence: Evidence) -> Deliverable:
+    """The newest folder that the Trainer saved, by its files: its state, weights and optimizer."""
+    saved = [one for one in evidence.checkpoints if STATE in one.files]
+    last = evidence.plan.expect.steps
+    if not saved:
+        reason = f"no checkpoint with a `{STATE}` is among the files"
+        return Deliverable(CHECKPOINT, Status.BLOCKED, reason=reason)
+    newest = max(saved, key=lambda one: one.step)
+    item = EvidenceItem(newest.path, text=f"checkpoint of step {newest.step}, {newest.bytes} bytes")
+    lacks = [what for what, names in PARTS.items() if not any(names.search(file) for file in newest.files)]
+    if lacks:
+        reason = f"the checkpoint of step {newest.step} has no file of {one_of(lacks)}"
+        return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
+    if newest.step < last:
+        reason = f"the newest checkpoint is of step {newest.step}, not of the last step {last}"
+        return Deliverable(CHECKPOINT, Status.BLOCKED, (item,), reason)
+    return Deliverable(
+        CHECKPOINT, Status.PASS, (item,), f"state, weights and optimizer of step {newest.step}"
+    )
+
+
 def judge_resume(evidence: Evidence) -> Deliverable:
     """`Pass` when a new process went on from the planned step with the optimizer's and the random state.
 
@@ -55,9 +89,9 @@ def judge_resume(evidence: Evidence) -> Deliverable:
     table, planned = evidence.metrics, evidence.plan.expect
     steps = table.series("resume/from_step")
     if not steps:
-        return Deliverable(
-            RESUME, Status.FAIL, reason="no process reported that it continued from a checkpoint"
-        )
+        # TRL's own output names neither the loaded optimizer nor the random state.
+        status = Status.BLOCKED if evidence.foreign else Status.FAIL
+        return Deliverable(RESUME, status, reason="no process reported that it continued from a checkpoint")
     start = steps[-1]
     proofs = {name: table.series(f"resume/{name}") for name in ("optimizer_steps", "rng_restored")}
     items = (
@@ -80,12 +114,12 @@ def _resume_problem(evidence: Evidence, start: float, proofs: dict[str, float]) 
     after = {
         row.step for row in evidence.metrics.series("reward") if row.step is not None and row.step > start
     }
-    if start != resume_from:
+    if start != resume_from and not (evidence.foreign and resume_from is None):
         return f"training continued from step {start:.0f}, not from the planned step {resume_from}"
     if proofs.get("optimizer_steps") != start:
         return f"the loaded optimizer had made {proofs.get('optimizer_steps', 0):.0f} steps, not {start:.0f}"
     if proofs.get("rng_restored") != 1:
         return "the random state was not restored on every rank"
-    if after != set(range(int(start) + 1, planned.steps + 1)):
+    if len(after) != planned.steps - start or max(after, default=planned.steps) > planned.steps:
         return f"only {len(after)} of {planned.steps - int(start):.0f} steps ran after the resume"
     return ""

@@ -49,6 +49,7 @@ class VerlFramework:
 
     name = "verl"
     summary = "PPO and GRPO by verl's Megatron backend, through a checkout of Megatron-Bridge; needs GPUs"
+    signs = ("actor_rollout_ref", "verl/trainer", "verl.trainer", "critic/rewards/mean", "critic/score/mean")
     levels = LEVELS
     modes = ("ray", "srun")
     guide = (

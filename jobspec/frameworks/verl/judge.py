@@ -124,9 +124,10 @@ def _limits(seen: Seen) -> Iterator[str]:
     if seen.adapter is not None:
         yield LORA_LIMIT
     totals = [int(s.value) for s in seen.values("trainer.total_training_steps") if s.value.isdecimal()]
-    if totals and max(totals) < seen.last_record:
+    last = seen.evidence.metrics.last_step() or 0
+    if totals and max(totals) < last:
         yield (
-            f"the metrics go on to step {seen.last_record} and the printed configuration ends at step "
+            f"the metrics go on to step {last} and the printed configuration ends at step "
             f"{max(totals)}: they may be of another run"
         )
 

@@ -22,14 +22,10 @@ REWARD = "critic/rewards/mean"
 
 @dataclass(frozen=True)
 class Seen:
-    """The evidence with its metrics complete, and what the logs say.
-
-    `last_record` is the last step in any metrics file. A foreign plan has it when the user names none.
-    """
+    """The evidence with its metrics complete, and what the logs say."""
 
     evidence: Evidence
     logs: tuple[LogFacts, ...]
-    last_record: int = 0
 
     def values(self, key: str) -> list[Setting]:
         """What each log's strongest source shows for a key of verl's configuration or a script's variable."""
@@ -83,8 +79,9 @@ class Seen:
             return expect.steps
         shown = [setting.value for setting in self.values("trainer.total_training_steps")]
         totals = [int(value) for value in shown if value.isdecimal()]
-        if expect.steps and expect.steps != self.last_record:
-            return expect.steps
+        stated = expect.options.get("steps")
+        if isinstance(stated, int) and stated > 0:
+            return stated
         return max([*totals, *self.trained, 0])
 
     @property
@@ -131,11 +128,10 @@ def see(evidence: Evidence) -> Seen:
     attempt = evidence.last
     if attempt is None:
         return Seen(evidence, ())
-    last_record = evidence.metrics.last_step() or 0
     names = [log.path for log in attempt.logs if log.path not in attempt.check_logs]
     logs = read_logs(evidence.root, names)
     if not evidence.metrics.series(STEP):
         printed = concat([read_console(evidence.root / name, name) for name in names])
         last = replace(attempt, metrics=concat([attempt.metrics, printed]))
         evidence = replace(evidence, attempts=(*evidence.attempts[:-1], last))
-    return Seen(evidence, logs, last_record)
+    return Seen(evidence, logs)

@@ -175,8 +175,10 @@ def _architecture(seen: Seen) -> Answer:
 def _learning(seen: Seen) -> Answer:
     """A trend beyond noise, of a run whose gradients and adapters are alive."""
     learning = learning_deliverable(seen.evidence)
+    if learning.status is Status.BLOCKED:
+        return blocked(f"not shown: {learning.reason}", learning.evidence)
     if learning.status is not Status.PASS:
         return failed(learning.reason or "no metric is named for the learning signal", learning.evidence)
     if not seen.evidence.metrics.series(GRAD):
-        return blocked(f"not shown: `{GRAD}` was never logged", learning.evidence)
+        return blocked(f"not shown: no file shows `{GRAD}`", learning.evidence)
     return passed(f"learning signal: {learning.reason}", learning.evidence)

@@ -269,6 +269,12 @@ def test_learning_needs_a_trend_and_live_gradients(
     assert reason in found.reason
 
 
+def test_few_steps_neither_prove_nor_disprove_learning(tmp_path: Path) -> None:
+    found = Run(tmp_path, "learning").log("").metrics(*(step(n) for n in range(1, 6))).judged()[VARIANTS]
+    assert found.status is Status.BLOCKED
+    assert "not shown" in found.reason and "too few" in found.reason
+
+
 # -- real formats ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,51 @@
+"""Tells whether files of one folder are of several runs: the same steps, and other values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+
+from jobspec.finding import Finding, warning
+from jobspec.metrics.names import LIKELY, plain_name
+from jobspec.metrics.table import Table
+
+KNOWN = frozenset(plain_name(name) for names in LIKELY.values() for name in names)
+MIN_COMMON = 5
+CLOSE = 0.01  # a console prints four digits
+MAX_SOURCES = 20
+Series = Mapping[int, float]
+
+
+def several_runs(tables: Iterable[Table]) -> tuple[Finding, ...]:
+    """A warning for the first metric that two files hold with other values at the same steps.
+
+    A resumed run repeats a few steps, so most steps of the shorter file must be in both.
+    """
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for table in tables:
+        for row in table:
+            if row.step is not None and plain_name(row.metric) in KNOWN:
+                found.setdefault(plain_name(row.metric), {}).setdefault(row.source, {})[row.step] = row.value
+    return tuple(_warnings(found))[:1]
+
+
+def _warnings(found: Mapping[str, Mapping[str, Series]]) -> Iterator[Finding]:
+    for metric, sources in found.items():
+        for one, other in combinations(list(sources)[:MAX_SOURCES], 2):
+            if _differ(sources[one], sources[other]):
+                yield warning(
+                    "metrics.several-runs",
+                    f"`{one}` and `{other}` hold other values of `{metric}` for the same steps",
+                    "files of two runs in one folder are judged as one run",
+                    "judge the folder of one run",
+                    file=other,
+                )
+
+
+def _differ(one: Series, other: Series) -> bool:
+    common = one.keys() & other.keys()
+    if len(common) < MIN_COMMON or 2 * len(common) <= min(len(one), len(other)):
+        return False
+    unlike = sum(not math.isclose(one[step], other[step], rel_tol=CLOSE, abs_tol=1e-4) for step in common)
+    return 2 * unlike > len(common)

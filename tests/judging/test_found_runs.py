@@ -1,0 +1,196 @@
+"""`judge` over folders as people have them: the framework, the planned steps, and what is said of a lack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobspec import frameworks
+from jobspec.cli import main
+from jobspec.evidence.evidence import Evidence
+from jobspec.finding import JobspecError
+from jobspec.judging.foreign_run import expected, judge_files
+from jobspec.judging.which_framework import which_framework
+from jobspec.verdict import Deliverable, Result, Status, Verdict
+from tests.kits.found_runs import (
+    END,
+    FOUND_RUNS,
+    GRPO,
+    HEAD,
+    TOTAL,
+    FoundRun,
+    bar,
+    logged,
+    trainer_state,
+    verl_new,
+)
+from tests.kits.found_runs_more import MORE_FOUND_RUNS
+
+
+def judged(
+    place: Path,
+    framework: str = "trl",
+    level: str = "smoke",
+    learning: str = "",
+    *requirements: str,
+    steps: int = 0,
+) -> tuple[Evidence, Verdict]:
+    return judge_files(
+        place, expected(frameworks.get(framework), level, (), steps, requirements, learning, ())
+    )
+
+
+def item(verdict: Verdict, name: str) -> Deliverable:
+    found = verdict.deliverable(name)
+    assert found is not None
+    return found
+
+
+# -- which framework ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
+def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
+    run.write(tmp_path)
+    if run.frameworks:
+        assert (which_framework(tmp_path)[0].name,) == run.frameworks
+    else:
+        with pytest.raises(JobspecError, match="do not say which framework ran"):
+            which_framework(tmp_path)
+
+
+def test_two_frameworks_are_both_named(tmp_path: Path) -> None:
+    verl_new().write(tmp_path / "a")
+    (tmp_path / "b.log").write_text(GRPO)
+    with pytest.raises(JobspecError) as raised:
+        which_framework(tmp_path)
+    text = str(raised.value) + str(raised.value.findings[0].why)
+    assert "fit 2 frameworks" in text and "trl: `trl/trainer/` in b.log:1" in text and "a/log:1" in text
+
+
+def test_rlix_drives_nemo_rl(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("[RLIX_HOOK ft_0a] x\nimport nemo_rl.algorithms.grpo\n")
+    assert which_framework(tmp_path)[0].name == "rlix"
+
+
+def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text(
+        "max_completion_length: 512, /src/my-trl/trainer/x.py, ctrl/trainer/y.py\n"
+    )
+    with pytest.raises(JobspecError):
+        which_framework(tmp_path)
+
+
+def test_report_says_that_the_framework_is_inferred(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = next(run for run in FOUND_RUNS if run.name == "trl-0.17")
+    assert main(["judge", str(run.write(tmp_path))]) == 0
+    assert "that `trl` ran is inferred from `trl/trainer/` in slurm-77.out:3" in capsys.readouterr().out
+
+
+# -- steps of a trainer ------------------------------------------------------------------------------
+
+
+def test_logged_steps_stand_for_those_between(tmp_path: Path) -> None:
+    run = next(run for run in FOUND_RUNS if run.name == "trl-0.17")
+    training = item(judged(run.write(tmp_path))[1], "Training")
+    assert (training.status, training.reason) == (
+        Status.PASS, "100 of 100 planned train steps ran, logged every 10 steps, with finite metrics",
+    )  # fmt: skip
+
+
+def test_run_that_died_early_is_measured_by_what_it_announced(tmp_path: Path) -> None:
+    text = HEAD + TOTAL.format("1,000") + "".join(f"{bar(s, 1000)}\n{logged(s)}\n" for s in range(1, 31))
+    (tmp_path / "train.log").write_text(text)
+    training = item(judged(tmp_path)[1], "Training")
+    assert training.status is Status.FAIL
+    assert training.reason == "30 of 1000 planned train steps ran; step 31 is the first missing one"
+
+
+def test_steps_before_the_first_file_are_not_proved(tmp_path: Path) -> None:
+    text = HEAD + "".join(f"{bar(s, 90)}\n{logged(s)}\n" for s in range(51, 91)) + f"{END}\n"
+    (tmp_path / "train.log").write_text(text)
+    training = item(judged(tmp_path)[1], "Training")
+    assert training.status is Status.BLOCKED and "from 51 on" in training.reason
+
+
+def test_gap_between_logged_steps_is_missing(tmp_path: Path) -> None:
+    rows = [{**logged(step), "step": step} for step in range(10, 101, 10) if step not in (40, 50)]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    training = item(judged(tmp_path)[1], "Training")
+    assert training.reason == "80 of 100 planned train steps ran; step 31 is the first missing one"
+
+
+def test_reward_under_the_prefix_of_tensorboard_is_trl_s(tmp_path: Path) -> None:
+    run = next(run for run in FOUND_RUNS if run.name == "tensorboard")
+    evidence, verdict = judged(run.write(tmp_path), "trl", "learning", "reward")
+    assert len(evidence.metrics.series("reward")) == 20
+    assert any("`train/reward` was judged in its place" in text for text in verdict.limitations)
+
+
+def test_another_framework_s_metrics_prove_no_training_of_trl(tmp_path: Path) -> None:
+    training = item(judged(verl_new().write(tmp_path))[1], "Training")
+    assert training.status is Status.BLOCKED and "`reward` was not found" in training.reason
+
+
+# -- checkpoints -------------------------------------------------------------------------------------
+
+
+def checkpoint(folder: Path, step: int, *names: str) -> None:
+    place = folder / f"out/checkpoint-{step}"
+    place.mkdir(parents=True)
+    for name in names:
+        (place / name).write_text("x")
+    (place / "trainer_state.json").write_text(trainer_state(step, 1, 4))
+
+
+@pytest.mark.parametrize(
+    ("step", "names", "status", "reason"),
+    [
+        (4, ("model-00001-of-00002.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
+        (4, ("adapter_model.safetensors", "optimizer.pt"), Status.PASS, "of step 4"),
+        (4, ("optimizer.pt",), Status.BLOCKED, "no file of `weights`"),
+        (2, ("model.safetensors", "optimizer.pt"), Status.BLOCKED, "not of the last step 4"),
+    ],
+)
+def test_checkpoint_is_judged_by_its_files(
+    step: int, names: tuple[str, ...], status: Status, reason: str, tmp_path: Path
+) -> None:
+    checkpoint(tmp_path, step, *names)
+    verdict = judged(tmp_path, level="checkpoint")[1]
+    assert item(verdict, "Checkpoint").status is status and reason in item(verdict, "Checkpoint").reason
+    assert item(verdict, "Resume").status is Status.BLOCKED
+    assert verdict.result is not Result.PASS
+
+
+# -- a metric that is not there ----------------------------------------------------------------------
+
+
+def test_lacking_metric_blocks_and_names_what_was_read(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{logged(1)}\n{logged(2)}\n")
+    verdict = judged(tmp_path, "command", "run", "rewrd")[1]
+    assert verdict.result is Result.BLOCKED
+    reason = item(verdict, "Learning").reason
+    assert reason.startswith("`rewrd` was not found: `a.log` holds `loss`, `grad_norm`")
+    assert reason.endswith("and 1 more; did you mean `reward`?")
+
+
+def test_files_without_any_metric_block(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("hello\n")
+    verdict = judged(tmp_path, "trl", "learning", "reward")[1]
+    assert verdict.result is Result.BLOCKED
+    assert item(verdict, "Learning").reason == (
+        "`reward` was not found: `a.log` holds no metric that jobspec can read"
+    )
+
+
+def test_lacking_required_metric_blocks_but_a_failed_one_fails(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{logged(1)}\n{logged(2)}\n")
+    for requirements, result in (
+        (("max(scor) > 1",), Result.BLOCKED), (("count(scor) > 1",), Result.BLOCKED),
+        (("max(scor) > 1", "max(reward) > 9"), Result.FAIL), (("max(train/reward) > 0",), Result.PASS),
+    ):  # fmt: skip
+        assert judged(tmp_path, "command", "run", "", *requirements)[1].result is result, requirements
