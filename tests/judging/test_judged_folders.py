@@ -389,3 +389,12 @@ def test_triage_of_everything_prints_notes(tmp_path: Path, capsys: pytest.Captur
     assert main(["triage", "--all", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "Version Mismatch" in told and "resource_tracker" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("ratio", "sequence_parallel=false"), ("nothing-at-all", "in a worker")]
+)
+def test_next_step_is_told(name: str, part: str, tmp_path: Path) -> None:
+    case = next(case for case in FOLDERS if case.name == name)
+    verdict = case.judge(case.write(tmp_path))
+    assert verdict.first_cause is not None and part in verdict.first_cause.fix
