@@ -116,6 +116,7 @@ PLANE = given(
     "policy.megatron_cfg.tensor_model_parallel_size=2", "data_plane.enabled=true", "data_plane.backend=simple"
 ).replace("GRPO training (legacy)", "GRPO training (TransferQueue)")
 REFIT = given("policy.generation.colocated.enabled=false")
+CUT = NEMO_LOG.partition("\n========================= Step 2/2")[0]
 NOISE = (
     "/usr/lib/python3.13/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There "
     "appear to be 1 leaked shared_memory objects to clean up at shutdown\n"
@@ -133,6 +134,8 @@ FOLDERS = (
     Folder("nothing-shown", BLOCKED, "no log says where", line=""),
     Folder("nothing-at-all", BLOCKED, UNPROVED, line="", named=""),
     Folder("wheel", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named=""),
+    Folder("wheel-and-failure", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named="",
+           log=f"{CUT}torch.OutOfMemoryError: CUDA out of memory\n"),
     Folder("fingerprint", PASS, log=f"{MISMATCH}{NEMO_LOG}{NOISE}",
            findings=("Version Mismatch", "resource_tracker", "destroy_process_group")),
     Folder("masked", PASS, log=MASK, limits=("were masked", "every ratio 1", "not from vLLM")),
@@ -145,7 +148,7 @@ FOLDERS = (
     Folder("nan-kl", FAIL, "`train/kl_penalty` of step 2", metrics=bad("train/kl_penalty", math.inf)),
     Folder("nan-entropy", FAIL, "`train/approx_entropy`", metrics=bad("train/approx_entropy", math.nan)),
     Folder("ratio", FAIL, "does not hold", metrics=bad("train/token_mult_prob_error", 1.4)),
-    Folder("cut", FAIL, "step 2 of 2", log=NEMO_LOG.partition("\n========================= Step 2/2")[0],
+    Folder("cut", FAIL, "step 2 of 2", log=CUT,
            metrics={name: {"1": rows["1"]} for name, rows in NEMO_METRICS.items() if "1" in rows}),
     Folder("zero-gradient", FAIL, "every gradient was zero",
            metrics={**NEMO_METRICS, "train/grad_norm": {"1": 0.0, "2": 0.0}}),
