@@ -229,6 +229,8 @@ FORMS = (
     f"{ROOT}/src/megatron/bridge/models/a.py:9: UserWarning: y",
     "driver /ws/other/../Megatron-Bridge/src/megatron/bridge/__init__.py",
     f"3: megatron.bridge {FILE}",  # srun --label
+    f"Found no wheel. megatron.bridge: {FILE}",
+    f"megatron.bridge from {FILE} (not {WHEEL})",
 )
 PREFIXES = ("", "(WorkerDict pid=9, ip=10.0.0.2) ", "\x1b[36m(WorkerDict pid=9)\x1b[0m ", "[rank3]: ")
 
@@ -330,6 +332,24 @@ def test_only_a_worker_that_trains_is_one(prefix: str, worker: bool, tmp_path: P
     verdict = case.judge(case.write(tmp_path))
     assert verdict.result is Result.PASS
     assert any("no line of a Ray worker" in sentence for sentence in verdict.limitations) is not worker
+
+
+def test_folder_beside_the_named_one_is_another(tmp_path: Path) -> None:
+    """A package may be called like its checkout."""
+    verl = frameworks.get("verl")
+    for place, part in (("/ws/verl/verl", ""), ("/ws/other/verl", "the run is void")):
+        (tmp_path / "run.log").write_text(f"{LINE}verl: {place}/__init__.py\n{VERL_LOG}")
+        verdict = judge_files(tmp_path, expected(verl, "0", (), 0, (), "", (NAMED, "verl=/ws/verl")))[1]
+        assert part in verdict.reason and (verdict.result is BLOCKED) is bool(part)
+
+
+def test_link_to_the_checkout_is_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "files").mkdir()
+    file = f"{tmp_path}/real/src/megatron/bridge/__init__.py"
+    case = Folder("", PASS, **VERL, line=f"{file}\n", named=f"megatron.bridge={tmp_path}/link")
+    assert case.judge(case.write(tmp_path / "files")).result is Result.PASS
 
 
 @pytest.mark.parametrize("named", [ROOT, f"{ROOT}/", f"{ROOT}/src", f"{ROOT}/src/megatron/bridge"])
