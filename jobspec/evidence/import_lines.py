@@ -22,7 +22,7 @@ from jobspec.verdict import EvidenceItem
 BRIDGE, CORE = "megatron.bridge", "megatron.core"
 VENDORED_BRIDGE = "3rdparty/Megatron-Bridge-workspace/Megatron-Bridge/src"  # below a NeMo-RL checkout
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-MAX_SHOWN = 300
+MAX_SHOWN, MAX_LINE, AROUND = 300, 4000, 1000
 MAX_PLACES = 1000  # of one module in one log; each place is kept once
 # Ray processes that do not train: drivers, rollout engines and environments may have another search path.
 DRIVER = re.compile(
@@ -117,6 +117,8 @@ def read_imports(logs: Iterable[tuple[Path, str]], modules: Iterable[str]) -> di
         testing = False
         for hit in find_lines(path, hints):
             text = bare(hit.text)
+            if len(text) > MAX_LINE:
+                text = _around(text, forms)
             if TESTS_BEGIN.match(text) or TESTS_END.match(text):
                 testing = TESTS_BEGIN.match(text) is not None
             if testing:
@@ -129,6 +131,12 @@ def read_imports(logs: Iterable[tuple[Path, str]], modules: Iterable[str]) -> di
                         seen.add(key)
                         found[module].append(line)
     return found
+
+
+def _around(text: str, forms: Iterable[str]) -> str:
+    """What stands around the first paths in a very long line, such as a printed configuration."""
+    places = (text.find(_relative(module)) for module in forms)
+    return " ".join(text[max(0, at - AROUND) : at + AROUND] for at in places if at >= 0)
 
 
 def _relative(module: str) -> str:

@@ -421,3 +421,12 @@ def test_next_step_is_told(name: str, part: str, tmp_path: Path) -> None:
     case = next(case for case in FOLDERS if case.name == name)
     verdict = case.judge(case.write(tmp_path))
     assert verdict.first_cause is not None and part in verdict.first_cause.fix
+
+
+def test_endless_line_is_read_around_its_path(tmp_path: Path) -> None:
+    """As of a configuration printed in one line; and a line of paths alone takes no time."""
+    long = "'x': 1, " * 20_000
+    case = Folder(
+        "", PASS, **VERL, line=f"{'/megatron/bridge' * 9000}\n{long}'megatron.bridge': '{FILE}', {long}\n"
+    )
+    assert case.judge(case.write(tmp_path)).result is Result.PASS

@@ -12,11 +12,12 @@ HF_IMPORT = "HF import"
 UNMAPPED_HINTS = ("apping", "hf_keys", "hf_state_dict", "nmapped", "kipp")
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?|tensors?|hf keys?)"
 UNMAPPED = re.compile(
-    r"\bno (?:\w+ )?mappings? (?:(?:was|were) )?(?:found )?for "
-    r"(?:megatron|the |hf|param|weight|\S+\.(?:weight|bias))"
+    r"\bno (?:\w{1,40} )?mappings? (?:(?:was|were) )?(?:found )?for "
+    r"(?:megatron|hf|(?:the )?(?:param|weight)|\S{1,200}\.(?:weight|bias))"
     r"|\bcan(?:'t|not) find .{1,500} in hf_(?:keys|state_dict)"
     rf"|(?<!0 )(?<!no )\bunmapped {_WEIGHTS}\b(?!:? ?(?:0|\[\]|none)\b|: \[\])"
-    rf"|\bskip(?:ped|ping) (?:(?:\w+ ){{0,3}}{_WEIGHTS}|\S+\.(?:weight|bias))\b.{{0,300}}"
-    r"(?:mapping|mapped|shape|not found|missing|mismatch)",
+    r"|\bskip(?:ped|ping) (?!.{0,200}\b(?:already|exists?|cached)\b)"
+    rf"(?:(?:\w{{1,40}} ){{0,3}}{_WEIGHTS}|\S{{1,200}}\.(?:weight|bias))\b.{{0,200}}"
+    r"(?:mapping|mapped|import|export|conver|megatron|\bhf_)",
     re.IGNORECASE,
 )

@@ -184,7 +184,7 @@ LEVELS = (
     _level(
         "smoke",
         0,
-        "verl built the model by the local Bridge and finished the planned steps under its Megatron trainer",
+        "verl built the model by Megatron-Bridge and finished the planned steps under its Megatron trainer",
         f"1 GPU; {INPUTS}",
         NO_LEARNING,
     ),

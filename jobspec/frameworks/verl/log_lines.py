@@ -110,7 +110,7 @@ class LogFacts:
             self.other_engine = item
         if wrapper := WRAPPER.match(text):
             self.wrappers.append((wrapper["name"], item))
-        if self.unmapped is None and UNMAPPED.search(text):
+        if self.unmapped is None and any(hint in text for hint in UNMAPPED_HINTS) and UNMAPPED.search(text):
             self.unmapped = item
         if adapter := ADAPTER.search(text):
             self.adapters.append((float((adapter["count"] or adapter["share"]).replace(",", "")), item))
