@@ -223,7 +223,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
     )
-    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics))
+    short = _is_short(evidence, expectation, framework_items)
+    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics), short)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -260,6 +261,14 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     return f"{bad[0].name}: {bad[0].reason}"
 
 
+def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequence[Deliverable]) -> bool:
+    """Whether planned steps are missing, or nothing says how many there were to be."""
+    planned = expectation.steps or evidence.metrics.planned
+    if planned:
+        return (evidence.metrics.last_step() or 0) < planned
+    return not any(item.required for item in framework_items)
+
+
 def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
     """Whether every requested step is logged, or the run's own exit code is 0."""
     all_steps = expectation.steps and (evidence.metrics.last_step() or 0) >= expectation.steps
@@ -286,8 +295,9 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     yield "jobspec did not launch the run: only the command line says what was planned"
 
 
-def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliverable:
-    """How the run ended, where a log states it; else, without other proof, the first failure line."""
+def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool) -> Deliverable:
+    """How the run ended, where a log states it; else the first failure line of a run without other proof, or of
+    one that may have been `short`."""
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
@@ -297,8 +307,8 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliv
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
-    serious = next((match for match in lines if not match.generic), None)
-    if serious is None or _proved(others):
+    serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
+    if serious is None or (_proved(others) and not short):
         reason = "no exit code is among the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)

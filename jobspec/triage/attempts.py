@@ -29,11 +29,17 @@ STARTS = (
     kind("Connecting to existing Ray cluster"),
     kind("Started a local Ray instance"),
     kind("Started local cluster with tag"),
+    kind("Distributed environment: "),  # accelerate
+    kind("esuming from", r"(?i)\bresuming from\b"),
+    kind("Loading checkpoint shards: "),
+    kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("launch", r"^\+ (?:accelerate|deepspeed) .*\S|^\+ \S*torchrun "),
 )
 # These say by themselves that something was started before.
 AGAIN = (
     kind("SLURM_RESTART_COUNT", r"SLURM_RESTART_COUNT\W{1,4}[1-9]"),
     kind("will restart worker group"),  # torchrun
+    kind("Restarts=", r"\bRestarts=[1-9]"),  # scontrol show job
     kind("ttempt", r"^\W*[Aa]ttempt\W{1,3}(?:[2-9]|[1-9]\d)(?: ?(?:of|/) ?\d+)?\W*$"),
     kind("estart", r"^\W*[Rr]estart(?:ing)?\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
 )

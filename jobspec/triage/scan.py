@@ -352,12 +352,18 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
                 break
             above = above or traceback_above(lines, offset)
             if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text, above.place)
+                return Hit(signature, text, _place(above, text))
             if above.ignored:
                 break
             if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text, above.place)
+                return Hit(signature, text, _place(above, text))
     return None
+
+
+def _place(above: Traceback, text: str) -> str:
+    """Where it was raised; of an exception without a message with the statement, which says more."""
+    silent = above.code and re.search(r"(?:Error|Exception):?\s*$", text)
+    return f"{above.place} (`{above.code}`)" if silent else above.place
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

@@ -25,12 +25,13 @@ _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 class Traceback:
     """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
 
-    `place` is the innermost frame that is no library's, as `file:line function`.
+    `place` is the innermost frame that is no library's, as `file:line function`, and `code` its statement.
     """
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
     place: str = ""
+    code: str = ""
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
@@ -40,7 +41,8 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     """
     owner = _owner(_text(lines[offset]))
     frames: list[re.Match[str]] = []
-    ignored = False
+    codes: list[str] = []
+    below, ignored = "", False
     for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
         raw = _text(lines[at])
         if _owner(raw) != owner:
@@ -49,16 +51,20 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         frame = _FRAME.match(text)
         if frame is not None:
             frames.append(frame)
+            codes.append(below)
         elif _HEAD.search(text):
             ignored = _IGNORED.match(bare(_text(lines[at - 1])) if at else "") is not None
             break
         elif text[:1] not in (" ", "\t", ""):
             break  # neither a frame nor its source: there is no traceback
-    own = next((frame for frame in frames if not _CARRIER.search(frame[1])), frames[0] if frames else None)
+        below = text.strip()
+    at = next((at for at, frame in enumerate(frames) if not _CARRIER.search(frame[1])), 0)
+    own = frames[at] if frames else None
     return Traceback(
         tuple(f"{frame[1]}:{frame[3]}" for frame in reversed(frames)),
         ignored,
         f"{own[1]}:{own[2]} {own[3]}" if own is not None else "",
+        codes[at] if codes else "",
     )
 
 
