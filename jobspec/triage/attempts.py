@@ -41,7 +41,7 @@ AGAIN = (
     kind("will restart worker group"),  # torchrun
     kind("Restarts=", r"\bRestarts=[1-9]"),  # scontrol show job
     kind("ttempt", r"^\W*[Aa]ttempt\W{1,3}(?:[2-9]|[1-9]\d)(?: ?(?:of|/) ?\d+)?\W*$"),
-    kind("estart", r"^\W*[Rr]estart(?:ing)?\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
+    kind("estarting", r"^\W*[Rr]estarting\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
 )
 ALL = (*JOB_ENDS, *PROGRAM_ENDS, *STARTS, *AGAIN)
 

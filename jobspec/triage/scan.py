@@ -59,6 +59,7 @@ NOISE = re.compile(
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
+    r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
 
 

@@ -37,7 +37,7 @@ RIGHT = {
     "mem-exclusive-alone": Right(1, "slurm.memory-options", "slurm", "Blocked", "unset SLURM_MEM_PER_CPU"),
     "vllm-leftover-memory": Right(9, "gpu.vllm-memory", "gpu-memory", "Blocked", "another process"),
     "no-c-compiler": Right(13, "build.compiler", "image", "Blocked", "gcc"),
-    "wandb-no-network": Right(8, "network.tracker", "network", "Blocked", "WANDB_MODE=offline"),
+    "wandb-no-network": Right(8, "hub.tracker-network", "network", "Blocked", "WANDB_MODE=offline"),
     "exception-after-steps": Right(
         133, "effect.exception", "exception", "Fail", "core_algos.py:203 compute_reinforce_advantage"
     ),

@@ -147,13 +147,13 @@ def test_silence_that_zones_may_explain_is_told_with_its_doubt() -> None:
 
 
 def test_exception_at_the_beginning_of_the_silence_is_its_cause() -> None:
-    thread = ["Exception in thread Thread-7:", *raised("/opt/SkyRL/gen.py", "loop", "KeyError: 'uid-77'")]
+    thread = ["Exception in thread Thread-7:", *raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid")]
     lines = [*SKYRL, *thread, end(LIMIT, TOOK + 4 * HOUR + 1200)]
     assert shown(lines) == ("effect.exception", len(lines) - 1)
 
 
 def test_exception_before_the_last_work_is_not_the_cause_of_the_silence() -> None:
-    lines = [*SKYRL[:-1], *raised("/opt/SkyRL/gen.py", "loop", "KeyError: 'uid-77'"), *SKYRL[-3:-1]]
+    lines = [*SKYRL[:-1], *raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid"), *SKYRL[-3:-1]]
     cause = cause_of([*lines, end(LIMIT, TOOK + 4 * HOUR + 1200)])
     assert cause is not None and cause.kind == "stall"
 
