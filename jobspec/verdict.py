@@ -60,7 +60,7 @@ class Deliverable:
     `reason` says why the status is not `Pass`, or for a pass what the evidence shows. A deliverable with
     `required=False` is reported but does not decide the result. A `settled` deliverable, such as an import
     proof, was decided before the driver: the end of the run cannot change it. `limits` are what its evidence
-    leaves open; they join the limitations of the verdict.
+    leaves open; they join the limitations of the verdict. `fix` is the next step where it did not pass.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Deliverable:
     required: bool = True
     settled: bool = False
     limits: tuple[str, ...] = ()
+    fix: str = ""
 
 
 @dataclass(frozen=True)

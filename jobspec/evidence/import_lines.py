@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
 from jobspec.log_search import Hints, find_lines
-from jobspec.log_text import LINE_HEAD, RAY_PREFIX, bare, strip_ansi
+from jobspec.log_text import LINE_HEAD, bare, strip_ansi
 from jobspec.units import is_below
 from jobspec.verdict import EvidenceItem
 
@@ -24,7 +24,11 @@ VENDORED_BRIDGE = "3rdparty/Megatron-Bridge-workspace/Megatron-Bridge/src"  # be
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 MAX_SHOWN = 300
 MAX_PLACES = 1000  # of one module in one log; each place is kept once
-DRIVER = re.compile(r"^(?:\w*TaskRunner\w*|main_task|\w*[Dd]river\w*)$")  # a Ray process that is no worker
+# Ray processes that do not train: drivers, rollout engines and environments may have another search path.
+DRIVER = re.compile(
+    r"^(?:\w*TaskRunner\w*|main_task|\w*driver\w*|\w*vllm\w*|\w*sglang\w*|\w*environment\w*)$", re.I
+)
+PROCESS = re.compile(r"^\s*\((?:(?P<task>[^()]{1,120}?)\s+)?pid=\d+")
 RANK = re.compile(r"^\s*\[(?:rank|default)\d+\]:")
 WORKER = re.compile(r"\b(?:\w*worker\w*|rank|actor|remote)\b", re.IGNORECASE)
 # What stands before the path in a line that does not tell of an import.
@@ -32,8 +36,11 @@ NO_IMPORT = re.compile(
     r"^\s*(?:[+$#>%]|-[rwx-]{9})|\b(?:cp|mv|rm|sed|cat|ls|ln|rsync|tar|touch|diff|git|grep|chmod|patch\w*|"
     r"cop(?:y|ies|ied|ying)|sync\w*|writ\w+|wrote|edit\w*|creat\w+|delet\w+|remov\w+|replac\w+|upload\w*|"
     r"download\w*|compil\w+|collect\w*|mount\w*|skip\w*|install\w*|expect\w*|should|must|want\w*|would|"
-    r"cannot|can't|not|no|missing|instead of|rather than)\b",
+    r"cannot|can't|not|no|missing|instead of|rather than|shadow\w*|ignor\w*|overrid\w*|hid(?:es|ing))\b",
     re.IGNORECASE,
+)
+NOT_THIS = re.compile(
+    r"['\"]?,? (?:is|was|has been) (?:not|shadowed|ignored|overridden|hidden|missing|skipped)\b"
 )
 TESTS_BEGIN = re.compile(r"^=+ (?:test session starts|warnings summary|FAILURES|ERRORS)\b")
 TESTS_END = re.compile(r"^(?:=+ )?(?:\d+ [a-z]+, )*(?:\d+ [a-z]+|no tests ran) in \d+\.\d+s\b")
@@ -123,8 +130,9 @@ def _relative(module: str) -> str:
 def _process(raw: str) -> bool:
     """Whether the head of a line names a Ray process that is no driver, or a rank."""
     text = strip_ansi(raw)
-    ray = RAY_PREFIX.match(LINE_HEAD.sub("", text))
-    return bool(RANK.match(text)) or (ray is not None and not DRIVER.match(ray["task"]))
+    ray = PROCESS.match(LINE_HEAD.sub("", text))
+    task = (ray["task"] or "").partition("[")[0] if ray else ""
+    return bool(RANK.match(text)) or (ray is not None and not DRIVER.match(task))
 
 
 class _Forms:
@@ -154,5 +162,7 @@ class _Forms:
             label = text[before : match.start()]
             before = match.end()
             own = self.own.fullmatch(match[0]) is not None
-            if (own or (name and name.end() <= match.start())) and not NO_IMPORT.search(label):
+            if NO_IMPORT.search(label) or NOT_THIS.match(text, match.end()):
+                continue
+            if own or (name and name.end() <= match.start()):
                 yield place_of(self.module, match[0], item, worker or bool(WORKER.search(label)))

@@ -190,6 +190,7 @@ def cause_from(item: Deliverable) -> Cause:
         verdict=Result.BLOCKED if item.status is Status.BLOCKED else Result.FAIL,
         file=place.file if place else "",
         line=place.line if place else 0,
+        fix=item.fix,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
+from jobspec.cli import main
 from jobspec.judging.foreign_run import expected, judge_files
 from jobspec.report import render_report
 from jobspec.verdict import Result, Verdict
@@ -266,6 +267,9 @@ def test_form_of_a_wheel_voids(form: str, tmp_path: Path) -> None:
         f"Editable project location: {ROOT}",
         "/opt/venv/lib/python3.12/site-packages/__editable___megatron_bridge_0_5_0_finder.py",
         "ModuleNotFoundError: No module named 'megatron.bridge'",
+        f"{WHEEL} is shadowed by another folder",
+        f"megatron.bridge hides {WHEEL}",
+        f"# {ROOT}/src/megatron/bridge/__pycache__/__init__.cpython-312.pyc matches {FILE}",
     ],
 )
 def test_line_that_shows_no_import_proves_and_voids_nothing(line: str, tmp_path: Path) -> None:
@@ -282,6 +286,7 @@ def test_line_that_shows_no_import_proves_and_voids_nothing(line: str, tmp_path:
         ((f"{ROOT}/build/lib/megatron/bridge/__init__.py",), BLOCKED),
         ((f"{ROOT}/3rdparty/old/src/megatron/bridge/__init__.py",), BLOCKED),
         (("/opt/Megatron-Bridge/src/megatron/bridge/__init__.py",), BLOCKED),
+        (("megatron.bridge: /ws/build/megatron/bridge.cpython-312-x86_64-linux-gnu.so",), BLOCKED),
         (("/ws/Megatron-Bridge-2/src/megatron/bridge/__init__.py",), BLOCKED),
         # One worker of several is enough, in any order.
         ((FILE, f"(WorkerDict pid=1) {FILE}", f"(WorkerDict pid=2) {WHEEL}"), BLOCKED),
@@ -296,6 +301,32 @@ def test_every_line_counts(lines: tuple[str, ...], result: Result, tmp_path: Pat
     verdict = case.judge(case.write(tmp_path))
     assert verdict.result is result
     assert ("the run is void" in verdict.reason) is (result is BLOCKED)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "worker"),
+    [
+        ("(WorkerDict pid=1) ", True),
+        ("(pid=123) ", True),
+        ("(pid=123, ip=10.0.0.2) ", True),
+        ("(bridge_path pid=5) ", True),
+        ("worker 3: ", True),
+        ("[default7]:", True),
+        ("(MegatronPolicyWorker[rank=1] pid=2) ", True),
+        ("(TaskRunner pid=1) ", False),
+        ("(TaskRunnerV1 pid=1) ", False),
+        ("(main_task pid=1) ", False),
+        ("(VllmGenerationWorker pid=1) ", False),
+        ("(vLLMHttpServer pid=1) ", False),
+        ("driver: ", False),
+        ("", False),
+    ],
+)
+def test_only_a_worker_that_trains_is_one(prefix: str, worker: bool, tmp_path: Path) -> None:
+    case = Folder("", PASS, **VERL, line=f"{prefix}{FILE}\n")
+    verdict = case.judge(case.write(tmp_path))
+    assert verdict.result is Result.PASS
+    assert any("no line of a Ray worker" in sentence for sentence in verdict.limitations) is not worker
 
 
 @pytest.mark.parametrize("named", [ROOT, f"{ROOT}/", f"{ROOT}/src", f"{ROOT}/src/megatron/bridge"])
@@ -349,3 +380,21 @@ def test_noise_is_told_in_every_form(form: str, tmp_path: Path) -> None:
     evidence, verdict = judge_files(case.write(tmp_path), expected(framework, "0", (), 0, (), "", (NAMED,)))
     text = render_report(verdict, evidence, form)
     assert "residual log noise" in text and "Version Mismatch" in text
+
+
+def test_triage_of_everything_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.log").write_text(f"{MISMATCH}{NEMO_LOG}{NOISE}")
+    assert main(["triage", str(tmp_path)]) == 0
+    assert "Version Mismatch" not in capsys.readouterr().out
+    assert main(["triage", "--all", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "Version Mismatch" in told and "resource_tracker" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("ratio", "sequence_parallel=false"), ("nothing-at-all", "in a worker")]
+)
+def test_next_step_is_told(name: str, part: str, tmp_path: Path) -> None:
+    case = next(case for case in FOLDERS if case.name == name)
+    verdict = case.judge(case.write(tmp_path))
+    assert verdict.first_cause is not None and part in verdict.first_cause.fix

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from jobspec.frameworks.nemo_rl.printed_config import MASKING
@@ -23,6 +23,12 @@ from jobspec.metrics import Row, Table
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import EvidenceItem, Status
 
+# The guide's steps where the generator's log-probabilities differ from the trainer's.
+PROB_ERROR = "train/token_mult_prob_error"
+ISOLATE = (
+    "run again with `policy.megatron_cfg.sequence_parallel=false`, then `apply_rope_fusion=false`, shorter "
+    "sequences, and vLLM as the generator; then the Bridge's parity tests of logits, import and export"
+)
 GRADIENT, MASKED = "train/grad_norm", "train/num_masked_seqs_by_logprob_error"
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -86,7 +92,10 @@ def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
     for outcome in outcomes:
         if not outcome.holds:
             items = [row_item(outcome.row)] if outcome.row is not None else []
-            yield run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
+            answer = (
+                run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
+            )
+            yield replace(answer, fix=ISOLATE if outcome.check.metric == PROB_ERROR else "")
 
 
 def _table(run: VariantRun) -> Iterator[Answer]:

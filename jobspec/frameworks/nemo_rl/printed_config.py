@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 
 from jobspec.frameworks.nemo_rl.log_lines import Lines
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.frameworks.shared.weak_evidence import ADAPTER, EAGER, FROZEN, Weakness, limits, model_limits
+from jobspec.frameworks.shared.weak_evidence import (
+    ADAPTER,
+    EAGER,
+    FROZEN,
+    Weakness,
+    limits,
+    model_limits,
+    size_limits,
+)
 
 MASKING = ("grpo.seq_logprob_error_threshold", "ppo.seq_logprob_error_threshold")
 BACKEND, MODEL = "policy.generation.backend", "policy.model_name"
@@ -72,7 +80,12 @@ def read_settings(lines: Lines) -> Settings:
 
 def setting_limits(settings: Settings, variants: tuple[Variant, ...]) -> Iterator[str]:
     """What the printed settings leave unproved."""
-    yield from limits(weak_table(variants), lambda key: settings.get(key, ()))
+
+    def values(key: str) -> tuple[str, ...]:
+        return settings.get(key, ())
+
+    yield from limits(weak_table(variants), values)
+    yield from size_limits(values, "policy.megatron_cfg.")
     changed = [key.removeprefix(OVERRIDES) for key in settings if key.startswith(OVERRIDES)]
     if changed:
         names = ", ".join(sorted(changed)[:5])

@@ -21,6 +21,7 @@ from jobspec.verdict import LOCAL_IMPORT, VOID, Deliverable, EvidenceItem, Statu
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
+SHOW = f"print `{BRIDGE}.__file__` in a worker, and name the checkout that it must come from"
 OWN_CORE = "3rdparty/Megatron-LM"
 DRIVER_ONLY = "no line of a Ray worker shows its import of Megatron-Bridge: the driver's may be another one"
 CORE_UNKNOWN = "which `megatron.core` was imported is not proved"
@@ -47,7 +48,8 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
     problem, items = _problem(evidence, root, lines, too_few)
     name = f"{LOCAL_IMPORT}{framework}"
     if problem:
-        return Deliverable(name, Status.BLOCKED, items, problem, settled=True)
+        fix = "" if VOID in problem else SHOW
+        return Deliverable(name, Status.BLOCKED, items, problem, settled=True, fix=fix)
     core_items, limits = _core(evidence, root, shown[CORE])
     where = "also in a Ray worker" if workers else "no line is from a Ray worker"
     limits = limits if workers else (DRIVER_ONLY, *limits)

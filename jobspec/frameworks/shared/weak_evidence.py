@@ -19,6 +19,13 @@ EAGER = "the rollout engine ran without CUDA graphs"
 ADAPTER = "only an adapter was trained: full-parameter training is not proved"
 FROZEN = "the learning rate was 0: no parameter was changed, and no optimizer step is proved"
 
+SIZES = {
+    "expert_model_parallel_size": ("ep", "expert parallelism"),
+    "tensor_model_parallel_size": ("tp", "tensor parallelism"),
+    "pipeline_model_parallel_size": ("pp", "pipeline parallelism"),
+    "context_parallel_size": ("cp", "context parallelism"),
+}
+
 Values = Callable[[str], Sequence[str]]
 
 
@@ -70,3 +77,11 @@ def model_limits(model: str, with_media: bool) -> Iterator[str]:
         yield f"by its name `{model}` has random weights: no compatibility with real weights is proved"
     if SEES.search(model) and not with_media:
         yield f"`{model}` takes images or sound, and the run had text: that path is not proved"
+
+
+def size_limits(values: Values, prefix: str) -> Iterator[str]:
+    """Kinds of model parallelism that had a size of 1 wherever it is shown; the keys begin with `prefix`."""
+    for name, (short, what) in SIZES.items():
+        shown = values(f"{prefix}{name}")
+        if shown and set(shown) == {"1"}:
+            yield f"{short} = 1: no {what} is proved"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobspec.frameworks.shared.weak_evidence import EAGER, FROZEN, Values, Weakness, limits, model_limits
+from jobspec.frameworks.shared.weak_evidence import (
+    EAGER,
+    FROZEN,
+    Values,
+    Weakness,
+    limits,
+    model_limits,
+    size_limits,
+)
 from jobspec.frameworks.verl.levels import DUMMY_LIMIT, LORA, MEGATRON
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -31,21 +39,12 @@ WEAK = (
         "`{key}` took the engine's log-probabilities for the trainer's: their difference is not tested",
     ),
 )
-SIZES = {
-    "expert_model_parallel_size": ("ep", "expert parallelism"),
-    "tensor_model_parallel_size": ("tp", "tensor parallelism"),
-    "pipeline_model_parallel_size": ("pp", "pipeline parallelism"),
-    "context_parallel_size": ("cp", "context parallelism"),
-}
 
 
 def setting_limits(values: Values, given: Values, model: str) -> Iterator[str]:
     """What the settings leave unproved. `given` has only what somebody set: verl names image keys itself."""
     yield from limits(WEAK, values)
-    for name, (short, what) in SIZES.items():
-        shown = values(f"{MEGATRON}.{name}")
-        if shown and set(shown) == {"1"}:
-            yield f"{short} = 1: no {what} is proved"
+    yield from size_limits(values, f"{MEGATRON}.")
     images = bool(given(IMAGES))
     if not images:
         yield "text-only data of GSM8K's shape: other modalities are not proved"
