@@ -93,6 +93,18 @@ def test_dict_of_several_lines_ends_with_its_brace() -> None:
     ]
 
 
+def test_pipelines_that_print_at_once_are_not_mixed(tmp_path: Path) -> None:
+    lines = []
+    for step in (1, 2):
+        for pid in (100, 101):
+            lines.append(f"(NemoRLFullFinetunePipeline pid={pid}) ========== Step {step}/2 ==========")
+        for pid in (100, 101):
+            lines.append(f"(NemoRLFullFinetunePipeline pid={pid})   • Avg Reward: {pid + step}.0")
+    table = console(tmp_path, *lines)
+    assert {name.partition("/")[2] for name in table.metrics} == {"train/reward"}
+    assert [table.values(name) for name in sorted(table.metrics)] == [[101.0, 102.0], [102.0, 103.0]]
+
+
 def test_torn_state_gives_way_to_a_whole_one(tmp_path: Path) -> None:
     for step in (5, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
