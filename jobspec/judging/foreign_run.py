@@ -296,8 +296,8 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
 
 
 def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool) -> Deliverable:
-    """How the run ended, where a log states it; else the first failure line of a run without other proof, or of
-    one that may have been `short`."""
+    """How the run ended, where a log states it; else the first failure line of a run without other proof, or
+    of one that may have been `short`."""
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import gt
 from statistics import median
 
@@ -271,7 +271,8 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     if len(values) < MIN_COURSE:
         return
     width = max(MIN_ROWS, len(values) // 20)
-    course = [math.fsum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
+    sums = list(accumulate(values, initial=0.0))
+    course = [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
     at = max(range(len(course)), key=course.__getitem__)
     start, peak = _ends(rows)[0], course[at]
     end = median(values[-max(width, len(values) // 10) :])
@@ -297,7 +298,9 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
         values = [row.value for row in rows if math.isfinite(row.value)]
         if len(values) >= MIN_ROWS and not any(values):
             what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
-            why = "no answer to this data is ever right: it is too hard, or its format or grader is wrong"
+            why = (
+                "no answer to this data earns anything: it is too hard, or its format or its grader is wrong"
+            )
             fix = "look at some of its samples and their scores"
             yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)
         if len(values) < MIN_HELD_OUT or values[0] <= 0:

@@ -75,11 +75,31 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
         return matches
     told = with_silence(end, works)
+    if told is None or told.kind != STALL:
+        blocked = next((match for match in matches if _held_up(match, parts)), None)
+        if blocked is not None:
+            return rank(_below_end(match, end, blocked) for match in matches)
     if told is None:
         return matches
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return rank([told, *(demote_end(match, told) for match in matches)])
+
+
+def _held_up(match: Match, parts: Sequence[Part]) -> bool:
+    """Whether the weak line is of a run that never began to train, and shows no sign of work after it."""
+    if not match.generic or match.wrapper or match.survived or match.verdict == NOTE:
+        return False
+    began = any(part.attempt.course.first_step for part in parts)
+    work = next((part.attempt.work.last for part in parts if part.file == match.file), None)
+    return not began and (work is None or work.line < match.line)
+
+
+def _below_end(match: Match, end: Match, blocked: Match) -> Match:
+    """What follows the end in its log comes from it."""
+    if match.file == end.file and match.line > end.line and match.verdict != NOTE:
+        return replace(match, survived=True)
+    return demote_end(match, blocked)
 
 
 def _told(number: int, matches: list[Match]) -> str:

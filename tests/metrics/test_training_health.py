@@ -172,6 +172,8 @@ def test_few_points_are_blocked_and_enough_without_a_rise_fail(tmp_path: Path) -
     run = passing_run(tmp_path)
     few = learning_of(run, [0.1, 0.2, 0.3, 0.4])
     assert few.status is Status.BLOCKED and "too few" in few.reason
+    held_out = learning_of(run, [0.1, 0.2, 0.3, 0.4, 0.5], eval_reward=[0.1, 0.2, 0.3, 0.4, 0.5])
+    assert held_out.status is Status.BLOCKED
     assert learning_of(run, [0.3, 0.31, 0.29, 0.3] * 6).status is Status.FAIL
 
 

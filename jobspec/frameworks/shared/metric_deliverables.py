@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
 from jobspec.metrics.finite import all_finite, first_not_finite
-from jobspec.metrics.learning_signal import Direction, Signal, assess
+from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -54,7 +54,8 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
     held_out = held_out_rise(evidence.metrics)
-    if signal.moved or (signal.unclear and held_out):
+    shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and held_out
+    if signal.moved or shown_elsewhere:
         reasons += filter(None, (held_out, signal.limitation()))
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
