@@ -59,7 +59,8 @@ DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", b"avg_final_rewards", b"Resuming from global", *OWN_MARKS)
+SKYRL_MARKS = (b"avg_final_rewards", b"Resuming from global_step")
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
 NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
 OF_METRICS = (b"epoch", b"step", b"loss", b"reward", b"Step", b"rollout", b"perf ", b"eval", b"iteration")
 BLOCK_BYTES = 4 * 1024**2
@@ -172,7 +173,8 @@ class ConsoleReader:
             return True
         if line.count(b"{") == 1 and (BLOCK_MARK in line or b'": ' in line):
             return any(word in line for word in OF_METRICS)
-        return any(mark in line for mark in (OWN_MARKS if not self.nemo else (*OWN_MARKS, *NEMO_MARKS)))
+        own = (*SKYRL_MARKS, *OWN_MARKS)
+        return any(mark in line for mark in ((*own, *NEMO_MARKS) if self.nemo else own))
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
