@@ -18,6 +18,7 @@ LEAST_HEAD = 25  # bytes without digits of a first line that may tell the progra
 MOST_HEADS = 20  # lines of that shape; where more have it, it tells no start
 # The whole job ended; a step's end alone is followed by other steps.
 JOB_ENDS = (
+    kind("*** STEP ", r"\*\*\* STEP \S+ ON \S+ CANCELLED .*DUE TO"),
     kind("*** JOB ", r"\*\*\* JOB \d+ ON \S+ CANCELLED"),
     kind("DUE TO ", r"DUE TO (?:PREEMPTION|NODE FAIL|TIME LIMIT)"),
     kind("REQUEUED"),
@@ -33,6 +34,8 @@ STARTS = (
     kind("esuming from", r"(?i)\bresuming from\b"),
     kind("Loading checkpoint shards: "),
     kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("torchrun", r"^\W*(?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
+    kind("oading checkpoint", r"(?i)^(?:\[?[\w: .,-]+\]?\W*)?loading (?:the )?checkpoint\b"),
     kind("launch", r"^\+ (?:accelerate|deepspeed) .*\S|^\+ \S*torchrun "),
 )
 # These say by themselves that something was started before.

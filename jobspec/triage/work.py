@@ -86,6 +86,7 @@ class Work:
     most_loose: int = 0
     now: float | None = None
     guessed: bool = False
+    heard: bool = False  # a time since the last sign
     blocks: int = 0
     bars: dict[str, _Bar] = field(default_factory=dict)
     said: Sign | None = None
@@ -142,7 +143,9 @@ class Work:
             self.most_loose = max(self.most_loose, self.loose)
         elif bar is not None and not self._moves(bar):
             return
-        self.loose = 0 if sign.time is not None or bar is not None else self.loose + 1
+        placed = bar is not None and self.bars[bar["name"]].zero is not None
+        self.loose = 0 if sign.time is not None or placed else self.loose + 1
+        self.heard = sign.timed
         if before is not None and self.now is not None:
             self.longest = max(self.longest, self.now - before)
         self.last = Sign(sign.line, sign.text, self.now, sign.timed)
@@ -158,14 +161,15 @@ class Work:
             for bar in self.bars.values():
                 bar.zero = min(bar.zero, time - bar.clock) if bar.zero is not None else None
             self.now = time
-        self.now, self.guessed = max(time, self.now or time), False
+        self.now, self.guessed, self.heard = max(time, self.now or time), False, True
 
     def _moves(self, match: re.Match[str]) -> bool:
         """Whether the bar goes on since its last state. Sets the time by the bar's clock."""
         clock = 3600 * int(match["hours"] or 0) + 60 * int(match["minutes"]) + int(match["seconds"])
         done, bar = float(match["done"].rstrip(".") or 0), self.bars.get(match["name"])
         if bar is None or clock < bar.clock:
-            self.bars[match["name"]] = bar = _Bar(self.now, 0.0, 0.0)
+            # A bar that begins long after the last line with a time began nobody knows when.
+            self.bars[match["name"]] = bar = _Bar(self.now if self.heard else None, 0.0, 0.0)
         moved = done > bar.done
         bar.clock, bar.done = float(clock), done
         if moved and bar.zero is not None and bar.zero + clock > (self.now or 0.0):

@@ -83,7 +83,7 @@ def test_nothing_is_made_up_about_files_of_another_run() -> None:
     for text in (
         "the files do not say how many",
         "no checkpoint is asked for",
-        "no import proof was asked for",
+        "no checkout was named for a comparison",
     ):
         assert text in found
 
