@@ -115,11 +115,14 @@ def demote_end(match: Match, stall: Match) -> Match:
     is no cause, since work went on after it."""
     if is_end(match):
         return replace(match, generic=True, wrapper=True)
-    came_after = (
-        match.line > stall.line if match.file == stall.file else (match.time or 0.0) >= (stall.time or 0.0)
-    )
     weak = match.generic and not match.wrapper and match.verdict != NOTE
-    return replace(match, survived=True) if weak and not came_after else match
+    return replace(match, survived=True) if weak and not _comes_after(match, stall) else match
+
+
+def _comes_after(match: Match, stall: Match) -> bool:
+    if match.file == stall.file:
+        return match.line > stall.line
+    return (match.time or 0.0) >= (stall.time or 0.0)
 
 
 def _survived(match: Match, courses: Mapping[str, Course]) -> Match:

@@ -124,6 +124,20 @@ def test_place_is_the_innermost_frame_that_no_library_carries(file: str, place: 
     assert cause is not None and cause.place == place
 
 
+def test_place_is_read_from_other_forms_of_tracebacks() -> None:
+    loguru = [
+        "Traceback (most recent call last):",
+        "",
+        '> File "/home/u/train.py", line 7, in main',
+        "    x = 1",
+        "",
+    ]
+    rich = ["╭─── Traceback (most recent call last) ───╮", "│ /home/u/train.py:7 in main   │", "╰──────────╯"]
+    for form in (loguru, rich):
+        cause = cause_of([*form, "LookupError: no answer"])
+        assert cause is not None and cause.place == "/home/u/train.py:7 main"
+
+
 # -- nodes ---------------------------------------------------------------------------------------------
 
 HOOK = "nvidia-container-cli: mount error: failed to add device rules"

@@ -156,6 +156,16 @@ def test_exception_before_the_last_work_is_not_the_cause_of_the_silence() -> Non
     lines = [*SKYRL[:-1], *raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid"), *SKYRL[-3:-1]]
     cause = cause_of([*lines, end(LIMIT, TOOK + 4 * HOUR + 1200)])
     assert cause is not None and cause.kind == "stall"
+    assert cause.facts == (f"work went on after log:{len(SKYRL) + 3}: LookupError: no uid",)
+
+
+def test_exception_of_a_run_that_never_worked_is_its_cause() -> None:
+    lines = [
+        f"{at(0)} INFO start",
+        *raised("/opt/x/init.py", "build", "LookupError: no uid"),
+        f"{at(60)} INFO x",
+    ]
+    assert shown([*lines, end(LIMIT, 4 * HOUR + 1200)]) == ("effect.exception", 5)
 
 
 def test_silence_is_seen_over_files(tmp_path: Path) -> None:
