@@ -52,6 +52,40 @@ def test_servers_own_exception_is_found_in_another_file(tmp_path: Path) -> None:
     assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
 
 
+LATER_FILES = {
+    "a trainer that waits for its server": (
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 240.0 seconds.", SERVER),
+    "a call that did not come back": ("TimeoutError: RPC call to sample_tokens timed out.", SERVER),
+    "SGLang's scheduler": (
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+        ["[2026-03-01 10:19:50 TP0] Scheduler hit an exception: Traceback (most recent call last):", *SERVER[1:]]),
+    "a logger's word": ("2026-03-01 10:30:00,123 - ERROR - train - Training failed: ValueError: x", SERVER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LATER_FILES)
+def test_what_another_file_says_beats_who_waited_for_it(tmp_path: Path, name: str) -> None:
+    waits, server = LATER_FILES[name]
+    (tmp_path / "a.log").write_text("\n".join([*STEPS, waits]))
+    (tmp_path / "b.log").write_text("\n".join(server))
+    cause = first_cause(scan_files(sorted(tmp_path.iterdir())))
+    assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
+
+
+@pytest.mark.parametrize(
+    "head", ["ERROR:root:", "2026-03-01 10:30:00,123 - ERROR - train - Training failed: "]
+)
+def test_logged_exception_is_better_than_how_the_step_ended(head: str) -> None:
+    assert shown([*STEPS, f"{head}ValueError: bad group size 7", EXITED])[1] == len(STEPS) + 1
+
+
+def test_cancelled_step_is_better_than_its_signal() -> None:
+    cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
+    cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
+    assert cause is not None and (cause.kind, cause.verdict) == ("cancelled", "Blocked")
+    assert shown([*STEPS, EXITED, cancelled])[0] == "effect.step-ended"
+
+
 SPEAKERS = {
     "pyxis": (
         ["slurmstepd: error: pyxis: container start failed with error code: 1",
