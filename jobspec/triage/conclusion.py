@@ -34,6 +34,7 @@ class Part(NamedTuple):
 
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
+    logs = [_begun(parts) for parts in logs]
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -52,6 +53,13 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
             for match in found
         ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _begun(parts: Sequence[Part]) -> Sequence[Part]:
+    """The attempts, without a last one that neither worked nor failed: its start may be none."""
+    last = parts[-1]
+    lives = last.attempt.work.last is not None or any(match.verdict != NOTE for match in last.matches)
+    return parts if lives or len(parts) == 1 else _begun(parts[:-1])
 
 
 def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[Part], list[Part]]:
