@@ -9,7 +9,15 @@ from typing import NamedTuple
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
-from jobspec.triage.ranking import SAME_MOMENT_S, demote_end, first_cause, is_end, rank, settle
+from jobspec.triage.ranking import (
+    NEVER_SURVIVED,
+    SAME_MOMENT_S,
+    demote_end,
+    first_cause,
+    is_end,
+    rank,
+    settle,
+)
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
@@ -26,6 +34,7 @@ class Part(NamedTuple):
 
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
+    logs = [_begun(parts) for parts in logs]
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -44,6 +53,13 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
             for match in found
         ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _begun(parts: Sequence[Part]) -> Sequence[Part]:
+    """The attempts, without a last one that neither worked nor failed: its start may be none."""
+    last = parts[-1]
+    lives = last.attempt.work.last is not None or any(match.verdict != NOTE for match in last.matches)
+    return parts if lives or len(parts) == 1 else _begun(parts[:-1])
 
 
 def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[Part], list[Part]]:
@@ -83,7 +99,23 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         return matches
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
-    return rank([told, *(demote_end(match, told) for match in matches)])
+    return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:
+    """The stall and the other matches. What work went on after is no cause of it, and is told."""
+    after = [demote_end(match, stall) if worked or is_end(match) else match for match in matches]
+    outlived = [
+        new.order
+        for new, old in zip(after, matches, strict=True)
+        if new.survived and not old.survived and old.kind not in NEVER_SURVIVED
+    ]
+    last = next((match for match in after if outlived and match.order == max(outlived)), None)
+    if last is not None:
+        stall = replace(
+            stall, facts=(*stall.facts, f"work went on after {last.file}:{last.line}: {last.text[:100]}")
+        )
+    return rank([stall, *after])
 
 
 def _held_up(match: Match, parts: Sequence[Part]) -> bool:

@@ -55,9 +55,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         fact = (
             f"nothing shows work after {where}, {_span(silence.seconds)} before, if all clocks show one zone"
         )
-        return replace(
-            end, facts=(*end.facts, fact), fix=f"see whether it worked until the end; only then {end.fix}"
-        )
+        return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
         signature="run.stall",

@@ -18,6 +18,7 @@ from jobspec.triage.times import find_time
 
 FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
 MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
+MOST_AFTER = 1000  # signs after the last that was looked at
 TAIL_LINES = 2000  # at a log's end
 TEXT_CHARS = 400
 ABOVE_BYTES = 64 * 1024  # above a sign, searched for a time
@@ -107,19 +108,17 @@ class Work:
         if not kinds:
             return
         self.blocks += 1
-        most = MOST if self.blocks <= FULL_BLOCKS else 0
-        places = {at: item for item in kinds for at in _places(text, item, most)}
+        full = self.blocks <= FULL_BLOCKS
+        places = {at: item for item in kinds for at in _signs(text, item, full=full)}
         before, line = 0, -1
         for at in sorted(places):
-            state, item = _state(text, at), places[at]
-            if shows(state, item):
-                line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
-                shown = clean(state[:TEXT_CHARS].decode("utf-8", "replace")).strip()
-                own = find_time(shown, latest)
-                if own is None:
-                    self._hear(_time_between(text, before, at, latest))
-                before = at
-                self._take(Sign(number + line - view.start, shown, own, own is not None), item)
+            line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
+            shown = clean(_state(text, at)[:TEXT_CHARS].decode("utf-8", "replace")).strip()
+            own = find_time(shown, latest)
+            if own is None:
+                self._hear(_time_between(text, before, at, latest))
+            before = at
+            self._take(Sign(number + line - view.start, shown, own, own is not None), places[at])
 
     def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
         """Take the last lines of the attempt; `number` is that of the line after them."""
@@ -177,15 +176,28 @@ class Work:
         return moved
 
 
-def _places(text: bytes, item: Kind, most: int) -> Iterator[int]:
-    """Some places of the kind's literal, spread over the text, and the last one."""
-    at = text.find(item.literal) if most else -1
+def _signs(text: bytes, item: Kind, *, full: bool) -> list[int]:
+    """Where signs of the kind stand: the last one, and in full some before it, spread over the text."""
+    last = text.rfind(item.literal)
+    if last < 0 or (not full and shows(_state(text, last), item)):
+        return [last] if last >= 0 else []
+    found = [at for at in _places(text, item) if shows(_state(text, at), item)]
+    at = text.find(item.literal, found[-1] + 1) if found else -1
+    for _ in range(MOST_AFTER):  # the last of these may come after the last that was looked at
+        if at < 0:
+            break
+        if shows(_state(text, at), item):
+            found.append(at)
+        at = text.find(item.literal, at + 1)
+    return found
+
+
+def _places(text: bytes, item: Kind) -> Iterator[int]:
+    """Some places of the kind's literal, spread over the text."""
+    at = text.find(item.literal)
     while at >= 0:
         yield at
-        at = text.find(item.literal, at + 1 + len(text) // most)
-    last = text.rfind(item.literal)
-    if last >= 0:
-        yield last
+        at = text.find(item.literal, at + 1 + len(text) // MOST)
 
 
 def _state(text: bytes, at: int) -> bytes:

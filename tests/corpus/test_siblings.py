@@ -52,6 +52,41 @@ def test_servers_own_exception_is_found_in_another_file(tmp_path: Path) -> None:
     assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
 
 
+LATER_FILES = {
+    "a trainer that waits for its server": (
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 2.0 s.", SERVER),
+    "a call that did not come back": ("TimeoutError: RPC call to sample_tokens timed out.", SERVER),
+    "SGLang's scheduler": (
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+        ["[2026-03-01 10:19:50 TP0] Scheduler hit an exception: Traceback (most recent call last)",
+         *SERVER[1:]]),
+    "a logger's word": ("2026-03-01 10:30:00,123 - ERROR - train - Training failed: ValueError: x", SERVER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LATER_FILES)
+def test_what_another_file_says_beats_who_waited_for_it(tmp_path: Path, name: str) -> None:
+    waits, server = LATER_FILES[name]
+    (tmp_path / "a.log").write_text("\n".join([*STEPS, waits]))
+    (tmp_path / "b.log").write_text("\n".join(server))
+    cause = first_cause(scan_files(sorted(tmp_path.iterdir())))
+    assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
+
+
+@pytest.mark.parametrize(
+    "head", ["ERROR:root:", "2026-03-01 10:30:00,123 - ERROR - train - Training failed: "]
+)
+def test_logged_exception_is_better_than_how_the_step_ended(head: str) -> None:
+    assert shown([*STEPS, f"{head}ValueError: bad group size 7", EXITED])[1] == len(STEPS) + 1
+
+
+def test_cancelled_step_is_better_than_its_signal() -> None:
+    cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
+    cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
+    assert cause is not None and (cause.kind, cause.verdict) == ("cancelled", "Blocked")
+    assert shown([*STEPS, EXITED, cancelled])[0] == "effect.step-ended"
+
+
 SPEAKERS = {
     "pyxis": (
         ["slurmstepd: error: pyxis: container start failed with error code: 1",
@@ -122,6 +157,20 @@ def test_place_is_the_innermost_frame_that_no_library_carries(file: str, place: 
     head, *rest = raised(file, "f", "RuntimeError: shapes")
     cause = cause_of([head, '  File "/home/u/train.py", line 12, in main', "    f()", *rest])
     assert cause is not None and cause.place == place
+
+
+def test_place_is_read_from_other_forms_of_tracebacks() -> None:
+    loguru = [
+        "Traceback (most recent call last):",
+        "",
+        '> File "/home/u/train.py", line 7, in main',
+        "    x = 1",
+        "",
+    ]
+    rich = ["╭─── Traceback (most recent call last) ───╮", "│ /home/u/train.py:7 in main   │", "╰──────────╯"]
+    for form in (loguru, rich):
+        cause = cause_of([*form, "LookupError: no answer"])
+        assert cause is not None and cause.place == "/home/u/train.py:7 main"
 
 
 # -- nodes ---------------------------------------------------------------------------------------------
