@@ -157,6 +157,12 @@ def lacks_only_imports(deliverables: Iterable[Deliverable]) -> bool:
     return bool(open_names) and all(name.startswith((IMPORT_PROOF, LOCAL_IMPORT)) for name in open_names)
 
 
+def void_item(deliverables: Iterable[Deliverable]) -> Deliverable | None:
+    """The deliverable that says that a package came from elsewhere than the checkout under test."""
+    return next(
+        (item for item in deliverables if item.status is Status.BLOCKED and VOID in item.reason), None
+    )
+
+
 def is_void(deliverables: Iterable[Deliverable]) -> bool:
-    """Whether a deliverable says that a package came from another checkout than the one under test."""
-    return any(item.status is Status.BLOCKED and VOID in item.reason for item in deliverables)
+    return void_item(deliverables) is not None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from posixpath import normpath
+from posixpath import normpath, realpath
 
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import LINE_HEAD, bare, strip_ansi
@@ -32,8 +32,10 @@ PROCESS = re.compile(r"^\s*\((?:(?P<task>[^()]{1,120}?)\s+)?pid=\d+")
 RANK = re.compile(r"^\s*\[(?:rank|default)\d+\]:")
 WORKER = re.compile(r"\b(?:\w*worker\w*|rank|actor|remote)\b", re.IGNORECASE)
 # What stands before the path in a line that does not tell of an import.
+SHELL = re.compile(r"\s*(?:[+$#>%]|-[rwx-]{9})")
+CLAUSE = re.compile(r"[;,.!|] ")
 NO_IMPORT = re.compile(
-    r"^\s*(?:[+$#>%]|-[rwx-]{9})|\b(?:cp|mv|rm|sed|cat|ls|ln|rsync|tar|touch|diff|git|grep|chmod|patch\w*|"
+    r"\b(?:cp|mv|rm|sed|cat|ls|ln|rsync|tar|touch|diff|git|grep|chmod|patch\w*|"
     r"cop(?:y|ies|ied|ying)|sync\w*|writ\w+|wrote|edit\w*|creat\w+|delet\w+|remov\w+|replac\w+|upload\w*|"
     r"download\w*|compil\w+|collect\w*|mount\w*|skip\w*|install\w*|expect\w*|should|must|want\w*|would|"
     r"cannot|can't|not|no|missing|instead of|rather than|shadow\w*|ignor\w*|overrid\w*|hid(?:es|ing))\b",
@@ -82,12 +84,18 @@ def is_local(line: ImportLine, module: str, folder: str) -> bool:
     The Bridge counts only from the folders that belong on `PYTHONPATH`: its checkout may hold a wheel, a
     build or another copy. An installed package counts only where `folder` names one.
     """
-    named = normpath(folder).removesuffix(f"/{_relative(module)}")
+    return any(
+        _is_local(line, module, named) for named in dict.fromkeys((normpath(folder), realpath(folder)))
+    )
+
+
+def _is_local(line: ImportLine, module: str, named: str) -> bool:
     if line.installed and not is_installed(named):
         return False
-    if module == BRIDGE:
-        return line.root in (named, normpath(f"{named}/src"), normpath(f"{named}/{VENDORED_BRIDGE}"))
-    return is_below(line.file, named)
+    if module != BRIDGE:
+        return is_below(line.file, named)
+    named = named.removesuffix(f"/{_relative(BRIDGE)}")
+    return line.root in (named, normpath(f"{named}/src"), normpath(f"{named}/{VENDORED_BRIDGE}"))
 
 
 def place_of(module: str, file: str, item: EvidenceItem, worker: bool = False) -> ImportLine:
@@ -156,10 +164,12 @@ class _Forms:
         if running := self.running.search(text):
             yield place_of(self.module, running["a"] or running["b"] or running["c"], item, worker)
             return
+        if SHELL.match(text):
+            return
         name = self.name.search(text)
         before = 0  # where the text about the next path begins
         for match in (self.named if name else self.own).finditer(text):
-            label = text[before : match.start()]
+            label = CLAUSE.split(text[before : match.start()])[-1]
             before = match.end()
             own = self.own.fullmatch(match[0]) is not None
             if NO_IMPORT.search(label) or NOT_THIS.match(text, match.end()):

@@ -22,7 +22,7 @@ from jobspec.evidence.read import read_checkpoints
 from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
-from jobspec.judging.first_cause import first_cause
+from jobspec.judging.first_cause import cause_from, first_cause
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -40,8 +40,8 @@ from jobspec.verdict import (
     Result,
     Status,
     Verdict,
-    is_void,
     lacks_only_imports,
+    void_item,
 )
 from jobspec.words import did_you_mean, one_of
 
@@ -232,11 +232,14 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         )
         return Verdict(Result.NOTHING_RAN, expectation.level.name, deliverables, reason=reason)
     cause = None
-    if lacks_only_imports(deliverables):
+    void = void_item(deliverables)
+    if void is not None:
+        cause = cause_from(void)  # nothing that another package did says anything about the tested one
+    elif lacks_only_imports(deliverables):
         cause = cause_of(deliverables)  # no line of the log explains what was not printed
     elif decide(deliverables, None) is not Result.PASS:
         cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, expectation, run))
-    result = Result.BLOCKED if is_void(deliverables) else decide(deliverables, cause)
+    result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
         # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
         deliverables = (imports, run, *(held_back(item) for item in framework_items), held_back(metrics))
@@ -258,6 +261,8 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
     order = order if result is Result.BLOCKED else (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
+    void = void_item(deliverables)
+    bad = [void] if void is not None else bad
     return f"{bad[0].name}: {bad[0].reason}"
 
 

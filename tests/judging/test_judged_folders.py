@@ -116,6 +116,7 @@ PLANE = given(
     "policy.megatron_cfg.tensor_model_parallel_size=2", "data_plane.enabled=true", "data_plane.backend=simple"
 ).replace("GRPO training (legacy)", "GRPO training (TransferQueue)")
 REFIT = given("policy.generation.colocated.enabled=false")
+CUT = NEMO_LOG.partition("\n========================= Step 2/2")[0]
 NOISE = (
     "/usr/lib/python3.13/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There "
     "appear to be 1 leaked shared_memory objects to clean up at shutdown\n"
@@ -133,9 +134,11 @@ FOLDERS = (
     Folder("nothing-shown", BLOCKED, "no log says where", line=""),
     Folder("nothing-at-all", BLOCKED, UNPROVED, line="", named=""),
     Folder("wheel", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named=""),
+    Folder("wheel-and-failure", BLOCKED, "the run is void", line=f"{WORKER}{WHEEL}\n", named="",
+           log=f"{CUT}torch.OutOfMemoryError: CUDA out of memory\n"),
     Folder("fingerprint", PASS, log=f"{MISMATCH}{NEMO_LOG}{NOISE}",
            findings=("Version Mismatch", "resource_tracker", "destroy_process_group")),
-    Folder("masked", PASS, log=MASK, limits=("were masked", "every ratio 1", "not from vLLM")),
+    Folder("masked", PASS, log=MASK, limits=("are masked", "every ratio 1", "not from vLLM")),
     Folder("masked-sequences", BLOCKED, "were masked", log=MASK,
            metrics=bad("train/num_masked_seqs_by_logprob_error", 3.0)),
     Folder("not-vllm-at-refit", FAIL, "not from vLLM", level="2", variants=("non-colocated",),
@@ -145,7 +148,7 @@ FOLDERS = (
     Folder("nan-kl", FAIL, "`train/kl_penalty` of step 2", metrics=bad("train/kl_penalty", math.inf)),
     Folder("nan-entropy", FAIL, "`train/approx_entropy`", metrics=bad("train/approx_entropy", math.nan)),
     Folder("ratio", FAIL, "does not hold", metrics=bad("train/token_mult_prob_error", 1.4)),
-    Folder("cut", FAIL, "step 2 of 2", log=NEMO_LOG.partition("\n========================= Step 2/2")[0],
+    Folder("cut", FAIL, "step 2 of 2", log=CUT,
            metrics={name: {"1": rows["1"]} for name, rows in NEMO_METRICS.items() if "1" in rows}),
     Folder("zero-gradient", FAIL, "every gradient was zero",
            metrics={**NEMO_METRICS, "train/grad_norm": {"1": 0.0, "2": 0.0}}),
@@ -170,7 +173,7 @@ FOLDERS = (
     Folder("learning-adapter-not-shown", BLOCKED, "LoRA adapter", level="6", variants=("lora-learning",),
            log=learning(peft=False), metrics=curves()),
     Folder("verl", PASS, **VERL, line=f"(WorkerDict pid=1) {FILE}\n",
-           limits=("tp = 1", "LoRA adapter", "reward model was off", "text-only")),
+           limits=("tp = 1", "LoRA adapter", "reward model was off", "no file shows images")),
     Folder("verl-driver", PASS, **VERL, line=f"{FILE}\n", limits=("no line of a Ray worker",)),
     Folder("verl-unnamed", BLOCKED, UNPROVED, **VERL, line=f"{FILE}\n", named=""),
     Folder("verl-dummy", PASS, framework="verl", log=DUMMY + EAGER,
@@ -226,6 +229,8 @@ FORMS = (
     f"{ROOT}/src/megatron/bridge/models/a.py:9: UserWarning: y",
     "driver /ws/other/../Megatron-Bridge/src/megatron/bridge/__init__.py",
     f"3: megatron.bridge {FILE}",  # srun --label
+    f"Found no wheel. megatron.bridge: {FILE}",
+    f"megatron.bridge from {FILE} (not {WHEEL})",
 )
 PREFIXES = ("", "(WorkerDict pid=9, ip=10.0.0.2) ", "\x1b[36m(WorkerDict pid=9)\x1b[0m ", "[rank3]: ")
 
@@ -327,6 +332,24 @@ def test_only_a_worker_that_trains_is_one(prefix: str, worker: bool, tmp_path: P
     verdict = case.judge(case.write(tmp_path))
     assert verdict.result is Result.PASS
     assert any("no line of a Ray worker" in sentence for sentence in verdict.limitations) is not worker
+
+
+def test_folder_beside_the_named_one_is_another(tmp_path: Path) -> None:
+    """A package may be called like its checkout."""
+    verl = frameworks.get("verl")
+    for place, part in (("/ws/verl/verl", ""), ("/ws/other/verl", "the run is void")):
+        (tmp_path / "run.log").write_text(f"{LINE}verl: {place}/__init__.py\n{VERL_LOG}")
+        verdict = judge_files(tmp_path, expected(verl, "0", (), 0, (), "", (NAMED, "verl=/ws/verl")))[1]
+        assert part in verdict.reason and (verdict.result is BLOCKED) is bool(part)
+
+
+def test_link_to_the_checkout_is_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "files").mkdir()
+    file = f"{tmp_path}/real/src/megatron/bridge/__init__.py"
+    case = Folder("", PASS, **VERL, line=f"{file}\n", named=f"megatron.bridge={tmp_path}/link")
+    assert case.judge(case.write(tmp_path / "files")).result is Result.PASS
 
 
 @pytest.mark.parametrize("named", [ROOT, f"{ROOT}/", f"{ROOT}/src", f"{ROOT}/src/megatron/bridge"])

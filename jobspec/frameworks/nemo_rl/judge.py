@@ -27,6 +27,7 @@ from jobspec.frameworks.nemo_rl.weights_on_disk import (
 from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
+from jobspec.frameworks.shared.weak_evidence import ADAPTER
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -58,6 +59,8 @@ def _limits(runs: Sequence[VariantRun]) -> Iterator[str]:
     variants = tuple(run.variant for run in runs)
     for run in runs:
         yield from setting_limits(run.settings, variants)
+        if run.lines.get("adapter"):
+            yield ADAPTER
         if run.lines.get("guard-off"):
             yield "NeMo-RL's check for TP of 4 and more was switched off: log-probabilities may differ"
 

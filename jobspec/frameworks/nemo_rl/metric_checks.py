@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from jobspec.frameworks.nemo_rl.printed_config import MASKING
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
 from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
@@ -75,7 +74,7 @@ def _values(run: VariantRun) -> Iterator[Answer]:
 def _masked(run: VariantRun) -> Iterator[Answer]:
     """The answer where sequences were masked: conditions then hold by leaving them out."""
     rows = [row for _, table in run.tables for row in table.series(MASKED) if row.value > 0]
-    if rows and any(key in run.settings for key in MASKING):
+    if rows:
         reason = f"{rows[0].value:g} sequences of step {rows[0].step} were masked for their log-probabilities"
         yield run.blocked(f"{reason}: the conditions prove nothing about them", [row_item(rows[0])])
 

@@ -28,7 +28,7 @@ WEAK = (
     Weakness(
         MASKING,
         NUMBER,
-        "sequences with differing log-probabilities were masked (`{key}` is {value}): conditions on "
+        "sequences whose log-probabilities differ too much are masked (`{key}` is {value}): conditions on "
         "log-probabilities do not speak of them",
         refused=True,
     ),
@@ -39,11 +39,12 @@ WEAK = (
         "ratios prove nothing",
         refused=True,
     ),
-    Weakness(("policy.generation.vllm_cfg.enforce_eager",), "true", EAGER),
+    Weakness(("policy.generation.vllm_cfg.enforce_eager",), "true", EAGER, where=(BACKEND, "vllm", "vllm")),
     Weakness(
         ("policy.generation.mcore_generation_config.num_cuda_graphs",),
         "null|0",
         "Megatron generated without CUDA graphs: a pass with reduced optimization",
+        where=(BACKEND, "megatron", "vllm"),
     ),
     Weakness((PEFT,), "true", ADAPTER),
     Weakness(("policy.megatron_cfg.optimizer.lr",), r"0(?:\.0*)?(?:e[-+]?\d+)?", FROZEN),

@@ -33,16 +33,20 @@ Values = Callable[[str], Sequence[str]]
 class Weakness:
     """A value of one of `keys` that matches `value` limits a pass; `text` may hold `{key}` and `{value}`.
 
-    `refused` marks values that void what a level tests: a spec may not set them.
+    `refused` marks values that void what a level tests: a spec may not set them. `where` is a key, the value
+    that it must have for this to count, and its default.
     """
 
     keys: tuple[str, ...]
     value: str
     text: str
     refused: bool = False
+    where: tuple[str, str, str] | None = None
 
     def found(self, values: Values) -> tuple[str, str] | None:
         """The key and its value, as they were set; None without such a value."""
+        if self.where is not None and self.where[1] not in (values(self.where[0]) or self.where[2:]):
+            return None
         shown = ((key, value) for key in self.keys for value in values(key))
         return next((pair for pair in shown if re.fullmatch(self.value, pair[1], re.IGNORECASE)), None)
 
@@ -76,7 +80,7 @@ def model_limits(model: str, with_media: bool) -> Iterator[str]:
     if RANDOM.search(model):
         yield f"by its name `{model}` has random weights: no compatibility with real weights is proved"
     if SEES.search(model) and not with_media:
-        yield f"`{model}` takes images or sound, and the run had text: that path is not proved"
+        yield f"`{model}` takes images or sound, and no file shows any: that path is not proved"
 
 
 def size_limits(values: Values, prefix: str) -> Iterator[str]:

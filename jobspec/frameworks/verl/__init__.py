@@ -127,7 +127,7 @@ def _limitations(context: Context) -> Iterator[str]:
     }
     model = context.spec.model
     name = (model.id or model.path or "") if model else ""
-    yield from setting_limits(lambda key: planned.get(key) or given(key), given, name)
+    yield from setting_limits(lambda key: planned.get(key) or given(key), given, name, planned=True)
     yield from _variant_limits(context.level.number, context.spec.coverage.variants)
 
 

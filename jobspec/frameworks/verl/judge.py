@@ -118,7 +118,7 @@ def _limits(seen: Seen) -> Iterator[str]:
 
     models = dict.fromkeys((*values("actor_rollout_ref.model.path"), *values("MODEL_ID")))
     for model in models or ("",):
-        yield from setting_limits(values, given, model)
+        yield from setting_limits(values, given, model, planned=not seen.evidence.foreign)
     if seen.any_line("dummy") or seen.any_line("old_dummy"):
         yield DUMMY_LIMIT
     if seen.adapter is not None:

@@ -22,7 +22,7 @@ WEAK = (
     Weakness(
         ("reward.reward_model.enable", "reward_model.enable"),
         "false",
-        "the reward model was off: rewards are verl's rule for GSM8K, and no served model is proved",
+        "the reward model was off: rewards came from a rule, and no served model is proved",
     ),
     Weakness(("USE_DUMMY_MODEL",), "true", DUMMY_LIMIT),
     Weakness((LORA,), r"[1-9]\d*", LORA_LIMIT),
@@ -41,11 +41,15 @@ WEAK = (
 )
 
 
-def setting_limits(values: Values, given: Values, model: str) -> Iterator[str]:
-    """What the settings leave unproved. `given` has only what somebody set: verl names image keys itself."""
+def setting_limits(values: Values, given: Values, model: str, planned: bool) -> Iterator[str]:
+    """What the settings leave unproved. `given` has only what somebody set: verl names image keys itself.
+
+    Of a run that somebody else planned nobody knows the data.
+    """
     yield from limits(WEAK, values)
     yield from size_limits(values, f"{MEGATRON}.")
     images = bool(given(IMAGES))
     if not images:
-        yield "text-only data of GSM8K's shape: other modalities are not proved"
+        shape = "text-only data of GSM8K's shape" if planned else "no file shows images, audio or video"
+        yield f"{shape}: other modalities are not proved"
     yield from model_limits(model, images)

@@ -533,7 +533,7 @@ def test_weights_without_a_mapping_fail_the_import(healthy: Path, warning: str, 
     ("override", "part"),
     [
         ("loss_fn.force_on_policy_ratio=true", "every ratio 1"),
-        ("grpo.seq_logprob_error_threshold=2.0", "were masked"),
+        ("grpo.seq_logprob_error_threshold=2.0", "are masked"),
         ("policy.generation.backend=sglang", "came from sglang"),
         ("policy.generation.vllm_cfg.enforce_eager=True", "without CUDA graphs"),
         ("policy.megatron_cfg.optimizer.lr=0.0", "learning rate was 0"),
@@ -557,3 +557,20 @@ def test_printed_configuration_outweighs_an_override(healthy: Path) -> None:
 def test_switched_off_guard_is_told(healthy: Path) -> None:
     write(healthy, "+ export NRL_IGNORE_TP_ACCURACY_CHECK=1\n" + section("A"))
     assert [text for text in judged(healthy).limitations if "TP of 4" in text]
+
+
+@pytest.mark.parametrize(
+    ("backend", "key", "told"),
+    [
+        ("vllm", "vllm_cfg.enforce_eager=true", True),
+        ("megatron", "vllm_cfg.enforce_eager=true", False),
+        ("megatron", "mcore_generation_config.num_cuda_graphs=null", True),
+        ("vllm", "mcore_generation_config.num_cuda_graphs=null", False),
+    ],
+)
+def test_setting_of_an_engine_that_did_not_run_limits_nothing(
+    healthy: Path, backend: str, key: str, told: bool
+) -> None:
+    given = f"'policy.generation.backend={backend}', 'policy.generation.{key}', "
+    write(healthy, section("A").replace("Overrides: [", f"Overrides: [{given}"))
+    assert any("without CUDA graphs" in text for text in judged(healthy).limitations) is told
