@@ -245,8 +245,10 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
 
 
 def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
-    """Whether every requested step is logged, or the run's own exit code is 0."""
-    all_steps = expectation.steps and (evidence.metrics.last_step() or 0) >= expectation.steps
+    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
+    metrics = evidence.metrics
+    steps = expectation.steps or metrics.planned
+    all_steps = steps and (metrics.last_step() or 0) >= steps
     return bool(all_steps) or run.status is Status.PASS
 
 

@@ -122,10 +122,12 @@ def continue_tables(tables: Iterable[Table]) -> Table:
     """
     rows: list[Row] = []
     findings: list[Finding] = []
+    planned = 0
     for table in tables:
+        planned = table.planned or planned
         first = table.first_step()
         if first is not None:
             rows = [row for row in rows if row.step is None or row.step < first]
         rows.extend(table.rows)
         findings.extend(table.findings)
-    return Table(tuple(rows), tuple(findings))
+    return Table(tuple(rows), tuple(findings), planned)
