@@ -267,6 +267,11 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
+    metrics = foreign.evidence.metrics
+    for source in metrics.inferred:
+        if any(row.source == source for row in metrics):
+            source = foreign.names.get(source, source)
+            yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
     if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"

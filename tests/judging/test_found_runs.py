@@ -113,6 +113,14 @@ def test_report_says_that_the_framework_is_inferred(
     assert "that `trl` ran is inferred from `trl/trainer/` in slurm-77.out:3" in capsys.readouterr().out
 
 
+def test_inferred_steps_are_said_to_be(tmp_path: Path) -> None:
+    text = "the values in train.log name no step: it is inferred from the progress bar or their order"
+    (tmp_path / "train.log").write_text("".join(f"{bar(s, 3)}\n{logged(s)}\n" for s in (1, 2, 3)))
+    assert text in judged(tmp_path)[1].limitations
+    (tmp_path / "trainer_state.json").write_text(trainer_state(3))
+    assert text not in judged(tmp_path)[1].limitations
+
+
 # -- steps of a trainer ------------------------------------------------------------------------------
 
 
