@@ -275,8 +275,10 @@ def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequen
 
 
 def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
-    """Whether every requested step is logged, or the run's own exit code is 0."""
-    all_steps = expectation.steps and (evidence.metrics.last_step() or 0) >= expectation.steps
+    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
+    metrics = evidence.metrics
+    steps = expectation.steps or metrics.planned
+    all_steps = steps and (metrics.last_step() or 0) >= steps
     return bool(all_steps) or run.status is Status.PASS
 
 
@@ -295,6 +297,11 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
+    metrics = foreign.evidence.metrics
+    for source in metrics.inferred:
+        if any(row.source == source for row in metrics):
+            source = foreign.names.get(source, source)
+            yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
     if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"

@@ -97,7 +97,8 @@ def read_console(path: Path, name: str = "") -> Table:
     if len(set(reader.printers.values())) > 1:  # pipelines of RLix, each with its own metrics
         who = {line: f"{stream}/" for line, stream in reader.printers.items()}
         placed = (row._replace(metric=who.get(row.line, "") + row.metric) for row in placed)
-    return Table(tuple(placed), (_too_many(reader.source),) if block else (), reader.trainer.planned)
+    findings = (_too_many(reader.source),) if block else ()
+    return Table(tuple(placed), findings, reader.trainer.planned, (reader.source,) if steps else ())
 
 
 def _too_many(source: str) -> Finding:

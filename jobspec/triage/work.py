@@ -87,7 +87,7 @@ class Work:
     most_loose: int = 0
     now: float | None = None
     guessed: bool = False
-    heard: bool = False  # a time since the last sign
+    heard: bool = False  # a time since the last bar began
     blocks: int = 0
     bars: dict[str, _Bar] = field(default_factory=dict)
     said: Sign | None = None
@@ -144,7 +144,6 @@ class Work:
             return
         placed = bar is not None and self.bars[bar["name"]].zero is not None
         self.loose = 0 if sign.time is not None or placed else self.loose + 1
-        self.heard = sign.timed
         if before is not None and self.now is not None:
             self.longest = max(self.longest, self.now - before)
         self.last = Sign(sign.line, sign.text, self.now, sign.timed)
@@ -169,6 +168,7 @@ class Work:
         if bar is None or clock < bar.clock:
             # A bar that begins long after the last line with a time began nobody knows when.
             self.bars[match["name"]] = bar = _Bar(self.now if self.heard else None, 0.0, 0.0)
+            self.heard = False
         moved = done > bar.done
         bar.clock, bar.done = float(clock), done
         if moved and bar.zero is not None and bar.zero + clock > (self.now or 0.0):

@@ -184,6 +184,13 @@ def test_files_of_two_runs_are_told_apart(
     assert whats == ([named] if warned else [])
 
 
+def test_rewards_of_single_samples_are_no_curve(tmp_path: Path) -> None:
+    rows_of(tmp_path / "a", {step: step / 9 for step in range(9)})
+    samples = (json.dumps({"step": step, "reward": 7.0, "text": "x"}) for step in range(9) for _ in range(8))
+    (tmp_path / "samples.jsonl").write_text("".join(f"{line}\n" for line in samples))
+    assert found(tmp_path).values("reward") == [step / 9 for step in range(9)]
+
+
 def test_states_of_two_trainings_are_not_mixed(tmp_path: Path) -> None:
     for name, last in (("a", 4), ("b", 9)):
         (tmp_path / name).mkdir()
