@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, takewhile
 from operator import gt
 from statistics import median
 
@@ -269,6 +269,7 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     rows = [row for row in rows if math.isfinite(row.value)]
     values = [row.value for row in rows]
     if len(values) < MIN_COURSE:
+        yield from _gone(rows)
         return
     width = max(MIN_ROWS, len(values) // 20)
     sums = list(accumulate(values, initial=0.0))
@@ -289,6 +290,17 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
+
+
+def _gone(rows: Rows) -> Iterator[Trouble]:
+    """Rewards of a short run that are all 0 from some step on, and never were before."""
+    kept = list(takewhile(lambda row: row.value != 0, rows))
+    if kept and len(rows) - len(kept) >= MIN_ROWS and not any(row.value for row in rows[len(kept) :]):
+        since = rows[len(kept)]
+        what = f"`{since.metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from"
+        why = "no answer earns anything any more: damaged weights in the sampling engine look like that"
+        fix = "look at samples of that step; compare the engine's weights with the trainer's"
+        yield Trouble("reward-gone", since, f"{what} step {since.step} on", why, fix, fatal=False)
 
 
 def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
