@@ -21,7 +21,7 @@ from jobspec.triage.ranking import (
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
-HANGS = frozenset({"effect.nccl-watchdog", "effect.store-timeout"})
+HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 
 
 class Part(NamedTuple):

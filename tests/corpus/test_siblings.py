@@ -80,6 +80,12 @@ def test_logged_exception_is_better_than_how_the_step_ended(head: str) -> None:
     assert shown([*STEPS, f"{head}ValueError: bad group size 7", EXITED])[1] == len(STEPS) + 1
 
 
+def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
+    stuck = "[rank2]:[E301 13:48:58.2 x.cpp:17] ProcessGroupNCCL's watchdog got stuck for 480 seconds"
+    lines = [*STEPS, stuck, "Fatal Python error: Aborted", "srun: error: n1: task 0: Aborted (core dumped)"]
+    assert shown(lines) == ("effect.nccl-stuck", len(STEPS) + 1)
+
+
 def test_cancelled_step_is_better_than_its_signal() -> None:
     cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
     cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
@@ -92,6 +98,10 @@ SPEAKERS = {
         ["slurmstepd: error: pyxis: container start failed with error code: 1",
          "slurmstepd: error: pyxis: printing enroot log file:",
          "slurmstepd: error: pyxis:     enroot-nsenter: failed to set up what nobody knows", EXITED], 3),
+    "pyxis, a hook's shell": (
+        ["slurmstepd: error: pyxis: container start failed with error code: 1",
+         "slurmstepd: error: pyxis:     /etc/enroot/hooks.d/10-shadow.sh: line 70: 3474706 Broken pipe",
+         "slurmstepd: error: pyxis:     nvidia-container-cli: ldcache error: ldconfig failed", EXITED], 3),
     "apptainer": (["FATAL:   while extracting image: something new", EXITED], 1),
     "docker": (["docker: Error response from daemon: OCI runtime create failed: runc: something new"], 1),
     "srun": (["srun: fatal: something new", "RuntimeError: no cluster"], 1),
