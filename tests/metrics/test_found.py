@@ -130,6 +130,13 @@ def test_two_runs_of_mlflow_are_not_mixed(tmp_path: Path) -> None:
     assert found(tmp_path).values("reward") == [5.0] * 5
 
 
+@pytest.mark.parametrize(("name", "mark"), [("m.csv", ","), ("m.csv", ";"), ("m.tsv", "\t")])
+def test_columns_may_be_separated_otherwise(name: str, mark: str, tmp_path: Path) -> None:
+    lines = ("\ufeffstep,reward", "1,0.25", "2,0.5")
+    (tmp_path / name).write_text("".join(line.replace(",", mark) + "\r\n" for line in lines))
+    assert [(row.step, row.value) for row in found(tmp_path)] == [(1, 0.25), (2, 0.5)]
+
+
 def test_table_of_data_is_no_metric(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("question,reward\nwhy,1\n")
     assert found(tmp_path) == Table()
