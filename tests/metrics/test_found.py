@@ -16,6 +16,7 @@ from jobspec.metrics.found import read_found
 from jobspec.metrics.names import logged_name
 from tests.kits.found_runs import FOUND_RUNS, FoundRun, bar, logged, trainer_state
 from tests.kits.found_runs_more import MORE_FOUND_RUNS, wandb_bytes
+from tests.kits.found_runs_third import THIRD_FOUND_RUNS
 
 
 def found(folder: Path) -> Table:
@@ -24,7 +25,7 @@ def found(folder: Path) -> Table:
         return read_found(folder, [(log.path, log.name) for log in logs], folder)
 
 
-@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS, *THIRD_FOUND_RUNS), ids=lambda run: run.name)
 def test_every_point_counts_once(run: FoundRun, tmp_path: Path) -> None:
     table = found(run.write(tmp_path))
     rows = table.series(logged_name(run.metric, table.metrics))
