@@ -48,6 +48,12 @@ def test_stated_logging_steps_count_where_no_bar_moves(tmp_path: Path) -> None:
     assert steps(table) == [5, 10]
 
 
+def test_stated_logging_steps_that_lead_beyond_the_end_do_not_count(tmp_path: Path) -> None:
+    """They are another trainer's: this one's bar ends at 3."""
+    lines = ["logging_steps=500", *(str(logged(step)) for step in (1, 2, 3)), bar(3, 3)]
+    assert steps(console(tmp_path, *lines)) == [1, 2, 3]
+
+
 def test_bar_of_another_program_says_nothing(tmp_path: Path) -> None:
     other = "Processed prompts: 100%|███| 64/64 [00:01<00:00, 50.1it/s]"
     assert steps(console(tmp_path, other, str(logged(1)), other, str(logged(2)))) == [1, 2]
