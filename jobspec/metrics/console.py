@@ -116,7 +116,7 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
 
 @dataclass
 class ConsoleReader:
-    """Reads a log piece by piece, as it grows; memory grows with the Trainer's dicts alone.
+    """Reads a log piece by piece, as it grows; memory grows with the lines of NeMo-RL and the Trainer alone.
 
     `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
     line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for

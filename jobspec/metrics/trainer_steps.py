@@ -7,6 +7,7 @@ are then inferred. Source: transformers `trainer.py` `Trainer.log`, `trainer_cal
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -109,7 +110,8 @@ class TrainerSteps:
     def _placed(self, group: list[Logged]) -> Iterator[tuple[int, int]]:
         counts = [one.done for one in group if one.trains]
         moves = bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))
-        every = self.every or max(1, counts[-1] // len(counts) if counts else 1)
+        stated = self.every if self.every * len(counts) <= (self.planned or math.inf) else 0
+        every = stated or max(1, counts[-1] // len(counts) if counts else 1)
         steps = iter(counts if moves else [every * at for at in range(1, len(counts) + 1)])
         step = 0 if counts else group[0].done
         for one in group:

@@ -27,6 +27,7 @@ from tests.kits.found_runs import (
     verl_new,
 )
 from tests.kits.found_runs_more import MORE_FOUND_RUNS
+from tests.kits.found_runs_third import THIRD_FOUND_RUNS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -53,7 +54,7 @@ def item(verdict: Verdict, name: str) -> Deliverable:
 # -- which framework ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS, *THIRD_FOUND_RUNS), ids=lambda run: run.name)
 def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
     run.write(tmp_path)
     if run.frameworks:
