@@ -33,6 +33,9 @@ class Result(StrEnum):
 
 # The reason of a deliverable when a package came from another checkout: the run has no evidence then.
 VOID = "the run is void"
+IMPORT_PROOF = "Import proof"
+SUSPICIOUS, RESIDUAL_NOISE = "verdict.suspicious-line", "verdict.residual-noise"  # rules of findings
+LOCAL_IMPORT = "Local Bridge import in "  # begins the name of that deliverable of the guides
 EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}
 
 
@@ -56,7 +59,8 @@ class Deliverable:
 
     `reason` says why the status is not `Pass`, or for a pass what the evidence shows. A deliverable with
     `required=False` is reported but does not decide the result. A `settled` deliverable, such as an import
-    proof, was decided before the driver: the end of the run cannot change it.
+    proof, was decided before the driver: the end of the run cannot change it. `limits` are what its evidence
+    leaves open; they join the limitations of the verdict. `fix` is the next step where it did not pass.
     """
 
     name: str
@@ -65,6 +69,8 @@ class Deliverable:
     reason: str = ""
     required: bool = True
     settled: bool = False
+    limits: tuple[str, ...] = ()
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,19 @@ class Verdict:
         return next((item for item in self.deliverables if item.name == name), None)
 
 
+def lacks_only_imports(deliverables: Iterable[Deliverable]) -> bool:
+    """Whether a proof of an import is all that a run lacks."""
+    statuses = (Status.PASS, Status.NOT_REQUESTED)
+    open_names = [item.name for item in deliverables if item.required and item.status not in statuses]
+    return bool(open_names) and all(name.startswith((IMPORT_PROOF, LOCAL_IMPORT)) for name in open_names)
+
+
+def void_item(deliverables: Iterable[Deliverable]) -> Deliverable | None:
+    """The deliverable that says that a package came from elsewhere than the checkout under test."""
+    return next(
+        (item for item in deliverables if item.status is Status.BLOCKED and VOID in item.reason), None
+    )
+
+
 def is_void(deliverables: Iterable[Deliverable]) -> bool:
-    """Whether a deliverable says that a package came from another checkout than the one under test."""
-    return any(item.status is Status.BLOCKED and VOID in item.reason for item in deliverables)
+    return void_item(deliverables) is not None

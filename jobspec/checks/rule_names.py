@@ -48,9 +48,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "metrics": _names("require"),
         "model": _names("unpinned"),
         "nemo_rl": _names(
-            "announce backend cache checkout checks config data-plane data-plane-install "
-            "data-plane-shared exclusive gpus key leftover mode model nodes override owned packing "
-            "parallel python r3 resume script stale-key steps submodules tp-guard unused-key variant"
+            "announce backend bridge cache checkout checks config data-plane data-plane-install "
+            "data-plane-shared exclusive gpus key leftover megatron-lm mode model nodes override owned "
+            "packing parallel python r3 resume script stale-key steps submodules text-only tp-guard "
+            "unused-key variant weak-evidence"
         ),
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
@@ -92,7 +93,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "value": _names("unpassable"),
         "verl": _names(
             "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-megatron "
-            "key knob level model override owned replay resume reward role-world rollout rows "
+            "key knob level megatron-lm model override owned replay resume reward role-world rollout rows "
             "rows-not-counted srun steps submodule value variant"
         ),
     }

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 
 from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence
+from jobspec.evidence.import_lines import is_local, place_of
 from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
 from jobspec.plan import ImportProof, Plan
-from jobspec.verdict import VOID, Deliverable, EvidenceItem, Status
+from jobspec.verdict import IMPORT_PROOF, VOID, Deliverable, EvidenceItem, Status
 from jobspec.words import did_you_mean
 
 PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
-IMPORTS, RAY, RUN, METRICS, ARTIFACTS = "Import proof", "Ray cluster", "Run", "Required metrics", "Artifacts"
+IMPORTS, RAY, RUN, METRICS, ARTIFACTS = IMPORT_PROOF, "Ray cluster", "Run", "Required metrics", "Artifacts"
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 NO_RESULTS = "`results.json` is missing, torn or of another attempt: nothing proves how the run ended"
 NOT_FINISHED = "the run did not end well"
@@ -154,7 +154,7 @@ def other_checkouts(plan: Plan, attempt: Attempt) -> Iterator[tuple[ImportProof,
     imports = attempt.results.imports if attempt.results else {}
     for proof in plan.proofs:
         for node, file in imports.get(proof.module, {}).items():
-            if not PurePosixPath(str(file)).is_relative_to(proof.root):
+            if not is_local(place_of(proof.module, str(file), EvidenceItem()), proof.module, proof.root):
                 yield proof, node, str(file)
 
 

@@ -1,4 +1,4 @@
-"""Facts in the logs of a foreign run: exit codes, import paths, sizes. One pass per log."""
+"""Facts in the logs of a foreign run: exit codes, sizes, model, command. One pass per log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobspec.log_text import clean
 from jobspec.verdict import EvidenceItem
 
 MAX_SHOWN = 300
-MAX_HITS = 10_000  # per log and kind: every worker may print the same path
+MAX_HITS = 10_000  # tasks that ended badly
 # The last line of NeMo-RL's ray.sub at 7ea279ab; Slurm's srun 22.05 to 24.11; jobspec's own agent.
 ENDED = re.compile(r"\[NRL_PHASE\](?:\[([^\]]*)\])?.* exiting \(exit_code=(\d+)\)")
 SRUN = re.compile(r"^srun: error: .*: Exited with exit code (\d+)")
@@ -53,33 +53,23 @@ class Facts:
 
     ended: list[tuple[str, int, EvidenceItem]] = field(default_factory=list)
     tasks: list[tuple[int, EvidenceItem]] = field(default_factory=list)
-    imports: dict[str, list[tuple[str, EvidenceItem]]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     model: str = ""
     command: str = ""
 
 
-def scan_facts(logs: Iterable[tuple[Path, str]], modules: Iterable[str] = ()) -> Facts:
+def scan_facts(logs: Iterable[tuple[Path, str]]) -> Facts:
     """Facts of all logs, given as (path, name). An unreadable log gives no fact."""
     facts = Facts()
-    patterns = {module: import_pattern(module) for module in modules}
-    paths = [module.replace(".", "/") for module in patterns]
-    hints = Hints((*WORDS, *paths))
+    hints = Hints(WORDS)
     for path, name in logs:
         for hit in find_lines(path, hints):
             line = clean(hit.text)
-            _note(facts, patterns, line, EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip()))
+            _note(facts, line, EvidenceItem(name, hit.number, line[:MAX_SHOWN].strip()))
     return facts
 
 
-def import_pattern(module: str) -> re.Pattern[str]:
-    """Matches a line with the file of `module`: beside its name, alone on the line, or in a traceback."""
-    path = rf"(/[^\s'\"<>:,]*/?{re.escape(module.replace('.', '/'))}(?:/[^\s'\"<>:,]+)?\.(?:py|so))"
-    named = rf"(?<![\w.]){re.escape(module)}(?![\w.]).*?{path}"
-    return re.compile(rf"{named}|^\s*{path}\s*$|\bFile \"{path}\"")
-
-
-def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: EvidenceItem) -> None:
+def _note(facts: Facts, line: str, item: EvidenceItem) -> None:
     if match := ENDED.search(line):
         facts.ended.append((match[1] or "", int(match[2]), item))
     elif (match := SRUN.search(line)) and len(facts.tasks) < MAX_HITS:
@@ -91,7 +81,3 @@ def _note(facts: Facts, patterns: dict[str, re.Pattern[str]], line: str, item: E
     for setting in SETTING.finditer(line):
         name = NAMES[setting[1]]
         facts.sizes[name] = max(facts.sizes.get(name, 0), int(setting[2]))
-    for module, pattern in patterns.items():
-        lines = facts.imports.setdefault(module, [])
-        if (match := pattern.search(line)) and len(lines) < MAX_HITS:
-            lines.append((next(group for group in match.groups() if group), item))

@@ -22,6 +22,9 @@ PREFIX = "checks-"  # of the command's name: `checks-<repo>`
 BRIDGE_CHECKS = "Bridge-side checks"
 CHECKS_OF = "Checks of {}"
 MISSING = re.compile(r"No module named '?([\w.]+)")
+WITHOUT_TESTS = (
+    "the Bridge's own tests are not shown: its provider, configuration and mappings are not tested"
+)
 WHY_TESTED = "a test of the checkout fails: the tested code does not do what it should"
 WHY_NOT_RUN = "the tests did not run: nothing is known about the tested code"
 
@@ -48,9 +51,15 @@ def checks_deliverable(evidence: Evidence, name: str, repo: str) -> Deliverable:
     command = next((item for item in evidence.plan.checks if item.name == PREFIX + repo), None)
     if command is None:
         reason = "no test was asked for (`coverage.checks`)"
-        return Deliverable(name, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
+        return _not_requested(name, reason)
     outcome = judge_check(evidence.last, command)
     return Deliverable(name, outcome.status, outcome.evidence, outcome.reason, settled=True)
+
+
+def _not_requested(name: str, reason: str) -> Deliverable:
+    """Without the Bridge's tests a level may pass; then the report says what they would have shown."""
+    limits = (WITHOUT_TESTS,) if name == BRIDGE_CHECKS else ()
+    return Deliverable(name, Status.NOT_REQUESTED, reason=reason, required=False, settled=True, limits=limits)
 
 
 def bridge_checks(evidence: Evidence, name: str = BRIDGE_CHECKS) -> Deliverable:
@@ -178,8 +187,7 @@ def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
     read = ((name, read_test_log(path)) for name, path in logs if any(find_lines(path, root_line)))
     bridge_logs = [(path, t) for path, t in read if t is not None and "bridge" in t.root.lower()]
     if not bridge_logs:
-        reason = "no log of the Bridge's own tests is among the files"
-        return Deliverable(name, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
+        return _not_requested(name, "no log of the Bridge's own tests is among the files")
     path, tests = next(((path, t) for path, t in bridge_logs if t.failed), bridge_logs[0])
     if tests.failed:
         item = EvidenceItem(path, tests.failure_line or tests.line, tests.failure or tests.summary)

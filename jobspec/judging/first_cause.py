@@ -14,6 +14,7 @@ from jobspec.evidence.repo_tests import check_cause
 from jobspec.finding import Finding
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
+from jobspec.triage.silence import STALL
 from jobspec.verdict import Cause, Deliverable, Result, Status
 
 BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray", "checks"})
@@ -26,7 +27,7 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
         "raise `resources.time`, or resume from the last checkpoint",
     ),
     "OUT_OF_MEMORY": (
-        Result.FAIL,
+        Result.BLOCKED,
         "a process used more host memory than the job has",
         "raise `resources.memory`, or use less",
     ),
@@ -72,15 +73,22 @@ def _candidates(
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
     late = list(_late_findings(evidence, attempt))
-    if ended is not None and ended.kind in FROM_OUTSIDE:
+    stood_still = any(match.kind == STALL for match in matches)
+    if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
         yield _with_lost_node(ended, late)
     noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
-    yield from _merge([_from_match(match) for match in matches if not match.generic], noticed)
+    yield from _merge([_from_match(match) for match in _that_say_why(matches)], noticed)
     if ended is not None:
         yield ended
     yield from (_from_match(match) for match in matches if match.generic)
     yield from late
     yield from (cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED))
+
+
+def _that_say_why(matches: list[Match]) -> list[Match]:
+    """Matches that are no mere effects; where the run stood still, all those that rank before that."""
+    stall = next((place for place, match in enumerate(matches) if match.kind == STALL), -1)
+    return [match for place, match in enumerate(matches) if not match.generic or place < stall]
 
 
 def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:
@@ -133,8 +141,9 @@ def _late_findings(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
         event = events.get(finding)
         if finding.is_error and (event is None or event.phase not in BEFORE_DRIVER):
             cause = _from_finding(attempt, finding, event)
-            limited = finding.rule == "driver.out-of-memory" and evidence.plan.slurm.memory
-            yield replace(cause, verdict=Result.BLOCKED) if limited else cause
+            # How much memory a job gets is a setting; that it ran out says nothing of what is tested.
+            memory = finding.rule == "driver.out-of-memory"
+            yield replace(cause, verdict=Result.BLOCKED) if memory else cause
 
 
 def _from_finding(attempt: Attempt, finding: Finding, event: Event | None) -> Cause:
@@ -181,6 +190,7 @@ def cause_from(item: Deliverable) -> Cause:
         verdict=Result.BLOCKED if item.status is Status.BLOCKED else Result.FAIL,
         file=place.file if place else "",
         line=place.line if place else 0,
+        fix=item.fix,
     )
 
 
@@ -192,7 +202,7 @@ def _scheduler_cause(evidence: Evidence, attempt: Attempt | None) -> Cause | Non
         return None
     verdict, why, fix = SCHEDULER_ENDS[state]
     if state == "OUT_OF_MEMORY" and evidence.plan.slurm.memory:
-        verdict, why = Result.BLOCKED, f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
+        why = f"{why}; the spec limits it to {evidence.plan.slurm.memory}"
     reason = f" ({evidence.scheduler.reason})" if evidence.scheduler.reason not in ("", "None") else ""
     return Cause(
         text=f"{state}{reason}", kind=state, verdict=verdict, file="scheduler.json", why=why, fix=fix

@@ -16,24 +16,36 @@ from pathlib import Path
 from jobspec.evidence.deliverables import metrics_deliverable
 from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.evidence.found_logs import FoundLog, find_logs
+from jobspec.evidence.import_lines import Imports, is_local, read_imports
 from jobspec.evidence.log_facts import Facts, scan_facts
 from jobspec.evidence.read import read_checkpoints
 from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
-from jobspec.judging.first_cause import first_cause
+from jobspec.judging.first_cause import cause_from, first_cause
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
-from jobspec.judging.not_proved import limitations
+from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
 from jobspec.triage.signatures import NOTE
-from jobspec.verdict import VOID, Cause, Deliverable, EvidenceItem, Result, Status, Verdict, is_void
+from jobspec.verdict import (
+    IMPORT_PROOF,
+    VOID,
+    Cause,
+    Deliverable,
+    EvidenceItem,
+    Result,
+    Status,
+    Verdict,
+    lacks_only_imports,
+    void_item,
+)
 from jobspec.words import did_you_mean, one_of
 
-IMPORTS, RUN = "Import proof", "Run"
+RUN = "Run"
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -88,13 +100,14 @@ def expected(
 
 @dataclass(frozen=True)
 class Foreign:
-    """The evidence of a foreign run and the facts of its logs.
+    """The evidence of a foreign run, the facts of its logs and their lines about imports.
 
     `names` maps unpacked logs to real names, `metrics` asked metrics to the names that they are logged under.
     """
 
     evidence: Evidence
     facts: Facts
+    imports: Imports
     names: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
 
@@ -119,9 +132,9 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
         names = {str(log.path): log.name for log in logs if log.path.is_relative_to(unpacked)}
         sources = [(log.path, _shown(log, names)) for log in logs]
         found = read_found(place, sources, root)
-        facts = scan_facts(sources, expectation.imports)
+        facts = scan_facts(sources)
         plan = _plan(root, expectation, found, facts)
-        metrics, other_names = as_asked(found, plan.expect.metric_keys.values(), _asked(plan))
+        metrics, other_names = as_asked(found, list(plan.expect.metric_keys.values()), list(_asked(plan)))
         attempt = Attempt(
             number=1,
             folder="",
@@ -140,6 +153,7 @@ def read_foreign(place: Path, expectation: Expected) -> Iterator[Foreign]:
                 foreign=True,
             ),
             facts,
+            read_imports(sources, expectation.imports),
             names,
             other_names,
         )
@@ -206,7 +220,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
     framework_items = tuple(expectation.framework.judge(evidence))
     imports, metrics = (
-        _imports(foreign.facts, expectation.imports),
+        _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
     )
     run = _run(foreign.facts, attempt, (imports, *framework_items, metrics))
@@ -217,9 +231,14 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         )
         return Verdict(Result.NOTHING_RAN, expectation.level.name, deliverables, reason=reason)
     cause = None
-    if decide(deliverables, None) is not Result.PASS:
+    void = void_item(deliverables)
+    if void is not None:
+        cause = cause_from(void)  # nothing that another package did says anything about the tested one
+    elif lacks_only_imports(deliverables):
+        cause = cause_of(deliverables)  # no line of the log explains what was not printed
+    elif decide(deliverables, None) is not Result.PASS:
         cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, expectation, run))
-    result = Result.BLOCKED if is_void(deliverables) else decide(deliverables, cause)
+    result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
         # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
         deliverables = (imports, run, *(held_back(item) for item in framework_items), held_back(metrics))
@@ -228,7 +247,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         level=expectation.level.name,
         deliverables=deliverables,
         first_cause=cause,
-        limitations=tuple(_limitations(foreign, expectation)),
+        limitations=with_limits(_limitations(foreign, expectation), deliverables),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
         reason=_reason(deliverables, result),
@@ -241,6 +260,8 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
     order = order if result is Result.BLOCKED else (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
+    void = void_item(deliverables)
+    bad = [void] if void is not None else bad
     return f"{bad[0].name}: {bad[0].reason}"
 
 
@@ -310,23 +331,23 @@ def _proved(others: Sequence[Deliverable]) -> bool:
     return bool(statuses) and all(status is Status.PASS for status in statuses)
 
 
-def _imports(facts: Facts, roots: Mapping[str, str]) -> Deliverable:
+def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
     """Whether the logs show each module below its root; another place voids the run."""
     if not roots:
         reason = "no `--expect-import` was given: which checkout was imported is not judged"
-        return Deliverable(IMPORTS, Status.NOT_REQUESTED, reason=reason, required=False)
+        return Deliverable(IMPORT_PROOF, Status.NOT_REQUESTED, reason=reason, required=False)
     items: list[EvidenceItem] = []
     for module, root in roots.items():
-        lines = facts.imports.get(module, [])
-        wrong = next(((file, item) for file, item in lines if not Path(file).is_relative_to(root)), None)
+        lines = imports.get(module, ())
+        wrong = next((line for line in lines if not is_local(line, module, root)), None)
         if wrong is not None:
-            reason = f"`{module}` comes from {wrong[0]}, not from {root}: {VOID}"
-            return Deliverable(IMPORTS, Status.BLOCKED, (wrong[1],), reason)
+            reason = f"`{module}` comes from {wrong.file}, not from {root}: {VOID}"
+            return Deliverable(IMPORT_PROOF, Status.BLOCKED, (wrong.item,), reason)
         if not lines:
             reason = f"no log says where `{module}` was imported from"
-            return Deliverable(IMPORTS, Status.BLOCKED, reason=reason)
-        items.append(lines[0][1])
-    return Deliverable(IMPORTS, Status.PASS, tuple(items), "every module comes from its expected folder")
+            return Deliverable(IMPORT_PROOF, Status.BLOCKED, reason=reason)
+        items.append(lines[0].item)
+    return Deliverable(IMPORT_PROOF, Status.PASS, tuple(items), "every module comes from its expected folder")
 
 
 def _folders(place: Path) -> list[Path]:

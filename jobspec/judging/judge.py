@@ -24,13 +24,15 @@ from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
-from jobspec.judging.not_proved import limitations
+from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import (
+    RESIDUAL_NOISE,
+    SUSPICIOUS,
     AttemptVerdict,
     Cause,
     Deliverable,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
 EXCEPTION = "effect.exception"  # a traceback of no known cause: the one effect that is worth a look
+MAX_NOTES = 5  # reported lines that are no failures
 MAX_SURVIVED = 3  # reported lines that look like failures and were none; a fourth says nothing new
 FIGURE_SHARE = 10  # the first and last value of a figure are means over 1/10 of the steps
 
@@ -93,7 +96,7 @@ def _judge(evidence: Evidence, framework: Framework | None, problems: tuple[Find
         level=evidence.plan.expect.level,
         deliverables=deliverables,
         first_cause=None if result is Result.PASS else cause or cause_of(deliverables),
-        limitations=limitations(evidence),
+        limitations=with_limits(limitations(evidence), deliverables),
         findings=(*problems, *line_findings(evidence, attempt, result)),
         figures=figures(evidence),
         attempts=tuple(_attempt_verdict(item) for item in evidence.attempts),
@@ -231,6 +234,10 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
     if result is Result.PASS and odd is not None:
         findings.append(_suspicious(odd, "", "the run passed all the same"))
+    notes = [
+        match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
+    ]
+    findings.extend(_residual(match) for match in notes[:MAX_NOTES])
     for trouble in troubles(evidence.metrics, evidence.plan.expect.metric_keys):
         finding = warning(f"metrics.{trouble.kind}", trouble.what, trouble.why, trouble.fix)
         findings.append(finding.at(trouble.row.source, trouble.row.line))
@@ -240,9 +247,15 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     return tuple(dict.fromkeys(findings))
 
 
+def _residual(match: Match) -> Finding:
+    """A line that is worth a word and stopped nothing, such as the noise of a shutdown."""
+    what = f"residual log noise: {match.text[:200]}"
+    return warning(RESIDUAL_NOISE, what, match.title, match.fix).at(match.file, match.line)
+
+
 def _suspicious(match: Match, went_on: str, so_what: str) -> Finding:
     what = f"a line looks like a failure{went_on}: {match.text[:200]}"
-    finding = warning("verdict.suspicious-line", what, match.title, f"look at the line once: {so_what}")
+    finding = warning(SUSPICIOUS, what, match.title, f"look at the line once: {so_what}")
     return finding.at(match.file, match.line)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.evidence.evidence import Evidence
+from jobspec.frameworks.shared.metric_deliverables import learning_limitation
+from jobspec.verdict import Deliverable
 
 # Key of the plan's options -> the parallelism that its size 1 leaves unproved.
 PARALLEL = {
@@ -32,6 +34,11 @@ def limitations(evidence: Evidence) -> tuple[str, ...]:
     sentences.extend(_of_training(evidence))
     sentences.extend(_of_learning(evidence, sentences))
     return tuple(dict.fromkeys(sentences))
+
+
+def with_limits(sentences: Iterable[str], deliverables: Iterable[Deliverable]) -> tuple[str, ...]:
+    """The sentences, and what the evidence of each deliverable leaves open; each once."""
+    return tuple(dict.fromkeys((*sentences, *(limit for item in deliverables for limit in item.limits))))
 
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:
@@ -73,7 +80,9 @@ def _of_training(evidence: Evidence) -> Iterator[str]:
 
 
 def _of_learning(evidence: Evidence, said: Sequence[str]) -> Iterator[str]:
-    """At most one sentence about learning; none where another limitation speaks of it."""
+    """What the curve leaves possible, and one sentence more where no other limitation speaks of learning."""
+    if possible := learning_limitation(evidence):
+        yield possible
     if any("convergence" in item or "learning" in item for item in said):
         return
     expect = evidence.plan.expect

@@ -50,13 +50,17 @@ DICT_LINE = re.compile(
 # SkyRL's console logger: `Step 3:` at the end of a line, and a dict of one item a line below it.
 BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
 BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
+# What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
+SKYRL_REWARD = re.compile(r" - avg_final_rewards: (\S+?), avg_response_length: (\S+)")
+SKYRL_RESUME = re.compile(r"Resuming from global_step: (\d{1,15})")
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *OWN_MARKS)
+SKYRL_MARKS = (b"avg_final_rewards", b"Resuming from global")
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
 NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
 OF_METRICS = (b"epoch", b"step", b"loss", b"reward", b"Step", b"rollout", b"perf ", b"eval", b"iteration")
 BLOCK_BYTES = 4 * 1024**2
@@ -123,6 +127,7 @@ class ConsoleReader:
     step: int | None = None
     number: int = 0
     rest: bytes = b""
+    skyrl: int = 0
     skip_line: bool = False
     nemo: dict[str, NemoSteps] = field(default_factory=dict)
     printers: dict[int, str] = field(default_factory=dict)
@@ -169,7 +174,8 @@ class ConsoleReader:
             return True
         if line.count(b"{") == 1 and (BLOCK_MARK in line or b'": ' in line):
             return any(word in line for word in OF_METRICS)
-        return any(mark in line for mark in (OWN_MARKS if not self.nemo else (*OWN_MARKS, *NEMO_MARKS)))
+        marks = (*OWN_MARKS, *SKYRL_MARKS)
+        return any(mark in line for mark in (marks if not self.nemo else (*marks, *NEMO_MARKS)))
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
@@ -186,7 +192,8 @@ class ConsoleReader:
             if "%|" in text and self.trainer.bar(stream, text) and "{" not in text:
                 continue
             self.trainer.note(text)
-            printed = self._block(stream, text) or _parse(text, self._nemo_rl_step(stream, text))
+            nemo_step = self._nemo_rl_step(stream, text)
+            printed = self._block(stream, text) or self._skyrl(text) or _parse(text, nemo_step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
@@ -218,6 +225,17 @@ class ConsoleReader:
                 del self.blocks[stream]
             return Printed(step, _items(text)) if whole else None
         return None
+
+    def _skyrl(self, text: str) -> Printed | None:
+        """The reward of the next step. Source: SkyRL `trainer.py` `compute_advantages_and_returns`."""
+        if (resume := SKYRL_RESUME.search(text)) is not None:
+            self.skyrl = int(resume[1])
+        if (match := SKYRL_REWARD.search(text)) is None:
+            return None
+        self.skyrl += 1
+        names = ("loss/avg_final_rewards", "generate/avg_num_tokens")
+        values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
+        return Printed(self.skyrl, [(name, value) for name, value in values if value is not None])
 
     def _nemo_rl_step(self, stream: str, text: str) -> int | None:
         """The step of NeMo-RL's block that a line stands in; two pipelines of RLix print in one log."""

@@ -1,244 +1,158 @@
-"""Fits curves to the values of a metric, to tell a rise from the noise around it. Pure.
+"""Explains a series in two ways: as a rise with noise around it, and as noise with a memory. Pure.
 
-The family of curves holds the shapes of real training, because a part of a rise that no curve follows looks
-like noise with a long memory. A sigmoid follows a reward that takes off late, rises quickly and levels off;
-no polynomial of low degree does. The right half of a sigmoid follows a reward that only saturates.
-Polynomials follow lines and gentle bends. Splines follow several stages, and a plateau that is lost again.
-Schwarz's criterion charges each curve for its parameters, so that flat and short series are not overfitted.
-Source: G. Schwarz, Annals of Statistics 6 (1978) 461, for the criterion. G. H. Golub and V. Pereyra, SIAM J.
-Numerical Analysis 10 (1973) 413, for the sigmoid: least squares solve for level and height, a search finds
-middle and width. C. de Boor, A Practical Guide to Splines (1978), for splines as sums of bumps.
-L. Vostrikova, Soviet Mathematics Doklady 24 (1981) 55, for the search of one jump after the other. Y.-C. Yao,
-Statistics and Probability Letters 6 (1988) 181, for the number of jumps by Schwarz's criterion.
+A rise is a line, a sigmoid or any curve that never falls. A sigmoid follows a reward that takes off late,
+rises quickly and levels off; its right half follows a reward that only saturates. A curve that never falls
+follows several stages and stairs. Noise with a memory is white noise at one end and a random walk at the
+other. The difference of the two log-likelihoods is the evidence for the rise. A break, after which a curve
+rises anew from another level or falls, follows harder data and a peak that is partly lost.
+Source: G. H. Golub and V. Pereyra, SIAM J. Numerical Analysis 10 (1973) 413, for the sigmoid: least squares
+solve for level and height, a grid has the middles and widths. R. E. Barlow et al., Statistical Inference
+under Order Restrictions (1972), for curves that never fall. M. Meyer and M. Woodroofe, Annals of Statistics
+28 (2000) 1083, for their number of parameters. D. A. Harville, Biometrika 61 (1974) 383, for the likelihood
+of noise whose mean is not known.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import lru_cache
+from itertools import pairwise
 from operator import mul
 
-ROUNDING = 1e-12  # anything below this share of the values is the arithmetic's own error
 INEXACT = 1e-6  # of the squares around the mean: a smaller rest is the fit's own error, not noise
-DEGREES = (1, 2, 3)
-INTERVALS = (3, 4, 6, 8, 12, 16, 24, 32)  # between the knots of cubic splines
-SPLINE_SHARE = 3  # points for each parameter of a spline, or of a staircase, at least
-MIN_JUMPS, MAX_JUMPS = 4, 12  # by chance four jumps all go one way once in eight
-MIN_STEP = 3  # points of a step of a staircase: with fewer, each outlier would be a step
 # Places run from -1 to 1. With a middle outside, half of the sigmoid remains: a rise that only saturates, or
 # only takes off. The narrowest rise takes about three points: a narrower rise would fit an outlier.
 REACH = 2.0
-MIDDLES = 25
-WIDTHS = 6
-HALVINGS = 9  # of the grid's mesh, in the search for the best sigmoid
-SIMPLE = 4  # parameters of a sigmoid (level, height, middle, width); polynomials have no more
-BUMPS = 4  # of a cubic spline reach any one place
+MIDDLES, WIDTHS = 41, 9
+# Of a value for the next one. 1 is a random walk.
+MEMORIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
+# Added to the log-likelihoods, so that a random walk passes as seldom with one kind of curve as with another.
+LINE_BONUS, MONOTONE_CHARGE, BREAK_CHARGE = 3.0, 6.0, 16.0
+EDGE_SHARE = 8  # a break is looked for outside of the first and the last eighth
+MIN_BROKEN = 24  # points: fewer would fit two curves to chance
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The residuals `rest` of a fitted curve, and its number of parameters."""
+    """What a fitted curve leaves: the residuals `rest`, and the `freedom` that they have."""
 
     rest: Sequence[float]
-    parameters: int
-    negligible: float  # a sum of squares of `rest` below this is the fit's own error
+    freedom: float
+    bonus: float
+    negligible: float  # a smaller sum of squares of `rest` is the fit's own error
 
     @property
-    def squares(self) -> float:
-        """The sum of squares of `rest`; 0 where it is the fit's own error."""
-        squares = math.fsum(r * r for r in self.rest)
-        return squares if squares > self.negligible else 0.0
+    def variance(self) -> float:
+        """The variance of the noise around the curve."""
+        return max(math.fsum(r * r for r in self.rest), self.negligible) / max(self.freedom, 1.0)
 
     @property
-    def cost(self) -> float:
-        """Schwarz's criterion: a smaller cost means a better explanation of the values."""
-        n = len(self.rest)
-        return n * math.log(max(self.squares, self.negligible) / n) + self.parameters * math.log(n)
+    def evidence(self) -> float:
+        """Log-likelihood of the values as this curve with white noise."""
+        return -(len(self.rest) - 1) / 2 * math.log(self.variance) + self.bonus
 
 
-def best(candidates: Iterable[Curve]) -> Curve:
-    """The curve of the lowest cost."""
-    return min(candidates, key=lambda curve: curve.cost)
+def rises(values: Sequence[float]) -> tuple[Curve, Curve, Curve]:
+    """The best line, the best sigmoid and the best curve that never falls. `values` are not all equal."""
+    level = _centred(values)
+    negligible = max(INEXACT * math.fsum(v * v for v in level), sys.float_info.min)
+    line = _without(level, _unit(_places(len(level))))
+    return (
+        Curve(line, len(level) - 2, LINE_BONUS, negligible),
+        Curve(sigmoid_residuals(level), len(level) - 3, 0.0, negligible),
+        Curve(*_around(level), -MONOTONE_CHARGE, negligible),
+    )
 
 
-def curves(values: Sequence[float]) -> list[Curve]:
-    """The best of each kind for `values`: polynomials, a sigmoid, splines."""
-    negligible = _negligible(values)
-    candidates = [Curve(residuals(values, degree), degree + 1, negligible) for degree in DEGREES]
-    candidates.append(Curve(sigmoid_residuals(values), SIMPLE, negligible))
-    for intervals in INTERVALS:
-        if (intervals + 3) * SPLINE_SHARE <= len(values):
-            candidates.append(Curve(spline_residuals(values, intervals), intervals + 3, negligible))
-    return candidates
+def broken_rise(values: Sequence[float]) -> Curve:
+    """The best curve that never falls before a break and never falls, or never rises, after it."""
+    level = _centred(values)
+    negligible = max(INEXACT * math.fsum(v * v for v in level), sys.float_info.min)
+    edge = max(3, len(level) // EDGE_SHARE)
+    pairs = [
+        (_around(level[:cut]), _around([sign * value for value in level[cut:]]))
+        for cut in range(edge, len(level) - edge + 1)
+        for sign in (1, -1)
+    ]
+    curves = [Curve([*a, *b], m + n, -BREAK_CHARGE, negligible) for (a, m), (b, n) in pairs]
+    return max(curves, key=lambda curve: curve.evidence)
 
 
-def _negligible(values: Sequence[float]) -> float:
-    tiny = ROUNDING * max(map(abs, values))
-    spread = math.fsum(x * x for x in residuals(values, 0))
-    return max(tiny * tiny * len(values), INEXACT * spread, sys.float_info.min)
+def memory_evidence(values: Sequence[float]) -> float:
+    """Log-likelihood of the values as noise of the memory that explains them best, around no trend."""
+    return max(_remembered(values, keep) for keep in MEMORIES)
 
 
-# -- polynomials -------------------------------------------------------------------------------------
+def _remembered(values: Sequence[float], keep: float) -> float:
+    n = len(values)
+    first = math.sqrt(1 - keep * keep)
+    news = [first * values[0], *(later - keep * earlier for earlier, later in pairwise(values))]
+    size = (1 - keep) * (1 + keep + (n - 1) * (1 - keep))  # squares of what the mean adds to `news`
+    mean_part = first * news[0] + (1 - keep) * math.fsum(news[1:])
+    squares = math.fsum(x * x for x in news) - (mean_part**2 / size if size else 0.0)
+    shape = math.log((1 + keep) / (1 + keep + (n - 1) * (1 - keep))) / 2
+    return shape - (n - 1) / 2 * math.log(max(squares, sys.float_info.min) / (n - 1))
 
 
-def residuals(values: Sequence[float], degree: int) -> list[float]:
-    """The residuals of the least-squares polynomial of `degree` over equally spaced points."""
-    places = _places(len(values))
-    rest = list(values)
-    basis: list[list[float]] = []
-    for power in range(degree + 1):
-        vector = [place**power for place in places]
-        for other in basis:  # Gram-Schmidt: each new direction loses its shares of the earlier ones
-            vector = _without(vector, other)
-        length = math.sqrt(math.fsum(x * x for x in vector))
-        basis.append([x / length for x in vector])
-        rest = _without(rest, basis[-1])
-    return rest
+def monotone(values: Sequence[float]) -> list[float]:
+    """The least-squares curve that never falls: neighbours in the wrong order share their mean."""
+    blocks: list[tuple[float, int]] = []
+    for value in values:
+        total, size = value, 1
+        while blocks and blocks[-1][0] * size >= total * blocks[-1][1]:
+            total, size = total + blocks[-1][0], size + blocks[-1][1]
+            blocks.pop()
+        blocks.append((total, size))
+    return [total / size for total, size in blocks for _ in range(size)]
+
+
+def _around(values: Sequence[float]) -> tuple[list[float], int]:
+    """What the curve that never falls leaves of `values`, and its freedom."""
+    curve = monotone(values)
+    return [a - b for a, b in zip(values, curve, strict=True)], len(values) - len(set(curve))
+
+
+def sigmoid_residuals(level: Sequence[float]) -> list[float]:
+    """The residuals of the best rising sigmoid, height * tanh((place - middle) / width)."""
+
+    def height(shape: Sequence[float]) -> float:
+        return sum(map(mul, shape, level))
+
+    top: Sequence[float] = max(_sigmoids(len(level)), key=height)
+    return _without(level, top) if height(top) > 0 else list(level)
+
+
+@lru_cache(maxsize=4)  # a table of metrics has few lengths
+def _sigmoids(count: int) -> list[list[float]]:
+    """Sigmoids of all middles and widths: a finer grid explains hardly more."""
+    narrowest, widest = math.log(2 / (count - 1)), math.log(REACH)
+    widths = [math.exp(narrowest + i * (widest - narrowest) / (WIDTHS - 1)) for i in range(WIDTHS)]
+    middles = [REACH * (2 * i / (MIDDLES - 1) - 1) for i in range(MIDDLES)]
+    return [_unit([math.tanh((x - m) / w) for x in _places(count)]) for m in middles for w in widths]
+
+
+# -- vectors -----------------------------------------------------------------------------------------
 
 
 def _places(n: int) -> list[float]:
     return [2 * i / (n - 1) - 1 for i in range(n)]
 
 
+def _centred(values: Sequence[float]) -> list[float]:
+    mean = math.fsum(values) / len(values)
+    return [value - mean for value in values]
+
+
+def _unit(values: Sequence[float]) -> list[float]:
+    """The shape of `values` with mean 0 and length 1; all 0 for a shape that is flat."""
+    centred = _centred(values)
+    length = math.sqrt(sum(map(mul, centred, centred)))
+    return [value / length for value in centred] if length > 1e-5 else [0.0] * len(centred)
+
+
 def _without(vector: Sequence[float], unit: Sequence[float]) -> list[float]:
-    share = math.fsum(a * b for a, b in zip(vector, unit, strict=True))
+    share = math.fsum(map(mul, vector, unit))
     return [a - share * b for a, b in zip(vector, unit, strict=True)]
-
-
-# -- sigmoid -----------------------------------------------------------------------------------------
-
-
-def sigmoid_residuals(values: Sequence[float]) -> list[float]:
-    """The residuals of the best sigmoid, level + height * tanh((place - middle) / width)."""
-    level = residuals(values, 0)
-    shape = _unit_sigmoid(_places(len(values)), *_best_sigmoid(level))
-    return _without(level, shape) if shape else level
-
-
-def _best_sigmoid(level: Sequence[float]) -> tuple[float, float]:
-    """Middle and logarithm of the width: the best point of a coarse grid, then a climb from there."""
-    places = _places(len(level))
-    narrowest, widest = math.log(2 / (len(level) - 1)), math.log(REACH)
-    mesh = (2 * REACH / (MIDDLES - 1), (widest - narrowest) / (WIDTHS - 1))
-
-    def explained(point: tuple[float, float]) -> float:
-        middle, width = point
-        if abs(middle) > REACH or not narrowest <= width <= widest:
-            return -1.0
-        shape = _unit_sigmoid(places, middle, width)
-        return sum(map(mul, shape, level)) ** 2 if shape else 0.0
-
-    grid = [(i * mesh[0] - REACH, narrowest + j * mesh[1]) for i in range(MIDDLES) for j in range(WIDTHS)]
-    top = max(grid, key=explained)
-    for halving in range(1, HALVINGS + 1):
-        top = _climb(explained, top, (mesh[0] / 2**halving, mesh[1] / 2**halving))
-    return top
-
-
-def _climb(
-    height: Callable[[tuple[float, float]], float], point: tuple[float, float], step: tuple[float, float]
-) -> tuple[float, float]:
-    """The highest point that steps along either axis reach from `point`."""
-    (x, y), (a, b) = point, step
-    while (top := max(((x, y), (x - a, y), (x + a, y), (x, y - b), (x, y + b)), key=height)) != (x, y):
-        x, y = top
-    return x, y
-
-
-def _unit_sigmoid(places: Sequence[float], middle: float, log_width: float) -> list[float] | None:
-    """The sigmoid with mean 0 and length 1; None for a sigmoid that is flat over all places."""
-    steep = math.exp(-log_width)
-    shape = [math.tanh((place - middle) * steep) for place in places]
-    mean = sum(shape) / len(shape)
-    shape = [x - mean for x in shape]
-    squares = sum(map(mul, shape, shape))
-    if squares < 1e-9:
-        return None
-    length = math.sqrt(squares)
-    return [x / length for x in shape]
-
-
-# -- splines -----------------------------------------------------------------------------------------
-
-
-def spline_residuals(values: Sequence[float], intervals: int) -> list[float]:
-    """The residuals of the least-squares cubic spline with equal intervals."""
-    level = residuals(values, 0)
-    rows = [_bumps(i * intervals / (len(values) - 1), intervals) for i in range(len(values))]
-    squares = [[0.0] * BUMPS for _ in range(intervals + 3)]  # from the diagonal to the right
-    products = [0.0] * (intervals + 3)
-    for (first, weights), value in zip(rows, level, strict=True):
-        for i, weight in enumerate(weights):
-            products[first + i] += weight * value
-            for j in range(i, BUMPS):
-                squares[first + i][j - i] += weight * weights[j]
-    factors = _solve(squares, products)
-    return [
-        value - sum(map(mul, weights, factors[first:]))
-        for (first, weights), value in zip(rows, level, strict=True)
-    ]
-
-
-def _bumps(place: float, intervals: int) -> tuple[int, tuple[float, ...]]:
-    """The first of the four bumps that reach `place`, and their heights there. `place` counts intervals."""
-    first = min(int(place), intervals - 1)
-    x = place - first
-    y = 1 - x
-    return first, (y**3 / 6, 2 / 3 - x * x + x**3 / 2, 2 / 3 - y * y + y**3 / 2, x**3 / 6)
-
-
-def _solve(band: list[list[float]], right: list[float]) -> list[float]:
-    """The solution of symmetric equations, in place. A row of `band` begins at the main diagonal."""
-    size = len(right)
-    for i in range(size):
-        for j in range(1, min(BUMPS, size - i)):
-            factor = band[i][j] / band[i][0]
-            right[i + j] -= factor * right[i]
-            for k in range(j, BUMPS):
-                band[i + j][k - j] -= factor * band[i][k]
-    for i in reversed(range(size)):
-        known = sum(map(mul, band[i][1:], right[i + 1 :]))
-        right[i] = (right[i] - known) / band[i][0]
-    return right
-
-
-# -- staircases --------------------------------------------------------------------------------------
-
-
-def staircase(values: Sequence[float]) -> Curve | None:
-    """The best staircase: levels with jumps between them. None unless many jumps all go one way.
-
-    The search finds one jump after the other, the largest gain first. Each jump costs two parameters, its
-    place and its height. None for too few points, for too few jumps, and for jumps in both directions.
-    """
-    level, negligible = residuals(values, 0), _negligible(values)
-    sums = list(accumulate(level, initial=0.0))
-    parts = {(0, len(level)): _best_jump(sums, 0, len(level))}
-    staircases = []
-    for jumps in range(1, min(MAX_JUMPS, (len(level) // SPLINE_SHARE - 1) // 2) + 1):
-        start, end = max(parts, key=lambda part: parts[part][0])
-        gain, at = parts.pop((start, end))
-        if not gain:
-            break
-        parts |= {part: _best_jump(sums, *part) for part in ((start, at), (at, end))}
-        means = [((sums[b] - sums[a]) / (b - a), a, b) for a, b in sorted(parts)]
-        rest = [value - mean for mean, a, b in means for value in level[a:b]]
-        staircases.append((Curve(rest, 2 * jumps + 1, negligible), [mean for mean, _, _ in means]))
-    curve, steps = min(staircases, key=lambda item: item[0].cost, default=(None, []))
-    one_way = steps in (sorted(steps), sorted(steps, reverse=True))
-    return curve if one_way and len(steps) > MIN_JUMPS else None
-
-
-def _best_jump(sums: Sequence[float], start: int, end: int) -> tuple[float, int]:
-    """The gain of the best jump between `start` and `end` in squares, and its place; 0 for too few points."""
-    total, size = sums[end] - sums[start], end - start
-    best, place = 0.0, start
-    for at in range(start + MIN_STEP, end - MIN_STEP + 1):
-        left = sums[at] - sums[start]
-        gain = left**2 / (at - start) + (total - left) ** 2 / (end - at) - total**2 / size
-        if gain > best:
-            best, place = gain, at
-    return best, place

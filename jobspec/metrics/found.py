@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,15 +48,21 @@ def without_samples(table: Table) -> Table:
     return replace(table, rows=tuple(row for row in table if (row.metric, row.source) not in dropped))
 
 
-def as_asked(table: Table, own: Iterable[str], asked: Iterable[str]) -> tuple[Table, dict[str, str]]:
+def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:
     """The table with a framework's own names and those that people ask for, and what these replace.
 
     A person may ask for any framework's metric by a usual name.
     """
-    others = {name: logged_name(name, table.metrics) for name in asked}
-    others.update({name: logged_name(name, table.metrics, any_family=False) for name in own})
+    # A summary holds the last value alone: where another usual name has a series, it is no series of its own.
+    lone = {name for name in (*own, *asked) if len(table.series(name)) == 1}
+    series = [name for name in table.metrics if name not in lone]
+    others = {name: logged_name(name, series) for name in asked}
+    others.update({name: logged_name(name, series, any_family=False) for name in own})
     renamed = {logged: name for name, logged in others.items() if logged not in ("", name)}
+    replaced = lone & set(renamed.values())
     rows = tuple(
-        row._replace(metric=renamed[row.metric]) if row.metric in renamed else row for row in table.rows
+        row._replace(metric=renamed.get(row.metric, row.metric))
+        for row in table.rows
+        if row.metric not in replaced
     )
     return replace(table, rows=rows), {name: logged for logged, name in renamed.items()}

@@ -3,17 +3,20 @@
 The metric moved if the answer to three questions is yes:
 
 1. Is there a trend? A one-sided Mann-Kendall test decides. It uses ranks only, so neither an outlier nor a
-   scale fakes a trend. Its variance is corrected for ties and for noise that depends on its predecessor.
+   scale fakes a trend. Its variance is corrected for ties.
 2. Is the change large against the noise? The change is the mean of the last fifth minus the mean of the first
    fifth. The noise is the spread of the values around a curve (`jobspec.metrics.curve_fit`).
-3. Is the change more than a random walk explains? See `jobspec.metrics.random_walk`.
+3. Does a rise explain the values better than noise with a memory does, of which a random walk is the extreme?
+   The difference of the log-likelihoods decides. From `MIN_EVIDENCE` on the metric moved; below `RULED_OUT` a
+   random walk stays possible and is told with its figure. Noise that is no more than the sampling of the
+   answers leaves nothing for a walk to explain: the mean of N answers that are right or wrong scatters by
+   sqrt(p (1 - p) / N), and N shows in the values, which are all multiples of 1 / N.
 
 A pass says that the metric moved and that noise does not explain the change. It never says "converged".
 docs/verdict.md says how often several kinds of noise pass and how often a real rise is missed.
-tests/metrics/test_learning_signal.py measures how often flat noise passes.
-Source: H. B. Mann, Econometrica 13 (1945), for the test. K. H. Hamed and A. R. Rao, J. Hydrology 204 (1998),
-for the correction of the variance, and for correcting it only where the dependence is significant. In a short
-series chance alone looks like dependence, and a correction would hide a late rise.
+Source: H. B. Mann, Econometrica 13 (1945), and M. G. Kendall, Rank Correlation Methods (1948), for the test.
+P. K. Sen, J. American Statistical Association 63 (1968) 1379, for the slope. D. R. Cox, Proc. 4th Berkeley
+Symposium 1 (1961) 105, for the comparison of two families by their likelihoods.
 """
 
 from __future__ import annotations
@@ -21,23 +24,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
-from jobspec.metrics.curve_fit import Curve, best, curves
-from jobspec.metrics.random_walk import drift_ratio, wanders
+from jobspec.metrics.curve_fit import MIN_BROKEN, Curve, broken_rise, memory_evidence, rises
 
 Direction = Literal["up", "down"]
 
 MIN_POINTS = 8  # with fewer, no rank test can reach ALPHA with a margin
-ALPHA = 0.005  # one-sided; flat noise passes less often than this, since the second question must pass too
-MIN_EFFECT = 4.0  # change between the windows, in standard errors of that change
+ALPHA = 0.01  # one-sided; flat noise passes less often than this, since the other questions must pass too
+MIN_EFFECT = 3.5  # change between the windows, in standard errors of that change
+# In natural logarithms. Chosen by simulation: docs/verdict.md has the table of benchmarks/learning_signal.py.
+MIN_EVIDENCE, RULED_OUT = 5.0, 11.0
 WINDOW_SHARE = 5  # first and last window are a fifth of the points each
 MIN_WINDOW = 3
-MAX_CORRELATION = 0.9
-SIGNIFICANT = 1.645  # standard errors of a correlation: one-sided 5 %
-MAX_POINTS = 400  # longer series are averaged in blocks: the tests look at all pairs of points
+SIGNIFICANT = 1.645  # standard errors: one-sided 5 %
+MAX_POINTS = 120  # longer series are averaged in blocks: the tests look at all pairs of points
+MAX_ANSWERS = 8192
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,9 @@ class Signal:
     `start`, `end`, `change`, `slope` and `noise` do not depend on `direction`.
     `start` and `end` are the means of the first and the last `window` points; `change` is their difference.
     `slope` is the median slope per step (Theil-Sen). `noise` is the standard deviation around a smooth curve.
-    `effect` is the change in `direction` in standard errors. `p_value` is one-sided. `drift` is the change in
-    `direction` in standard errors of a random walk with the same steps.
+    `effect` is the change in `direction` in standard errors. `p_value` is one-sided. `evidence` is for a rise
+    and against noise with a memory. `walks` is the share of random walks with steps as large that get as far.
+    `possible_walk`: no walk is ruled out. `unclear`: the values show too little to say that nothing moved.
     """
 
     moved: bool
@@ -63,7 +69,10 @@ class Signal:
     effect: float = math.nan
     p_value: float = math.nan
     window: int = 0
-    drift: float = math.nan
+    evidence: float = math.nan
+    walks: float = math.nan
+    possible_walk: bool = False
+    unclear: bool = False
 
     def figures(self) -> str:
         """The figures on one line, for a report."""
@@ -72,8 +81,16 @@ class Signal:
         return (
             f"{self.start:.4g} -> {self.end:.4g} (means over the ends of {self.count} points), "
             f"slope {self.slope:+.3g} a step, noise {self.noise:.2g}, "
-            f"change {self.effect:.1f} standard errors ({self.drift:.1f} of a random walk's), "
-            f"p = {self.p_value:.2g}"
+            f"change {self.effect:.1f} standard errors, p = {self.p_value:.2g}"
+        )
+
+    def limitation(self) -> str:
+        """What the values leave possible; empty where they rule a random walk out."""
+        if not self.possible_walk:
+            return ""
+        return (
+            f"a random walk with steps as large gets as far in {100 * self.walks:.2g} % of runs: "
+            "the values alone do not rule it out"
         )
 
 
@@ -90,8 +107,11 @@ def assess(
         return Signal(False, f"the value of step {bad} is not a finite number", len(series), direction)
     if len(series) < MIN_POINTS:
         reason = f"{len(series)} points are too few to tell a trend from noise; {MIN_POINTS} are needed"
-        return Signal(False, reason, len(series), direction)
-    return _measure(thin(series, MAX_POINTS), direction, min_change, len(series))
+        return Signal(False, reason, len(series), direction, unclear=True)
+    blocks = thin(series, MAX_POINTS)
+    answers = answers_per_value([value for _, value in series])
+    signal = _measure(blocks, direction, answers * -(-len(series) // MAX_POINTS))
+    return _decide(replace(signal, count=len(series)), min_change)
 
 
 def thin(series: Sequence[tuple[float, float]], limit: int) -> Sequence[tuple[float, float]]:
@@ -107,69 +127,66 @@ def thin(series: Sequence[tuple[float, float]], limit: int) -> Sequence[tuple[fl
     return [(block[-1][0], math.fsum(value for _, value in block) / size) for block in blocks]
 
 
-def _measure(
-    series: Sequence[tuple[float, float]], direction: Direction, min_change: float, count: int
-) -> Signal:
+def _measure(series: Sequence[tuple[float, float]], direction: Direction, answers: int) -> Signal:
     values = [value for _, value in series]
-    sign = 1.0 if direction == "up" else -1.0
     window = max(MIN_WINDOW, len(values) // WINDOW_SHARE)
     start, end = math.fsum(values[:window]) / window, math.fsum(values[-window:]) / window
-    change = end - start
-    family = curves(values)
-    noise, correlation = _noise(best(family))
-    error = noise * math.sqrt(2 * _inflation(correlation) / window)
-    certain = correlation if correlation * math.sqrt(len(values)) > SIGNIFICANT else 0.0
-    p_value = trend_p_value([sign * value for value in values], _inflation(certain))
-    effect = _ratio(sign * change, error)
-    drift = sign * drift_ratio(values, window)
-    moved, reason = _decide(sign * change, effect, p_value, min_change, direction)
-    if moved and wanders(values, family, drift, window):
-        moved, reason = False, "may be wandering: a random walk with the same steps explains the change"
+    sign = 1.0 if direction == "up" else -1.0
+    if min(values) == max(values):
+        return Signal(False, "", 0, direction, start, end, 0.0, 0.0, 0.0, 0.0, 1.0, window, 0.0, 1.0)
+    ordered = [sign * value for value in values]
+    line, sigmoid, steps = rises(ordered)
+    smooth = max(line, sigmoid, key=lambda curve: curve.evidence)
+    noise = math.sqrt(smooth.variance)
+    evidence = max(smooth.evidence, steps.evidence) - memory_evidence(ordered)
+    if evidence < RULED_OUT and len(values) >= MIN_BROKEN:
+        evidence = max(evidence, broken_rise(ordered).evidence - memory_evidence(ordered))
+    effect = sign * (end - start) / (noise * math.sqrt(2 / window))
+    sampled = _is_sampling(smooth, values, answers)
     return Signal(
-        moved, reason, count, direction, start, end, change, theil_sen(series), noise, effect, p_value,
-        window, drift,
+        False, "", 0, direction, start, end, end - start, theil_sen(series), noise, effect,
+        trend_p_value(ordered), window, math.inf if sampled else evidence,
+        _share_of_walks(ordered, sign * (end - start), window), not sampled and evidence < RULED_OUT,
     )  # fmt: skip
 
 
-def _decide(
-    change: float, effect: float, p_value: float, min_change: float, direction: Direction
-) -> tuple[bool, str]:
-    verb = "rose" if direction == "up" else "fell"
+def _decide(signal: Signal, min_change: float) -> Signal:
+    change = signal.change if signal.direction == "up" else -signal.change
+    verb = "rose" if signal.direction == "up" else "fell"
+    moved, unclear = False, False
     if change == 0:
-        return False, "did not change"
-    if change < 0:
-        return False, f"moved the wrong way: it should have moved {direction}"
-    if p_value >= ALPHA:
-        return False, f"no trend beyond chance: p = {p_value:.2g}, {ALPHA:g} or less is needed"
-    if effect < MIN_EFFECT:
-        return False, f"{verb} by {effect:.1f} standard errors, {MIN_EFFECT:g} are needed"
-    if change < min_change:
-        return False, f"{verb} by {change:.4g}, {min_change:g} is asked for"
-    return True, f"{verb} beyond its noise"
-
-
-def _ratio(change: float, error: float) -> float:
-    if error > 0:
-        return change / error
-    return math.copysign(math.inf, change) if change else 0.0
+        reason = "did not change"
+    elif change < 0:
+        reason = f"moved the wrong way: it should have moved {signal.direction}"
+    elif signal.p_value >= ALPHA:
+        reason = f"no trend beyond chance: p = {signal.p_value:.2g}, {ALPHA:g} or less is needed"
+    elif signal.effect < MIN_EFFECT:
+        reason = f"{verb} by {signal.effect:.1f} standard errors, {MIN_EFFECT:g} are needed"
+    elif change < min_change:
+        reason = f"{verb} by {change:.4g}, {min_change:g} is asked for"
+    elif signal.evidence < MIN_EVIDENCE:
+        reason, unclear = (
+            f"{verb}, and noise with a memory explains that as well: more steps would tell",
+            True,
+        )
+    else:
+        reason, moved = f"{verb} beyond its noise", True
+    return replace(signal, moved=moved, reason=reason, unclear=unclear)
 
 
 # -- trend -------------------------------------------------------------------------------------------
 
 
-def trend_p_value(values: Sequence[float], inflation: float = 1.0) -> float:
-    """One-sided p-value of the Mann-Kendall test for an upward trend; 1 for a constant.
-
-    `inflation` multiplies the variance of independent values.
-    """
+def trend_p_value(values: Sequence[float]) -> float:
+    """One-sided p-value of the Mann-Kendall test for an upward trend; 1 for a constant."""
     n = len(values)
     score = sum((b > a) - (b < a) for i, a in enumerate(values) for b in values[i + 1 :])
     ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(values).values())
-    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18 * inflation
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
     if variance <= 0 or score == 0:
         return 1.0 if variance <= 0 else 0.5
     z = (score - math.copysign(1, score)) / math.sqrt(variance)  # continuity correction
-    return 0.5 * math.erfc(z / math.sqrt(2))
+    return _upper_tail(z)
 
 
 def theil_sen(series: Sequence[tuple[float, float]]) -> float:
@@ -183,21 +200,38 @@ def theil_sen(series: Sequence[tuple[float, float]]) -> float:
     return slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2
 
 
+def _upper_tail(z: float) -> float:
+    return 0.5 * math.erfc(z / math.sqrt(2))
+
+
 # -- noise -------------------------------------------------------------------------------------------
 
 
-def _noise(curve: Curve) -> tuple[float, float]:
-    """Standard deviation around the curve, and the correlation of a residual with the one before."""
-    n = len(curve.rest)
-    if not curve.squares:
-        return 0.0, 0.0
-    products = math.fsum(a * b for a, b in pairwise(curve.rest))
-    # Fitting k parameters to n independent values leaves residuals correlated by about -k/n.
-    correlation = products / curve.squares + curve.parameters / n
-    deviation = math.sqrt(curve.squares / (n - curve.parameters))
-    return deviation, min(MAX_CORRELATION, max(0.0, correlation))
+def _share_of_walks(values: Sequence[float], change: float, window: int) -> float:
+    """The share of random walks with the steps of `values` whose windows differ by `change` or more."""
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    variance = math.fsum(step * step for step in steps) / len(steps)
+    # A step inside a window counts only for the values after it.
+    weight = len(steps) - 2 * (window - 1) + 2 * math.fsum((i / window) ** 2 for i in range(1, window))
+    return _upper_tail(change / math.sqrt(variance * weight)) if variance else 0.0
 
 
-def _inflation(correlation: float) -> float:
-    """The factor by which correlation raises the variance of a mean over independent values."""
-    return (1 + correlation) / (1 - correlation)
+def answers_per_value(values: Sequence[float]) -> int:
+    """The N of which all values are multiples of 1 / N, as shares of N answers are; 0 where there is none.
+
+    Shares that were rounded for display, to 0.01 say, tell nothing.
+    """
+    if not all(0 <= value <= 1 for value in values):
+        return 0
+    parts = [Fraction(value).limit_denominator(MAX_ANSWERS) for value in values]
+    answers = math.lcm(*(part.denominator for part in parts))
+    exact = all(abs(float(part) - value) < 1e-7 for part, value in zip(parts, values, strict=True))
+    return answers if exact and answers <= MAX_ANSWERS and 10**4 % answers else 0
+
+
+def _is_sampling(curve: Curve, values: Sequence[float], answers: int) -> bool:
+    """Whether the scatter around the curve is no more than that of `answers` right or wrong answers."""
+    if not answers:
+        return False
+    sampling = math.fsum(value * (1 - value) for value in values) / len(values) / answers
+    return curve.variance <= sampling * (1 + SIGNIFICANT * math.sqrt(2 / curve.freedom))

@@ -1,11 +1,12 @@
 """The one table of the names that frameworks give to common metrics.
 
 Report, `status`, tables of sweeps and the check of training health read it. A framework's own name in the
-plan comes before these names.
+plan comes before these names. The patterns are for training health alone, which looks at every fitting name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 
 REWARD, LOSS, GRAD_NORM, TOKENS = "reward", "loss", "grad norm", "tokens/s"
@@ -13,7 +14,7 @@ FIGURES = (REWARD, LOSS, GRAD_NORM, TOKENS)  # in the order of display
 STEP_TIME, PEAK_MEMORY, KL = "step time", "peak memory", "kl"
 LIKELY: Mapping[str, tuple[str, ...]] = {
     REWARD: ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
-             "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward"),
+             "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward", "loss/avg_final_rewards"),
     LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss", "policy/final_loss", "policy_loss"),
     GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm", "policy/grad_norm"),
     KL: ("kl", "train/kl", "actor/kl_loss", "policy/policy_kl", "train/kl_loss", "objective/kl"),
@@ -24,7 +25,46 @@ LIKELY: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 # Prefixes of one framework's names: verl has actor and critic, SkyRL policy and reward; the others have none.
-FAMILIES = {"critic": "actor", "reward": "policy", "rollout": "slime", "train": "", "rewards": ""}
+FAMILIES = {
+    "critic": "actor",
+    "reward": "policy",
+    "loss": "policy",
+    "rollout": "slime",
+    "train": "",
+    "rewards": "",
+}
+GRADIENT_NAME = re.compile(r"(?:^|/)grad_norm$")
+KL_NAME = re.compile(r"(?:^|/)kl_(?:loss|penalty)$|^train/kl$")
+# Not `objective/kl` of TRL's PPO, the sum over an answer, and not the distance of the engines (`GAPS`).
+KL_PER_TOKEN = re.compile(
+    r"^(?:train/)?kl$|(?:^|/)(?:kl_loss|kl_penalty|reward_kl_penalty|policy_kl|avg_kl)$"
+)
+LOG_PROB_NAME = re.compile(r"(?:^|/)(?:mean_)?log_?probs?(?:/mean)?$")
+REWARD_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[REWARD]))})$")
+REWARD_PART = re.compile(r"^(?:train/)?rewards/(?!mean$|std$)[^/]+(?:/mean)?$")
+SPREAD_NAME = re.compile(r"^(?:train/)?(?:reward_std|frac_reward_zero_std)$")
+ENTROPY_NAME = re.compile(r"^(?:train/|policy/|actor/)?(?:policy_|approx_)?entropy$|^actor/entropy_loss$")
+LENGTH_NAME = re.compile(
+    r"^(?:train/)?(?:completion_length|completions/mean_length|response_length(?:/mean)?|avg_num_tokens"
+    r"|mean_gen_tokens_per_sample)$|^generate/avg_num_tokens$"
+)
+CUT_NAME = re.compile(r"(?:^|/)(?:clip_ratio|clipped_ratio|truncation_rate)$")
+LENGTH_CUT = re.compile(r"response_length|completions|truncation")  # other clip ratios are of PPO
+# How far apart the training and the sampling policy are -> the value of equal policies, and the distance from
+# it that no healthy run has. Sources: verl's FAQ, NeMo-RL's GRPO guide, SkyRL's round-trip test.
+GAPS: Mapping[re.Pattern[str], tuple[float, float]] = {
+    re.compile(r"(?:^|/)token_mult_prob_error$"): (1.0, 0.05),
+    re.compile(r"(?:^|/)(?:sampling_importance_ratio|importance_sampling_ratio/mean)$"): (1.0, 0.1),
+    re.compile(r"(?:^|/)rollout_probs_diff_mean$"): (0.0, 0.05),
+    re.compile(r"(?:^|/)(?:\w*logp(?:rob)?s?_(?:abs_)?diff(?:erence)?[_/]mean)$"): (0.0, 0.5),
+    re.compile(r"(?:^|/)(?:rollout_corr/(?:k3_)?kl|mismatch_(?:k3_)?kl|vllm_kl)$"): (0.0, 0.1),
+    re.compile(r"(?:^|/)(?:gen_kl_error|policy_kl_error|js_divergence_error)$"): (0.0, 0.05),
+}
+# A score of data that is not trained on, a mean over it: no spread, no best or worst of several answers.
+HELD_OUT = re.compile(
+    r"^(?!.*[/_-](?:std|length|time|loss|num_turns|min|max|best|worst|maj)(?:[@/]|$))"
+    r"(?:val|eval|test|validation)[-_/:].*(?:acc|reward|score|pass_at|pass@)"
+)
 
 
 def own_names(metric_keys: Mapping[str, str]) -> dict[str, str]:

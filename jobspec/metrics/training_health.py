@@ -1,36 +1,49 @@
-"""Finds patterns of metrics that show a training that runs and learns nothing. Pure.
+"""Finds patterns of metrics that show a training that goes wrong or learns nothing. Pure.
 
-The patterns know the metric names of NeMo-RL, verl and TRL; the plan adds a framework's own names.
+`jobspec.metrics.names` has the names of NeMo-RL, verl, SkyRL, TRL and OpenRLHF; the plan adds a framework's
+own. The limits lie outside of what healthy runs do: `benchmarks/learning_signal.py` counts the false alarms.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from operator import gt
 from statistics import median
 
 from jobspec.metrics import names
+from jobspec.metrics.learning_signal import trend_p_value
 from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import Row
 
-GRADIENT = re.compile(r"(?:^|/)grad_norm$")
-KL_LOSS = re.compile(r"(?:^|/)kl_(?:loss|penalty)$|^train/kl$")
-LOG_PROBS = re.compile(r"(?:^|/)(?:mean_)?log_?probs?(?:/mean)?$")
-REWARD = re.compile(f"^(?:{'|'.join(map(re.escape, names.LIKELY[names.REWARD]))})$")
-CLIPPED = re.compile(r"(?:^|/)(?:clip_ratio|clipped_ratio|truncation_rate)$")
-LENGTH = re.compile(r"response_length|completions|truncation")
 MIN_ROWS = 3  # fewer constant values are no pattern
 MIN_CONSTANT = 8
+MIN_COURSE = 10  # fewer values have no beginning and end to compare
+MIN_END = 5  # values of an end, at least: two spikes among them do not move its median
+MIN_HELD_OUT = 5
 HIGH = 0.95
+SURE = 8.0  # standard errors, of a peak that was looked for
+LOST, LOST_ALL = 0.5, 0.9  # shares of what a reward had gained
+BEGUN = 0.1  # share of a fall that tells that it has begun
+FEW = 1 / 8  # of the first length
+KL_GROWTH, KL_MOST = 100, 1.0  # in nats a token: healthy runs stay below
+ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
+GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
+GAP_GROWTH = 5
+HELD_OUT_FALL = 0.8  # of its start
+PERSISTENT = 0.9  # share of the later steps that must show the pattern too
 
 
 @dataclass(frozen=True)
 class Trouble:
     """One pattern: `kind` for scripts, the row that shows it first, and what it means.
 
-    A `fatal` pattern contradicts any claim of learning; the others explain a missing learning signal.
+    A `fatal` pattern contradicts any claim of learning; the others explain a missing learning signal, or what
+    a rise is worth.
     """
 
     kind: str
@@ -41,6 +54,10 @@ class Trouble:
     fatal: bool = True
 
 
+Rows = Sequence[Row]
+Check = Callable[[Rows], Iterator[Trouble]]
+
+
 def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Trouble, ...]:
     """Every pattern that the metrics show; `keys` are the framework's own names, such as `reward`."""
     return tuple(_troubles(table, keys or {}))
@@ -48,23 +65,16 @@ def troubles(table: Table, keys: Mapping[str, str] | None = None) -> tuple[Troub
 
 def _troubles(table: Table, keys: Mapping[str, str]) -> Iterator[Trouble]:
     plan_names = names.own_names(keys)
-    for rows in _series(table, GRADIENT, plan_names.get(names.GRAD_NORM)):
-        yield from _not_finite(rows)
-        yield from _no_gradient(rows)
-    for rows in _series(table, KL_LOSS, None):
-        yield from _not_finite(rows)
-        yield from _frozen(rows)
-    for rows in _series(table, LOG_PROBS, None):
-        yield from _constant(rows, "constant-logprobs", "the sampled policy never changes")
-    for rows in _series(table, REWARD, plan_names.get(names.REWARD)):
-        yield from _not_finite(rows)
-        yield from _saturated(rows) or _constant(rows, "constant-reward", "no answer is better than another")
-    for rows in _series(table, CLIPPED, None):
-        if LENGTH.search(rows[0].metric):
-            yield from _capped(rows)
+    for pattern, figure, checks in CHECKS:
+        for rows in _series(table, pattern, plan_names.get(figure)):
+            for check in checks:
+                yield from check(rows)
+    for rows in _series(table, names.REWARD_PART, None):  # one of several that make the reward
+        yield from (replace(trouble, fatal=False) for trouble in _lost(rows))
+    yield from _held_out(list(_series(table, names.HELD_OUT, None)))
 
 
-def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> Iterator[Sequence[Row]]:
+def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> Iterator[Rows]:
     for name in table.metrics:
         if name == plan_name or pattern.search(name):
             rows = [row for row in table.series(name) if row.step is not None]
@@ -72,7 +82,10 @@ def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> It
                 yield rows
 
 
-def _not_finite(rows: Sequence[Row]) -> Iterator[Trouble]:
+# -- values that never change, or are no numbers -----------------------------------------------------
+
+
+def _not_finite(rows: Rows) -> Iterator[Trouble]:
     bad = next((row for row in rows if not math.isfinite(row.value)), None)
     if bad is not None:
         what = f"`{bad.metric}` of step {bad.step} is {bad.value}"
@@ -80,16 +93,29 @@ def _not_finite(rows: Sequence[Row]) -> Iterator[Trouble]:
         yield Trouble("not-finite", bad, what, why, "look for the first such value; lower the learning rate")
 
 
-def _no_gradient(rows: Sequence[Row]) -> Iterator[Trouble]:
+def _no_gradient(rows: Rows) -> Iterator[Trouble]:
     zero = [row for row in rows if row.value == 0]
     if 2 * len(zero) > len(rows):
         what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} steps"
         why = "nothing is trained in such a step: equal rewards in every group, or no parameter takes part"
         fix = "check that rewards differ within a group, and which parameters require gradients"
-        yield Trouble("zero-gradient", zero[0], what, why, fix)
+        # A task that is solved early leaves no gradients either.
+        early = rows[: -(-len(rows) // 2)]
+        fatal = 2 * sum(row.value == 0 for row in early) > len(early)
+        yield Trouble("zero-gradient", zero[0], what, why, fix, fatal)
 
 
-def _frozen(rows: Sequence[Row]) -> Iterator[Trouble]:
+def _no_advantage(rows: Rows) -> Iterator[Trouble]:
+    share = "frac" in rows[0].metric  # of the groups whose answers all have one reward
+    equal = [row for row in rows if (row.value >= HIGH if share else row.value == 0)]
+    if len(rows) >= MIN_ROWS and 2 * len(equal) > len(rows):
+        what = f"`{rows[0].metric}` is {equal[0].value:.3g} in {len(equal)} of {len(rows)} steps"
+        why = "all answers of a group have the same reward, so their advantages are 0"
+        fix = "look at samples and rewards of a group; use data that is neither too easy nor too hard"
+        yield Trouble("zero-advantage", equal[0], what, why, fix, fatal=False)
+
+
+def _frozen(rows: Rows) -> Iterator[Trouble]:
     # The first step's value is 0 by itself: policy and reference are then the same.
     later = rows[1:]
     if len(later) >= MIN_ROWS and all(row.value == 0 for row in later):
@@ -99,13 +125,21 @@ def _frozen(rows: Sequence[Row]) -> Iterator[Trouble]:
         yield Trouble("frozen-policy", later[0], what, why, fix)
 
 
-def _constant(rows: Sequence[Row], kind: str, why: str) -> Iterator[Trouble]:
+def _constant(rows: Rows, kind: str, why: str) -> Iterator[Trouble]:
     if len(rows) >= MIN_CONSTANT and len({row.value for row in rows}) == 1:
         what = f"`{rows[0].metric}` is {rows[0].value:.6g} at all {len(rows)} steps"
         yield Trouble(kind, rows[0], what, why, "look at some samples and at their values", fatal=False)
 
 
-def _saturated(rows: Sequence[Row]) -> list[Trouble]:
+def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
+    yield from _constant(rows, "constant-logprobs", "the sampled policy never changes")
+
+
+def _flat_reward(rows: Rows) -> Iterator[Trouble]:
+    yield from _saturated(rows) or _constant(rows, "constant-reward", "no answer is better than another")
+
+
+def _saturated(rows: Rows) -> list[Trouble]:
     """A share that starts at its ceiling."""
     values = [row.value for row in rows]
     first = values[: max(MIN_ROWS, len(values) // 5)]
@@ -117,10 +151,187 @@ def _saturated(rows: Sequence[Row]) -> list[Trouble]:
     return [Trouble("saturated-reward", rows[0], what, why, "use harder data to show learning", fatal=False)]
 
 
-def _capped(rows: Sequence[Row]) -> Iterator[Trouble]:
+# -- the course of one metric ------------------------------------------------------------------------
+
+
+def _fifth(values: Sequence[float]) -> int:
+    return max(MIN_END, len(values) // 5)
+
+
+def _ends(rows: Rows) -> tuple[float, float]:
+    """The medians of the first and of the last fifth, NaN for too few values: single spikes do not count."""
     values = [row.value for row in rows if math.isfinite(row.value)]
-    if len(values) >= MIN_ROWS and median(values) >= HIGH:
-        what = f"`{rows[0].metric}` is about {median(values):.2g}: most answers are cut at their length limit"
-        why = "an answer that is cut off seldom earns its reward"
-        fix = "raise the response length, or use a model that ends its answers"
-        yield Trouble("length-cap", rows[0], what, why, fix, fatal=False)
+    if len(values) < MIN_COURSE:
+        return math.nan, math.nan
+    return median(values[: _fifth(values)]), median(values[-_fifth(values) :])
+
+
+def _since(rows: Rows, bad: Callable[[float], bool]) -> Row:
+    """The first row that is bad and that bad ones follow."""
+    marks = [bad(row.value) for row in rows]
+    left = sum(marks)
+    for i, row in enumerate(rows):
+        if marks[i] and left >= PERSISTENT * (len(rows) - i):
+            return row
+        left -= marks[i]
+    return rows[-1]
+
+
+def _usual_step(values: Sequence[float]) -> float:
+    """The root mean square of the steps but the largest tenth: a fall may be among them.
+
+    The steps of white noise have twice its variance, which makes this the error of a difference.
+    """
+    steps = sorted((b - a) ** 2 for a, b in pairwise(values))
+    usual = steps[: len(steps) - max(1, len(steps) // 10)]
+    return math.sqrt(math.fsum(usual) / len(usual))
+
+
+def _change(rows: Rows, since: Row) -> str:
+    start, end = _ends(rows)
+    return f"`{rows[0].metric}` went from {start:.3g} to {end:.3g}, from about step {since.step} on"
+
+
+def _capped(rows: Rows) -> Iterator[Trouble]:
+    values = [row.value for row in rows if math.isfinite(row.value)]
+    if names.LENGTH_CUT.search(rows[0].metric) and len(values) >= MIN_ROWS:
+        end = median(values[-_fifth(values) :])
+        if end >= HIGH:
+            since = _since(rows, lambda value: value >= HIGH)
+            what = f"`{rows[0].metric}` is about {end:.2g} from step {since.step} on"
+            what += ": most answers are cut at their length limit"
+            why = "an answer that is cut off seldom earns its reward"
+            fix = "raise the response length, or use a model that ends its answers"
+            yield Trouble("length-cap", since, what, why, fix, fatal=False)
+
+
+def _kl(rows: Rows) -> Iterator[Trouble]:
+    start, end = _ends(rows)
+    level = max(KL_MOST, KL_GROWTH * max(start, 1e-4))
+    if end >= level:
+        since = _since(rows, lambda value: value >= KL_MOST)
+        why = (
+            "the policy left its reference by orders of magnitude, and what it learns there is seldom wanted"
+        )
+        fix = "lower the learning rate or raise the KL coefficient; go back to a checkpoint before that step"
+        yield Trouble("kl-explosion", since, _change(rows, since), why, fix, fatal=False)
+
+
+def _entropy(rows: Rows) -> Iterator[Trouble]:
+    start, end = _ends(rows)
+    if start > 0 and end <= min(ENTROPY_LEAST, start / 10):
+        since = _since(rows, lambda value: value <= min(ENTROPY_LEAST, start / 10))
+        why = "all answers to a prompt become alike, so there is little left to learn from"
+        fix = "raise the upper clip or the entropy coefficient, or the sampling temperature"
+        yield Trouble("entropy-collapse", since, _change(rows, since), why, fix, fatal=False)
+    if start > 0 and end >= max(ENTROPY_MOST, 4 * start):
+        since = _since(rows, lambda value: value >= max(ENTROPY_MOST, 4 * start) / 2)
+        why = "the policy samples ever more at random"
+        fix = "lower the learning rate or the entropy coefficient; look at late samples"
+        yield Trouble("entropy-explosion", since, _change(rows, since), why, fix, fatal=False)
+
+
+def _length(rows: Rows) -> Iterator[Trouble]:
+    start, end = _ends(rows)
+    if start > 0 and end <= FEW * start:
+        since = _since(rows, lambda value: value <= 2 * FEW * start)
+        why = "such short answers seldom hold the reasoning that the reward is meant for"
+        fix = "look at late samples: which short answer earns the reward?"
+        yield Trouble("length-collapse", since, _change(rows, since), why, fix, fatal=False)
+
+
+def _gradient(rows: Rows) -> Iterator[Trouble]:
+    start, end = _ends(rows)
+    if start > 0 and end >= max(GRADIENT_MOST, GRADIENT_GROWTH * start):
+        since = _since(rows, lambda value: value >= max(GRADIENT_MOST, GRADIENT_GROWTH * start) / 2)
+        why = "gradients that stay that large mean that training has become unstable"
+        fix = "lower the learning rate, clip gradients, and go back to a checkpoint before that step"
+        yield Trouble("gradient-explosion", since, _change(rows, since), why, fix, fatal=False)
+
+
+def _gap(rows: Rows) -> Iterator[Trouble]:
+    """The distance of training and sampling policy, of which a ratio has none at 1."""
+    healthy, limit = next(value for pattern, value in names.GAPS.items() if pattern.search(rows[0].metric))
+    start, end = (abs(value - healthy) for value in _ends(rows))
+    level = max(limit, GAP_GROWTH * start)
+    if end >= level:
+        since = _since(rows, lambda value: abs(value - healthy) >= level)
+        why = "the engine that samples and the one that trains give the same answer other probabilities"
+        fix = "compare precision, kernels and weight transfer of both; correct by importance sampling"
+        yield Trouble("off-policy-gap", since, _change(rows, since), why, fix, fatal=False)
+
+
+# -- a reward that is lost ---------------------------------------------------------------------------
+
+
+def _lost(rows: Rows) -> Iterator[Trouble]:
+    """A reward that had risen, or stood above 0, and lost that again beyond its noise."""
+    rows = [row for row in rows if math.isfinite(row.value)]
+    values = [row.value for row in rows]
+    if len(values) < MIN_COURSE:
+        return
+    width = max(MIN_ROWS, len(values) // 20)
+    course = [math.fsum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
+    at = max(range(len(course)), key=course.__getitem__)
+    start, peak = _ends(rows)[0], course[at]
+    end = median(values[-max(width, len(values) // 10) :])
+    sure = SURE * _usual_step(values) / math.sqrt(width)
+    base = start if peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
+    share = (peak - end) / (peak - base) if peak > base else 0.0
+    if peak - end < sure or share < LOST:
+        return
+    tail = rows[at:]
+    since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
+    top = f"`{rows[0].metric}` stood at {peak:.3g} about step {tail[width // 2].step}"
+    what = f"{top} and fell to {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
+    why = "what had been learnt is lost"
+    fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
+    kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
+    yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
+
+
+def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
+    """Scores of data that is not trained on: one that is always 0, or below where it began."""
+    rose = any(rows[-1].value > rows[0].value for rows in scores)
+    for rows in scores:
+        values = [row.value for row in rows if math.isfinite(row.value)]
+        if len(values) >= MIN_ROWS and not any(values):
+            what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
+            why = "no answer to this data is ever right: it is too hard, or its format or grader is wrong"
+            fix = "look at some of its samples and their scores"
+            yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)
+        if len(values) < MIN_HELD_OUT or values[0] <= 0:
+            continue
+        width = max(1, len(values) // 5)
+        start, end = (math.fsum(part) / width for part in (values[:width], values[-width:]))
+        sure = SURE / 2 * _usual_step(values) / math.sqrt(width)
+        if end <= HELD_OUT_FALL * start and start - end >= sure:
+            since = _since(rows, partial(gt, start))
+            fell = f"fell from {start:.3g} to {end:.3g}, below its start from step {since.step} on"
+            what = f"`{rows[0].metric}` {fell}"
+            why = "what the reward counts as better is worse on data that was not trained on"
+            fix = "look at held-out samples before and after; the reward may be gamed"
+            yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
+
+
+def held_out_rise(table: Table) -> str:
+    """The first held-out score that rises through the run, with its figures; empty without one."""
+    for rows in _series(table, names.HELD_OUT, None):
+        values = [row.value for row in rows]
+        if all(map(math.isfinite, values)) and len(values) > MIN_ROWS and trend_p_value(values) < 0.05:
+            return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
+    return ""
+
+
+CHECKS: Sequence[tuple[re.Pattern[str], str, tuple[Check, ...]]] = (
+    (names.GRADIENT_NAME, names.GRAD_NORM, (_not_finite, _no_gradient, _gradient)),
+    (names.KL_NAME, "", (_not_finite, _frozen)),
+    (names.KL_PER_TOKEN, "", (_kl,)),
+    (names.LOG_PROB_NAME, "", (_constant_logprobs,)),
+    (names.REWARD_NAME, names.REWARD, (_not_finite, _flat_reward, _lost)),
+    (names.SPREAD_NAME, "", (_no_advantage,)),
+    (names.ENTROPY_NAME, "", (_entropy,)),
+    (names.LENGTH_NAME, "", (_length,)),
+    (names.CUT_NAME, "", (_capped,)),
+    (re.compile("|".join(pattern.pattern for pattern in names.GAPS)), "", (_gap,)),
+)

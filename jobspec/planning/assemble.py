@@ -22,6 +22,7 @@ from jobspec.plan import (
 from jobspec.planning.container import mounts_for
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.paths import absolute, home
+from jobspec.planning.repos import proof_root
 from jobspec.spec.paths import Origin, OriginKind
 from jobspec.units import parse_bytes, parse_time, slurm_time
 
@@ -74,7 +75,7 @@ def assemble(
         env=dict(sorted({**framework_plan.env, **context.container.env}.items())),
         secrets=spec.secrets,
         repos=tuple(repo.plan for repo in repos),
-        proofs=tuple(ImportProof(r.prove, r.plan.path, r.plan.name) for r in repos if r.prove),
+        proofs=tuple(ImportProof(r.prove, proof_root(r), r.plan.name) for r in repos if r.prove),
         stage=(*stage, *framework_plan.stage),
         helpers=_helpers(resolution, repos),
         ray=_ray(resolution, gpus) if with_ray else None,

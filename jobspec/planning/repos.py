@@ -52,6 +52,23 @@ def read_repos(
     return tuple(sources), findings
 
 
+def proof_root(source: RepoSource) -> str:
+    """The folder that a proved module must come from: that of `pythonpath` which holds it, else the checkout.
+
+    A checkout may hold an installed copy beside its sources, in a `.venv` for one.
+    """
+    inside = source.prove.replace(".", "/")
+    folders = (folder for folder in source.plan.pythonpath if _holds(Path(folder), inside))
+    return next(folders, source.plan.path)
+
+
+def _holds(folder: Path, inside: str) -> bool:
+    try:
+        return (folder / inside).is_dir() or (folder / f"{inside}.py").is_file()
+    except OSError:  # not for this user: the checkout itself is reported elsewhere
+        return False
+
+
 def _repo_folder(repo: Repo, base: Path, runs: str) -> Path:
     if repo.path is not None:
         return Path(os.path.normpath(base / os.path.expanduser(repo.path)))  # noqa: PTH111 - relative is kept

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from jobspec.report.content import Report
 from jobspec.report.lines import evidence_text
-from jobspec.verdict import Deliverable, Result, Status
+from jobspec.verdict import RESIDUAL_NOISE, Deliverable, Result, Status
 
 # Characters that XML 1.0 cannot hold, not even escaped. Source: w3.org/TR/xml, production 2.
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -51,6 +51,8 @@ def _properties(suite: ElementTree.Element, report: Report) -> None:
     properties = ElementTree.SubElement(suite, "properties")
     rows = [("result", str(verdict.result)), ("level", verdict.level), ("run", report.run_id)]
     rows += [("not proved", item) for item in verdict.limitations]
+    noise = (finding for finding in verdict.findings if finding.rule == RESIDUAL_NOISE)
+    rows += [("note", f"{finding.what} ({finding.file}:{finding.line})") for finding in noise]
     for name, value in rows:
         ElementTree.SubElement(properties, "property", {"name": name, "value": _text(value)})
 

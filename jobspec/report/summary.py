@@ -14,7 +14,15 @@ from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, place
-from jobspec.verdict import Deliverable, EvidenceItem, Result, Status, is_void
+from jobspec.verdict import (
+    RESIDUAL_NOISE,
+    SUSPICIOUS,
+    Deliverable,
+    EvidenceItem,
+    Result,
+    Status,
+    is_void,
+)
 
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
@@ -127,7 +135,9 @@ def _deliverable(item: Deliverable) -> str:
     shown = next((place(part) for part in item.evidence if part.file), "")
     reason = item.reason or ("proved" if item.status is Status.PASS else "no reason was recorded")
     where = f" [{shown}]" if shown and shown not in reason else ""
-    return f"{item.name}: {item.status} - {reason}{where}"
+    # The guides always ask for these tests: without a request they were skipped.
+    skipped = item.name == BRIDGE_CHECKS and item.status is Status.NOT_REQUESTED
+    return f"{item.name}: {Status.SKIPPED if skipped else item.status} - {reason}{where}"
 
 
 # -- evidence ----------------------------------------------------------------------------------------
@@ -219,7 +229,7 @@ def _key_line(item: EvidenceItem) -> str:
 def _limitations(report: Report) -> Iterator[str]:
     yield from report.verdict.limitations
     for finding in report.verdict.findings:
-        if finding.rule == "verdict.suspicious-line":
+        if finding.rule in (SUSPICIOUS, RESIDUAL_NOISE):
             yield f"{finding.what} ({finding.file}:{finding.line})"
 
 

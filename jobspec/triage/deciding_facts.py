@@ -29,7 +29,9 @@ _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
 def with_recorded_facts(matches: Iterable[Match], nodes: Mapping[str, Mapping[str, Any]]) -> list[Match]:
     """The matches with what their own lines and the facts of their nodes add."""
     return [
-        replace(match, facts=(*facts_of_line(match), *recorded(match, nodes.get(match.node, {}))))
+        replace(
+            match, facts=(*match.facts, *facts_of_line(match), *recorded(match, nodes.get(match.node, {})))
+        )
         for match in matches
     ]
 

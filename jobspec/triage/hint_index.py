@@ -7,20 +7,22 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from jobspec.log_search import Hints
-from jobspec.triage import landmarks
+from jobspec.triage import attempts, landmarks, work
 from jobspec.triage.signatures import Signature, load_signatures
+
+MARKS = (*landmarks.ALL, *attempts.ALL, *work.SIGNS)
 
 
 @dataclass
 class HintIndex:
-    """The hints of all signatures and landmarks."""
+    """The hints of all signatures, landmarks and signs."""
 
     signatures: tuple[Signature, ...] = field(default_factory=load_signatures)
 
     def __post_init__(self) -> None:
         self.trends = tuple(signature for signature in self.signatures if signature.trend)
         # For landmarks and trends only their presence in a text matters.
-        self.numbers: dict[str, list[int]] = {kind.literal.decode(): [] for kind in landmarks.ALL}
+        self.numbers: dict[str, list[int]] = {kind.literal.decode(): [] for kind in MARKS}
         for number, signature in enumerate(self.signatures):
             for hint in signature.hints:
                 numbers = self.numbers.setdefault(hint, [])

@@ -6,6 +6,7 @@ A search for literal texts, block by block, finds them: a few fast searches, and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from jobspec.log_search import line_at
@@ -31,86 +32,129 @@ class Kind:
     pattern: re.Pattern[str] | None = None
 
 
-def _kind(literal: str, pattern: str = "") -> Kind:
+def kind(literal: str, pattern: str = "") -> Kind:
+    """Lines that hold `literal` and match `pattern`."""
     return Kind(literal.encode(), re.compile(pattern) if pattern else None)
 
 
-# In these runs Megatron-Bridge builds the model: an earlier failure is not Megatron-Bridge's.
+# In these runs Megatron-Bridge may build the model: an earlier failure is not Megatron-Bridge's.
 MANAGED = (
-    _kind("MegatronPolicyWorker"),
-    _kind("verl.trainer.main_ppo"),
-    _kind("(TaskRunner pid="),
-    _kind("(TaskRunnerV1 pid="),
-    _kind("nemo_rl"),
+    kind("MegatronPolicyWorker"),
+    kind("verl.trainer.main_ppo"),
+    kind("(TaskRunner pid="),
+    kind("(TaskRunnerV1 pid="),
+    kind("nemo_rl"),
 )
-# The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, NeMo-RL of 2026-08
-# `models/megatron/setup.py`.
+# The model's construction has begun. Source: verl 0.7 to 0.10 `workers/engine/megatron`, `fsdp_workers.py`,
+# NeMo-RL of 2026-08 `models/megatron/setup.py`, `models/automodel/setup.py`, transformers' loader.
 CONSTRUCTION = (
-    _kind("Enabling LORA with rank"),
-    _kind("TF config:"),
-    _kind("module: ", r"^(?:actor_)?module: \d"),
-    _kind("Using default megatron checkpoint dir"),
-    _kind("time to initialize megatron"),
+    kind("Enabling LORA with rank"),
+    kind("TF config:"),
+    kind("module: ", r"^(?:actor_)?module: \d"),
+    kind("Using default megatron checkpoint dir"),
+    kind("time to initialize megatron"),
+    kind(" parameters", r"^\w+ contains [\d.]+[MBK]? parameters"),
+    kind("wrap_policy: "),
+    kind("Initializing empty model for FSDP"),
+    kind("Loading checkpoint shards: "),
 )
 # Trainer workers are complete: next comes the rollout's start or a training step.
 BUILT = (
-    _kind("actor and ref model engine initialized"),
-    _kind("Model, optimizer, and learning rate scheduler built"),
+    kind("actor and ref model engine initialized"),
+    kind("Model, optimizer, and learning rate scheduler built"),
+    kind("init policy/ref/critic models done"),
+    kind("SETUP COMPLETE"),
+    kind("***** Running training *****"),
 )
+OWN_STEP = r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
-    _kind("step:", r"^step:[1-9]\d* - .*\btraining/global_step\b"),
-    _kind("Total step time: "),
-    _kind("'loss': ", r"^\{'loss': "),
+    kind("step:", r"^step:[1-9]\d* - .*\b(?:training/global_step|actor/\w+|critic/\w+)\b"),
+    kind("Total step time: "),
+    kind("loss': ", rf"^\{{.*'loss': |{OWN_STEP}"),
+    kind("Finished: 'step'"),  # SkyRL
+    kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
+    kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
+    # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    kind("loss=", OWN_STEP),
+    kind("loss: ", OWN_STEP),
 )
 # The program has reached its end: later complaints come from its shutdown.
 DONE = (
-    _kind("Max number of steps has been reached"),
-    _kind("GRPO training complete!"),
-    _kind("Final validation metrics:"),
-    _kind("'train_runtime': "),
-    _kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
+    kind("Max number of steps has been reached"),
+    kind("GRPO training complete!"),
+    kind("Final validation metrics:"),
+    kind("'train_runtime': "),
+    kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
+)
+# Somebody states a good end: a script its exit code, Ray the job. It counts after a train step alone, since a
+# script says so of each of its commands.
+STATED_END = (
+    kind("rc=", r"\brc=0\b"),
+    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind("succeeded", r"^Job '\w+' succeeded"),
+    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STATED_END)
+
+
+def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:
+    """The kinds whose literal is among the hints that a text holds."""
+    return tuple(item for item in kinds if item.literal.decode() in hints)
+
+
+def find_all(block: bytes, kinds: tuple[Kind, ...]) -> list[int]:
+    """Where lines of these kinds start, at most MAX_TRIES of each."""
+    starts: set[int] = set()
+    for item in kinds:
+        at, tried = block.find(item.literal), 0
+        while at >= 0 and tried < MAX_TRIES:
+            start, end = line_at(block, at)
+            tried += 1
+            if shows(block[start:end], item):
+                starts.add(start)
+            at = block.find(item.literal, end)
+    return sorted(starts)
 
 
 def find_first(block: bytes, kinds: tuple[Kind, ...]) -> int:
     """Where in the block the first line of these kinds starts, -1 when there is none."""
-    return min((at for kind in kinds if (at := _first(block, kind)) >= 0), default=-1)
+    return min((at for item in kinds if (at := _first(block, item)) >= 0), default=-1)
 
 
 def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
     """Where in the block the last line of these kinds starts, -1 when there is none."""
-    return max((_last(block, kind) for kind in kinds), default=-1)
+    return max((_last(block, item) for item in kinds), default=-1)
 
 
-def _first(block: bytes, kind: Kind) -> int:
-    at = block.find(kind.literal)
+def _first(block: bytes, item: Kind) -> int:
+    at = block.find(item.literal)
     for _ in range(MAX_TRIES):
         if at < 0:
             break
         start, end = line_at(block, at)
-        if _shows(block[start:end], kind):
+        if shows(block[start:end], item):
             return start
-        at = block.find(kind.literal, end)
+        at = block.find(item.literal, end)
     return -1
 
 
-def _last(block: bytes, kind: Kind) -> int:
-    at = block.rfind(kind.literal)
+def _last(block: bytes, item: Kind) -> int:
+    at = block.rfind(item.literal)
     for _ in range(MAX_TRIES):
         if at < 0:
             break
         start, end = line_at(block, at)
-        if _shows(block[start:end], kind):
+        if shows(block[start:end], item):
             return start
-        at = block.rfind(kind.literal, 0, start)
+        at = block.rfind(item.literal, 0, start)
     return -1
 
 
-def _shows(line: bytes, kind: Kind) -> bool:
-    if kind.pattern is None:
+def shows(line: bytes, item: Kind) -> bool:
+    """Whether a line that holds the kind's literal is of the kind."""
+    if item.pattern is None:
         return True
-    parts = (part[:PART_BYTES] for part in line.split(b"\r") if kind.literal in part)
-    return any(kind.pattern.search(bare(part.decode("utf-8", "replace"))) for part in parts)
+    parts = (part[:PART_BYTES] for part in line.split(b"\r") if item.literal in part)
+    return any(item.pattern.search(bare(part.decode("utf-8", "replace"))) for part in parts)

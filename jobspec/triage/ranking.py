@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
+from jobspec.triage.silence import STALL
 
 # A step that ends so soon after a failure on another node may have begun before it: clocks differ.
 SAME_MOMENT_S = 5.0
@@ -16,12 +19,25 @@ SAME_MOMENT_S = 5.0
 NEVER_SURVIVED = frozenset(
     {"numerics", "learning", "checkpoint", "refit", "data-plane", "time-limit", "preempted", "secret"}
 )
+ENDS = frozenset({"time-limit", "cancelled"})
+# A launcher's refusal: nothing that it was to start has run.
+LAUNCHER = re.compile(
+    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
+)
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-NOTES = 5  # the last level of `rank`
-BOUNDARIES = {
-    "step": "the first training step was done",
+STALL_LEVEL, NOTES = 2, 6  # levels of `rank`
+# Fields of `Course` in the order in which a run reaches them, and what they say.
+MARKS_SAY = {
     "construction": "the construction of the model began",
-    "rollout": "the trainer was built",
+    "built": "the trainer was built",
+    "first_step": "the first training step was done",
+}
+MARKS = tuple(MARKS_SAY)
+FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "first_step"}
+UNKNOWN_PLACE = {
+    "construction": "no line before it shows how far the run was",
+    "rollout": "",
+    "step": "no line of a finished training step stands before it",
 }
 
 
@@ -35,6 +51,12 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
+    stated_end: Landmark | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether a good end is stated after the last train step."""
+        return bool(self.stated_end and self.last_step and self.last_step.line < self.stated_end.line)
 
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
@@ -48,16 +70,30 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
 def rank(matches: Iterable[Match]) -> list[Match]:
     """The matches, the likeliest first cause first.
 
-    Levels in order: specific lines, weak lines, survived lines, wrappers that say what ended, wrappers of
-    kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the reading order
-    decides, since a line without a time has no place between two lines with times.
+    Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
+    wrappers of kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the
+    reading order decides, since a line without a time has no place between two lines with times.
     """
     unordered = list(matches)
     timed = {
         level: all(match.time is not None for match in unordered if _level(match) == level)
         for level in range(NOTES + 1)
     }
-    return sorted(unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order))
+    ordered = sorted(
+        unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order)
+    )
+    for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
+        _move_up(launch, ordered)
+    return ordered
+
+
+def _move_up(launch: Match, ordered: list[Match]) -> None:
+    """Put what a launcher refused before all that its log shows after it, whatever times these have."""
+    level, at = _level(launch), ordered.index(launch)
+    for place, match in enumerate(ordered[:at]):
+        if match.file == launch.file and match.line > launch.line and _level(match) == level:
+            ordered.insert(place, ordered.pop(at))
+            return
 
 
 def first_cause(matches: Iterable[Match]) -> Match | None:
@@ -69,8 +105,27 @@ def _level(match: Match) -> int:
     if match.verdict == NOTE:
         return NOTES
     if match.wrapper:
-        return 4 if match.kind == EFFECT else 3
-    return 2 if match.survived else int(match.generic)
+        return 5 if match.kind == EFFECT else 4
+    if match.kind == STALL:
+        return STALL_LEVEL
+    return 3 if match.survived else int(match.generic)
+
+
+def is_end(match: Match) -> bool:
+    """Whether the line only says that something outside ended the run, or a part of it."""
+    return match.kind in ENDS or (match.kind == EFFECT and "CANCELLED AT" in match.text)
+
+
+def demote_end(match: Match, stall: Match) -> Match:
+    """A match of a run that stood still. Its end is an effect, and a weak line before the last sign of work
+    is no cause, since work went on after it."""
+    if is_end(match):
+        return replace(match, generic=True, wrapper=True)
+    came_after = (
+        match.line > stall.line if match.file == stall.file else (match.time or 0.0) >= (stall.time or 0.0)
+    )
+    weak = match.generic and not match.wrapper and match.verdict != NOTE
+    return replace(match, survived=True) if weak and not came_after else match
 
 
 def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
@@ -78,8 +133,10 @@ def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
     went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    end = courses.get(match.file, Course()).done
-    shutdown = match.generic and end is not None and end.line < match.line
+    course = courses.get(match.file, Course())
+    shutdown = match.generic and (
+        course.ended_well or (course.done is not None and course.done.line < match.line)
+    )
     return replace(match, survived=True, generic=True) if went_on or shutdown else match
 
 
@@ -111,24 +168,46 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     """The match, with its verdict by the position of the run where the signature has a boundary.
 
     Before Megatron-Bridge builds the model, a failure is about the surroundings. Before the first step, no
-    size and no fabric has proved to work. In a run without Megatron-Bridge the boundary does not apply.
+    size and no fabric has proved to work. Later landmarks imply the earlier ones. Without Megatron-Bridge the
+    boundary changes no verdict, and without a landmark nothing is said about it.
     """
-    if not match.boundary or not any(course.managed for course in courses.values()):
+    if not match.boundary:
         return match
-    marks = {"step": "first_step", "construction": "construction", "rollout": "built"}
-    begun = any(
-        _before(getattr(course, marks[match.boundary]), match, file) for file, course in courses.items()
+    begun = max(
+        (mark for mark in _marks(match, courses) if _before(mark.landmark, match, mark.file)),
+        key=lambda mark: MARKS.index(mark.name),
+        default=None,
     )
-    verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
-    where = BOUNDARIES[match.boundary]
-    when = "after" if begun else "before"
-    return replace(match, verdict=verdict, why=f"{match.why or match.title}; it came {when} {where}")
+    verdict = match.verdict
+    if any(course.managed for course in courses.values()):
+        verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
+    where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
+    return replace(match, verdict=verdict, why="; ".join(filter(None, (match.why or match.title, where))))
 
 
-def _before(mark: Landmark | None, match: Match, file: str) -> bool:
+class _Mark(NamedTuple):
+    name: str
+    file: str
+    landmark: Landmark
+
+
+def _marks(match: Match, courses: Mapping[str, Course]) -> Iterator[_Mark]:
+    """The landmarks that show the match's boundary passed: its own and all later ones."""
+    for file, course in courses.items():
+        for name in MARKS[MARKS.index(FIRST_MARK[match.boundary]) :]:
+            landmark = getattr(course, name)
+            if landmark is not None:
+                yield _Mark(name, file, landmark)
+
+
+def _where(mark: _Mark, match: Match) -> str:
+    timed = mark.landmark.time is not None and match.time is not None
+    sure = "" if timed or mark.file == match.file else "inferred, since a log has no times: "
+    return f"{sure}it came after {MARKS_SAY[mark.name]} ({mark.file}:{mark.landmark.line})"
+
+
+def _before(mark: Landmark, match: Match, file: str) -> bool:
     """Whether the landmark came before the match; in another log without times it counts as before."""
-    if mark is None:
-        return False
     if file == match.file:
         return mark.line < match.line
     return mark.time is None or match.time is None or mark.time < match.time

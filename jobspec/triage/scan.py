@@ -11,7 +11,7 @@ import re
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,12 +22,15 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
 from jobspec.triage import landmarks
+from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
+from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.hint_index import HintIndex
-from jobspec.triage.landmarks import Kind, Landmark
+from jobspec.triage.landmarks import Landmark, present
 from jobspec.triage.match import Match
-from jobspec.triage.ranking import Course, first_cause, rank, settle
-from jobspec.triage.signatures import Signature
+from jobspec.triage.nodes import MOST_LINES, speaker
+from jobspec.triage.ranking import Course, first_cause, rank
+from jobspec.triage.signatures import NOTE, Signature
 from jobspec.triage.times import ISO_TIME, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
@@ -37,7 +40,9 @@ HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
+NEAR_LINES = 100  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
+NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
 _FIRST_MARKS = (
@@ -47,7 +52,8 @@ _FIRST_MARKS = (
 )
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
-    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b|resource_tracker|destroy_process_group"
+    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
+    r"|resource_tracker|destroy_process_group"
     r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
@@ -74,16 +80,16 @@ def scan_files(
     A source is a path or a `LogSource`; gzip is read as well. A log that cannot be opened gives no match.
     One `index` may serve any number of calls.
     """
-    index, matches, courses = index or HintIndex(), list[Match](), dict[str, Course]()
+    index, logs, count = index or HintIndex(), list[list[Part]](), 0
     for item in sources:
         source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
             log.latest = source.path.stat().st_mtime
             log.read(_unpacked(stream))
-        matches.extend(log.matches(order=len(matches)))
-        courses[log.name] = log.course
-    return settle(matches, courses)
+        logs.append(log.parts(count))
+        count += sum(len(part.matches) for part in logs[-1])
+    return conclude(logs)
 
 
 def _unpacked(stream: BinaryIO) -> BinaryIO:
@@ -97,7 +103,7 @@ def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
     log = _Log(name, "", HintIndex())
     log.read(_unpacked(stream))
-    return settle(log.matches(), {name: log.course})
+    return conclude([log.parts()])
 
 
 def scan_lines(lines: Iterable[str], name: str = "<lines>") -> list[Match]:
@@ -108,34 +114,39 @@ def scan_lines(lines: Iterable[str], name: str = "<lines>") -> list[Match]:
 
 @dataclass
 class _Log:
-    """The state of one log: each signature's first match, and its first after the last training step."""
+    """A log that is being read. `number` is that of the line to be read next."""
 
     name: str
     node: str
     index: HintIndex
     ahead_s: float = 0.0
     latest: float = field(default_factory=time.time)
-    course: Course = field(default_factory=Course)
-    first: dict[str, Match] = field(default_factory=dict)
-    since: dict[str, Match] = field(default_factory=dict)
-    last: dict[str, Match] = field(default_factory=dict)
-    trends: dict[str, deque[Match | None]] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=lambda: [Attempt()])
+    starts: Attempts = field(default_factory=Attempts)
     number: int = 1
+
+    @property
+    def now(self) -> Attempt:
+        return self.attempts[-1]
 
     def read(self, stream: BinaryIO) -> None:
         head = take(stream, HEAD_BYTES)
         self._date(head)
+        block: Block | None = None
         for block in blocks(stream, head):
             self._block(block)
+        if block is not None:
+            view = block.view()
+            self._end(view.lines[: view.start + len(view.text.splitlines())], self.number)
 
-    def matches(self, order: int = 0) -> list[Match]:
-        """In the order of their lines, counted from `order`."""
-        matches = [*self.first.values(), *self.since.values(), *self.last.values()]
-        for values in self.trends.values():
-            bad = [value for value in values if value is not None]
-            matches += bad[:1] if 2 * len(bad) > len(values) else []
-        matches.sort(key=lambda match: match.line)
-        return [replace(match, order=place) for place, match in enumerate(matches, order)]
+    def parts(self, order: int = 0) -> list[Part]:
+        """The attempts, their matches in the order of their lines, counted from `order`."""
+        parts = list[Part]()
+        for attempt in self.attempts:
+            matches = [replace(match, order=place) for place, match in enumerate(attempt.matches(), order)]
+            parts.append(Part(self.name, attempt, matches))
+            order += len(matches)
+        return parts
 
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
@@ -149,35 +160,66 @@ class _Log:
         # A hint that no shape holds is in no line: most blocks end here.
         lines = self.index.hints.lines(distinct(shapes))
         if lines:
-            hints = frozenset[str]().union(*lines.values())
-            view = block.view()
-            step = self._landmarks(view, hints)
-            self._lines(view, shapes, self.index.hot(lines), step)
-            self._trends(view, hints)
-        self.number += block.ends
+            hints, hot = frozenset[str]().union(*lines.values()), self.index.hot(lines)
+            whole = block.view()
+            for view, part in self._attempts(whole, shapes, hints):
+                step = self._landmarks(view, hints)
+                self._lines(view, part, hot, step)
+                self._trends(view, hints)
+                self.now.work.add(view, self.number, hints, self.latest)
+                self.number += view.ends
+        else:
+            self.number += block.ends
+
+    def _attempts(self, view: View, shapes: bytes, hints: Set[str]) -> Iterator[tuple[View, bytes]]:
+        """The parts of a block that belong to one attempt each, with their shapes."""
+        at = offset = 0
+        ends = [*self.starts.starts(view.text, shapes, hints), len(view.text)]
+        lines = shapes.split(b"\n") if len(ends) > 1 else []
+        for end in ends:
+            text = view.text[at:end]
+            part = View(text, text.count(b"\n"), view.lines, view.start + offset)
+            yield part, b"\n".join(lines[offset : offset + part.ends]) if lines else shapes
+            at, offset = end, offset + part.ends
+            if at < len(view.text):
+                self._next_attempt(view, view.start + offset)
+
+    def _next_attempt(self, view: View, offset: int) -> None:
+        if self.now.is_empty():
+            return
+        self._end(view.lines[:offset], self.number)
+        start = Landmark(self.number, self._time(view.lines, offset))
+        self.attempts.append(Attempt(start, Course(managed=self.now.course.managed)))
+
+    def _end(self, lines: Sequence[bytes], number: int) -> None:
+        self.now.work.end(lines, number, self.latest)
 
     def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
         """Matches of a block; `step` is the offset of its last training step, -1 without one."""
-        hits: dict[int, tuple[Signature, str]] = {}
+        hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
             for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
                 self._try(view.lines, part, hot[shape], hits)
+            shown = {hits[offset].signature.id for offset in offsets if offset in hits} if hits else ()
+            for signature in shown:
+                names = {speaker(view.lines[offset]) for offset in offsets[:MOST_LINES]}
+                self.now.speakers.setdefault(signature, set()).update(names - {""})
         stepped = step < 0
         for offset in sorted(hits):
             if not stepped and offset > step:
-                self.since.clear()
+                self.now.since.clear()
                 stepped = True
-            self._keep(*hits[offset], view, offset)
+            self.now.keep(self._match(hits[offset], view, offset))
         if not stepped:
-            self.since.clear()
+            self.now.since.clear()
 
     def _try(
         self,
         lines: Sequence[bytes],
         offsets: Sequence[int],
         signatures: Sequence[Signature],
-        hits: dict[int, tuple[Signature, str]],
+        hits: dict[int, Hit],
     ) -> None:
         """Add the first match among lines of one shape, and of each signature that depends on digits.
 
@@ -187,45 +229,42 @@ class _Log:
         matched: set[str] = set()
         for offset in offsets[:MAX_TRIES]:
             hit = hits.get(offset) or _match_line(lines, offset, signatures)
-            if hit is not None and hit[0].id not in matched:
+            if hit is not None and hit.signature.id not in matched:
                 hits[offset] = hit
-                matched.add(hit[0].id)
+                matched.add(hit.signature.id)
             if matched and missing <= matched:
                 break
-
-    def _keep(self, signature: Signature, text: str, view: View, offset: int) -> None:
-        for kept in (self.first, self.since):
-            if signature.id not in kept:
-                kept[signature.id] = self._match(signature, text, view, offset)
-                return
-        self.last[signature.id] = self._match(signature, text, view, offset)
 
     def _trends(self, view: View, hints: Set[str]) -> None:
         """Keep the last values of the metrics that signatures judge."""
         for signature in self.index.trends:
-            values = self.trends.setdefault(signature.id, deque(maxlen=TREND))
-            present = [hint.encode() for hint in signature.hints if hint in hints]
-            for offset in _last_lines(view, present, TREND):
+            values = self.now.trends.setdefault(signature.id, deque(maxlen=TREND))
+            held = [hint.encode() for hint in signature.hints if hint in hints]
+            for offset in _last_lines(view, held, TREND):
                 hit = _match_line(view.lines, offset, (signature,))
-                values.append(self._match(signature, hit[1], view, offset) if hit is not None else None)
+                values.append(self._match(hit, view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
         """Note how far the run has come in this block; returns the offset of the last step's line, or -1."""
-        course = self.course
+        course = self.now.course
         if not course.managed:
-            course = replace(course, managed=bool(_present(landmarks.MANAGED, hints)))
+            course = replace(course, managed=bool(present(landmarks.MANAGED, hints)))
         marks: dict[str, Any] = {}
         for name, kinds in _FIRST_MARKS:
-            present = _present(kinds, hints)
-            if present and getattr(course, name) is None:
-                marks[name] = self._landmark(view, landmarks.find_first(view.text, present))
+            held = present(kinds, hints)
+            if held and getattr(course, name) is None:
+                marks[name] = self._landmark(view, landmarks.find_first(view.text, held))
+        ends = present(landmarks.STATED_END, hints)
+        if ends:
+            stated = self._landmark(view, landmarks.find_last(view.text, ends))
+            marks["stated_end"] = stated or course.stated_end
         course = replace(course, **marks)
-        steps = _present(landmarks.STEP, hints)
+        steps = present(landmarks.STEP, hints)
         step = self._landmark(view, landmarks.find_last(view.text, steps))
         if step is not None:
             first = course.first_step or self._landmark(view, landmarks.find_first(view.text, steps))
             course = replace(course, first_step=first, last_step=step)
-        self.course = course
+        self.now.course = course
         return -1 if step is None else step.line - self.number + view.start
 
     def _landmark(self, view: View, at: int) -> Landmark | None:
@@ -237,7 +276,8 @@ class _Log:
     def _number(self, view: View, offset: int) -> int:
         return self.number + offset - view.start
 
-    def _match(self, signature: Signature, text: str, view: View, offset: int) -> Match:
+    def _match(self, hit: Hit, view: View, offset: int) -> Match:
+        signature = hit.signature
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -246,13 +286,14 @@ class _Log:
             verdict=signature.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(text),
+            text=show(hit.text),
             title=signature.title,
             why=signature.why,
-            fix=signature.fix,
+            fix=signature.fix.replace("{place}", hit.place or NO_PLACE),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
+            place=hit.place,
             boundary=signature.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
@@ -279,10 +320,6 @@ def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, lis
     return places
 
 
-def _present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:
-    return tuple(kind for kind in kinds if kind.literal.decode() in hints)
-
-
 def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
     """Offsets of the block's last `count` lines with one of the literals, in their order."""
     starts: set[int] = set()
@@ -295,26 +332,41 @@ def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
     return [view.offset(start) for start in sorted(starts)[-count:]]
 
 
-def _match_line(
-    lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]
-) -> tuple[Signature, str] | None:
-    """The first signature by precedence that a part of the line shows, and that part."""
+class Hit(NamedTuple):
+    """A signature, the part of the line that shows it, and where that was raised."""
+
+    signature: Signature
+    text: str
+    place: str = ""
+
+
+def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
+    """The first signature by precedence that a part of the line shows."""
     for part in lines[offset].decode("utf-8", "replace").split("\r"):
         text = bare(part[:MAX_LINE_CHARS]).strip()
         above: Traceback | None = None
         for signature in signatures:
-            if not signature.pattern.search(text):
+            if not signature.shows(text):
                 continue
-            if NOISE.search(text):
+            if signature.verdict != NOTE and NOISE.search(text):
                 break
-            if signature.frames is None and not signature.generic:
-                return signature, text
             above = above or traceback_above(lines, offset)
+            if signature.frames is None and signature.near is None and not signature.generic:
+                return Hit(signature, text, above.place)
             if above.ignored:
                 break
-            if signature.frames is None or any(signature.frames.search(frame) for frame in above.frames):
-                return signature, text
+            if _surrounded(signature, above, lines, offset):
+                return Hit(signature, text, above.place)
     return None
+
+
+def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the traceback and the lines above are what the signature asks for."""
+    frames, near = signature.frames, signature.near
+    if frames is not None and not any(frames.search(frame) for frame in above.frames):
+        return False
+    before = lines[max(0, offset - NEAR_LINES) : offset] if near is not None else ()
+    return near is None or any(near.search(line.decode("utf-8", "replace")) for line in before)
 
 
 def _show(secret: re.Pattern[str] | None, line: str) -> str:

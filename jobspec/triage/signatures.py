@@ -1,4 +1,4 @@
-"""The table of failure signatures (`signatures.yaml`), typed."""
+"""The table of failure signatures (`signatures.yaml` and the areas in `known/`), typed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ import yaml
 
 _COUNTS = re.compile(r"\{\d*,?\d*\}")  # how often something comes, in a pattern
 BLOCKED, FAIL, NOTE = "Blocked", "Fail", "Note"
+AREAS = (
+    *("slurm", "shell", "containers", "gpus", "network", "memory"),
+    *("storage", "hub", "ray", "engines", "packages", "training"),
+)
+# A line that names an exception, as Python prints it below a traceback, perhaps after a logger's prefix.
+RAISED = re.compile(
+    r"(?:^|[])] )(?:[A-Za-z_][\w.]*\.)?(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)"
+    r"(?=\(|:|\s*$)"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,17 @@ class Signature:
     trend: bool = False
     boundary: str = ""
     frames: re.Pattern[str] | None = None
+    near: re.Pattern[str] | None = None
+    raised: bool = False
+    samples: tuple[str, ...] = ()
+
+    def shows(self, text: str) -> bool:
+        """Whether the pattern matches, and what else the entry asks of the line is there, too."""
+        match = self.pattern.search(text)
+        if match is None or (self.raised and not RAISED.search(text)):
+            return False
+        groups = match.groupdict()
+        return int(groups.get("more", 1)) > int(groups.get("less", 0))
 
     @cached_property
     def numbered(self) -> bool:
@@ -41,15 +61,22 @@ class Signature:
 
 @lru_cache(maxsize=1)
 def load_signatures() -> tuple[Signature, ...]:
-    """All signatures in order of precedence."""
-    text = files("jobspec.triage").joinpath("signatures.yaml").read_text("utf-8")
+    """All signatures in order of precedence: specific ones before weak ones, and there the areas' first."""
+    main, known = _read("signatures.yaml"), [item for area in AREAS for item in _read(f"known/{area}.yaml")]
+    specific = [item for item in (*main, *known) if not item.generic]
+    return (*specific, *(item for item in (*known, *main) if item.generic))
+
+
+def _read(name: str) -> list[Signature]:
+    text = files("jobspec.triage").joinpath(name).read_text("utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(_signature(item) for item in yaml.load(text, Loader=loader))
+    return [_signature(item) for item in yaml.load(text, Loader=loader)]
 
 
 def _signature(item: dict[str, Any]) -> Signature:
     compiled: dict[str, Any] = {
-        name: re.compile(item[name]) for name in ("pattern", "frames") if name in item
+        name: re.compile(item[name]) for name in ("pattern", "frames", "near") if name in item
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
-    return Signature(**{**item, **compiled, "hints": tuple(item["hints"]), "generic": generic})
+    lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}
+    return Signature(**{**item, **compiled, **lists, "generic": generic})

@@ -9,18 +9,28 @@ from dataclasses import dataclass
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
 MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
-_FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)')
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
+# Libraries that carry other people's code: an error in them was mostly caused by their caller.
+_CARRIER = re.compile(
+    r"^<|^python/ray/|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|/(?:site|dist)-packages/(?:torch|ray|hydra"
+    r"|omegaconf|click|typer|tenacity|aiohttp|httpx|httpcore|requests|urllib3|anyio|uvloop|accelerate|submitit"
+    r"|pydantic)(?:/|\.py$)"
+)
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
 
 @dataclass(frozen=True)
 class Traceback:
-    """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback."""
+    """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
+
+    `place` is the innermost frame that is no library's, as `file:line function`.
+    """
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
+    place: str = ""
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
@@ -29,7 +39,8 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     Interleaved lines of other workers are skipped: Ray's prefix names the worker of a line.
     """
     owner = _owner(_text(lines[offset]))
-    frames: list[str] = []
+    frames: list[re.Match[str]] = []
+    ignored = False
     for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
         raw = _text(lines[at])
         if _owner(raw) != owner:
@@ -37,13 +48,18 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         text = bare(raw)
         frame = _FRAME.match(text)
         if frame is not None:
-            frames.append(f"{frame[1]}:{frame[2]}")
+            frames.append(frame)
         elif _HEAD.search(text):
-            above = bare(_text(lines[at - 1])) if at else ""
-            return Traceback(tuple(reversed(frames)), _IGNORED.match(above) is not None)
+            ignored = _IGNORED.match(bare(_text(lines[at - 1])) if at else "") is not None
+            break
         elif text[:1] not in (" ", "\t", ""):
             break  # neither a frame nor its source: there is no traceback
-    return Traceback(tuple(reversed(frames)))
+    own = next((frame for frame in frames if not _CARRIER.search(frame[1])), frames[0] if frames else None)
+    return Traceback(
+        tuple(f"{frame[1]}:{frame[3]}" for frame in reversed(frames)),
+        ignored,
+        f"{own[1]}:{own[2]} {own[3]}" if own is not None else "",
+    )
 
 
 def _text(line: bytes) -> str:

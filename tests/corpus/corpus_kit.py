@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from jobspec.triage import LogSource, Match, scan_files
+from jobspec.triage import LogSource, Match, first_cause, load_signatures, scan_files
 from jobspec.triage.hint_index import HintIndex
 
 HERE = Path(__file__).parent
@@ -51,6 +51,9 @@ class Log(NamedTuple):
 
 Surrounding = Callable[[tuple[str, ...]], list[Log]]
 
+TRENDS = {signature.id for signature in load_signatures() if signature.trend}
+GENERIC = {signature.id for signature in load_signatures() if signature.generic}
+WRAPPERS = {signature.id for signature in load_signatures() if signature.wrapper}
 INDEX = HintIndex()  # making one takes longer than to scan one of these logs
 
 HEALTHY = (FIXTURES / "verl_log_example.txt").read_text("utf-8").splitlines()
@@ -155,6 +158,16 @@ SURROUNDINGS: tuple[Surrounding, ...] = (
     after_steps_of_training,
     packed,
 )
+
+
+def shown(case: Case, surrounding: Surrounding, folder: Path) -> Match | None:
+    """What triage gives for the case in this surrounding: its first cause; of a line that never is one beside
+    others, the match."""
+    found = scan(surrounding(case.lines * (TREND_LINES if case.signature in TRENDS else 1)), folder)
+    hidden = surrounding is before_another_cause and case.signature in GENERIC
+    if case.verdict == "Note" or case.signature in WRAPPERS or hidden:
+        return next((match for match in found if match.signature == case.signature), None)
+    return first_cause(found)
 
 
 def scan(logs: list[Log], folder: Path) -> list[Match]:

@@ -43,7 +43,7 @@ VERL = [
     ("DUMMY_MODEL_CONFIG_PATH not set", "env.unbound", "Blocked"),
     ("HFValidationError: Repo id must be in the form 'repo_name'", "hub.config-missing", "Blocked"),
     ("OSError: /m does not appear to have a file named config.json", "hub.config-missing", "Blocked"),
-    ("LocalEntryNotFoundError: outgoing traffic has been disabled", "hub.offline", "Blocked"),
+    ("LocalEntryNotFoundError: outgoing traffic has been disabled", "hub.not-cached", "Blocked"),
     ("OSError: [Errno 28] No space left on device", "disk.full", "Blocked"),
     ("FileNotFoundError: Unable to find '/data/gsm8k/train.parquet'", "data.missing", "Blocked"),
     ("AssertionError: Train dataloader is empty!", "data.empty", "Blocked"),
@@ -109,7 +109,7 @@ NEMO = [
     ("RuntimeError: Version mismatch: The cluster was started with:", "ray.version-mismatch", "Blocked"),
     ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", "effect.nccl-watchdog", "Blocked"),
     ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory",
-     "ray.memory-pressure", "Fail"),
+     "ray.memory-pressure", "Blocked"),
     ("RuntimeError: Updating weights for the generation policy failed during refit", "provider.refit",
      "Fail"),
     ("RuntimeError: Failed to save checkpoint to /ckpt/step_2: KeyError", "provider.checkpoint-save", "Fail"),
@@ -194,7 +194,7 @@ def test_boundary_decides_the_verdict(lines: list[str], expected: tuple[str, str
 
 def test_rollout_failure_says_that_the_trainer_was_built() -> None:
     cause = first_cause(scan_lines([*VERL_BUILT, *ROLLOUT_TRACEBACK]))
-    assert cause is not None and cause.why.endswith("it came after the trainer was built")
+    assert cause is not None and cause.why.endswith("it came after the trainer was built (<lines>:4)")
 
 
 def test_exception_inside_rays_wrapper_is_the_cause() -> None:
@@ -316,7 +316,7 @@ FURTHER = [
     ("slurmstepd: error: execve(): python3: No such file or directory", "image.command"),
     ("/bin/bash: line 1: python: command not found", "image.command"),
     ("slurmstepd: error: pyxis: container start failed with error code: 1", "container.start"),
-    ("FATAL:   could not open image /x.sif: failed to retrieve path", "container.start"),
+    ("FATAL:   could not open image /x.sif: failed to retrieve path", "container.image-file"),
     ("enroot-nsenter: failed to create user namespace: Operation not permitted", "container.namespace"),
     ("OSError: [Errno 37] No locks available", "disk.locks"),
     ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'", "disk.shared-memory"),

@@ -7,21 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.triage import first_cause, load_signatures
-from tests.corpus.corpus_kit import (
-    SURROUNDINGS,
-    TREND_LINES,
-    Case,
-    before_another_cause,
-    public_cases,
-    scan,
-)
+from tests.corpus.corpus_kit import SURROUNDINGS, Case, public_cases, shown
 
 ROOT = Path(__file__).parents[2]
 CASES = public_cases()
-TRENDS = {signature.id for signature in load_signatures() if signature.trend}
-GENERIC = {signature.id for signature in load_signatures() if signature.generic}
-WRAPPERS = {signature.id for signature in load_signatures() if signature.wrapper}
 Record = Callable[[str, str, str, str], None]
 
 # Cases that show in no log line, and the test of what prevents or finds them.
@@ -52,21 +41,13 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_first_cause(case: Case, tmp_path: Path, record: Record) -> None:
-    lines = case.lines * (TREND_LINES if case.signature in TRENDS else 1)
     expected = f"{case.signature} {case.kind}"
     for surrounding in SURROUNDINGS:
-        found = scan(surrounding(lines), tmp_path)
-        hidden = surrounding is before_another_cause and case.signature in GENERIC
-        if case.verdict == "Note" or case.signature in WRAPPERS or hidden:
-            # Never a cause beside others, but it is found.
-            shown = next((match for match in found if match.signature == case.signature), None)
-        else:
-            shown = first_cause(found)
-        got = f"{shown.signature} {shown.kind}" if shown is not None else ""
+        match = shown(case, surrounding, tmp_path)
+        got = f"{match.signature} {match.kind}" if match is not None else ""
         record("public cases", case.id, expected, got)
-        assert got == expected, (surrounding.__name__, [match.signature for match in found])
-        if not shown or not shown.boundary:
-            assert shown is not None and shown.verdict == case.verdict, surrounding.__name__
+        assert match is not None and got == expected, surrounding.__name__
+        assert match.boundary or match.verdict == case.verdict, surrounding.__name__
 
 
 def test_table_is_whole() -> None:

@@ -257,7 +257,7 @@ def test_collected_file_that_is_gone_blocks(tmp_path: Path) -> None:
     ("state", "result"),
     [
         ("TIMEOUT", Result.BLOCKED),
-        ("OUT_OF_MEMORY", Result.FAIL),
+        ("OUT_OF_MEMORY", Result.BLOCKED),
         ("PREEMPTED", Result.BLOCKED),
         ("NODE_FAIL", Result.BLOCKED),
         ("CANCELLED by 1000", Result.BLOCKED),
@@ -276,7 +276,7 @@ def test_scheduler_state_is_reported_for_what_it_is(tmp_path: Path, state: str, 
     assert verdict.first_cause is not None and verdict.first_cause.kind == state.split(" ")[0]
 
 
-def test_memory_limit_of_the_spec_makes_out_of_memory_blocked(tmp_path: Path) -> None:
+def test_out_of_memory_names_the_limit_of_the_spec(tmp_path: Path) -> None:
     run = failing_run(tmp_path)
     run.plan = replace(PLAN, slurm=SlurmPlan(memory="4G"))
     run.write()
@@ -294,6 +294,17 @@ def test_specific_line_explains_a_timeout_but_not_a_preemption(tmp_path: Path) -
     run.scheduler("PREEMPTED")
     outside = verdict_of(run).first_cause
     assert outside is not None and outside.kind == "PREEMPTED"
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "CANCELLED by 1000"])
+def test_run_that_stood_still_is_a_stall_whatever_ended_it(tmp_path: Path, state: str) -> None:
+    lines = [f"2026-11-28 10:{minute:02d}:00 step {minute} loss=0.5" for minute in range(1, 30)]
+    end = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T17:12:40 DUE TO TIME LIMIT ***"
+    run = failing_run(tmp_path, "\n".join([*lines, end, ""]))
+    run.scheduler(state)
+    cause = verdict_of(run).first_cause
+    assert cause is not None and (cause.kind, cause.verdict) == ("stall", Result.BLOCKED)
+    assert cause.text == lines[-1]
 
 
 @pytest.mark.parametrize(("outcome", "kind"), [("timeout", "TIMEOUT"), ("cancelled", "CANCELLED")])

@@ -49,7 +49,16 @@ MINIMAL: Mapping[str, Mapping[str, Any]] = {
     "trl": {"model": {"id": "org/tiny"}, "data": [{"name": "prompts", "source": "org/prompts"}]},
     "command": {"train": {"command": ["true"]}},
     "toy": {},
-    "nemo_rl": {},
+    "nemo_rl": {
+        "repos": [
+            {
+                "name": "bridge",
+                "path": "/src/bridge",
+                "pythonpath": ["src", "3rdparty/Megatron-LM"],
+                "prove": {"import": "megatron.bridge"},
+            }
+        ]
+    },
     "rlix": {
         "model": {"id": "Qwen/Qwen2.5-0.5B"},
         "pipelines": [

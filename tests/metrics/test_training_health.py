@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,12 @@ from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.judging.judge import judge
 from jobspec.metrics import Row, Table
 from jobspec.metrics.training_health import troubles
-from jobspec.verdict import Status
-from tests.kits.verdict_kit import PLAN, learning_rows, passing_run
+from jobspec.verdict import Deliverable, Status
+from tests.kits.script_module import load_script
+from tests.kits.verdict_kit import PLAN, RunFolder, learning_rows, passing_run
 
 Function = Callable[[int], float]
+SIMULATION = load_script(Path(__file__).parents[2] / "benchmarks/learning_signal.py")
 
 
 def table(steps: int = 20, **metrics: Function) -> Table:
@@ -38,6 +42,25 @@ def kinds(found: Table) -> list[str]:
     [
         ("grad_norm", lambda step: 0.0, "zero-gradient", 1),
         ("train__grad_norm", lambda step: 0.0 if step > 5 else 0.1, "zero-gradient", 6),
+        ("grad_norm", lambda step: 0.3 * 2**step, "gradient-explosion", 7),
+        ("reward_std", lambda step: 0.0, "zero-advantage", 1),
+        ("frac_reward_zero_std", lambda step: 1.0 if step > 4 else 0.2, "zero-advantage", 5),
+        ("kl", lambda step: 1e-4 * 2.5**step, "kl-explosion", 11),
+        ("actor__kl_loss", lambda step: 0.01 if step < 15 else 9.0, "kl-explosion", 15),
+        ("policy__policy_entropy", lambda step: 0.4 if step < 8 else 0.01, "entropy-collapse", 8),
+        ("train__approx_entropy", lambda step: 0.3 * 1.3**step, "entropy-explosion", 6),
+        ("response_length__mean", lambda step: 800 if step < 10 else 20, "length-collapse", 10),
+        ("train__mean_gen_tokens_per_sample", lambda step: 900 * 0.7**step, "length-collapse", 7),
+        ("train__truncation_rate", lambda step: 0.1 if step < 13 else 0.99, "length-cap", 13),
+        ("train__token_mult_prob_error", lambda step: 1.02 if step < 12 else 1.9, "off-policy-gap", 12),
+        ("training__rollout_probs_diff_mean", lambda step: 0.003 * 1.3**step, "off-policy-gap", 11),
+        ("policy__rollout_train_logprobs_abs_diff_mean", lambda s: 0.02 if s < 9 else 2, "off-policy-gap", 9),
+        ("sampling__sampling_logp_difference__mean", lambda s: 0.01 if s < 9 else 0.9, "off-policy-gap", 9),
+        ("reward", lambda step: 0.5 + step / 50 if step < 12 else 0.01, "reward-collapse", 12),
+        ("reward", lambda step: step / 40 if step < 12 else 0.1, "reward-fell", 12),
+        ("rewards__accuracy", lambda step: 0.5 if step < 12 else 0.0, "reward-collapse", 12),
+        ("val__test_score__aime", lambda step: 0.0, "held-out-zero", 1),
+        ("eval_reward", lambda step: 0.5 - step / 50, "held-out-fell", 3),
         ("actor__grad_norm", lambda step: math.nan if step == 7 else 0.1, "not-finite", 7),
         ("actor__kl_loss", lambda step: 0.0, "frozen-policy", 2),
         ("actor__kl_loss", lambda step: 0.1 if step == 1 else 0.0, "frozen-policy", 2),
@@ -66,6 +89,18 @@ def test_pattern_is_found_at_its_first_line(name: str, function: Function, kind:
         ("response_length__clip_ratio", lambda step: 0.5),
         ("actor__pg_clipfrac__clip_ratio", lambda step: 1.0),  # PPO's clipping, not of lengths
         ("loss", lambda step: 0.0),
+        ("objective__kl", lambda step: 1.5 * step),  # TRL's PPO sums it over an answer
+        ("kl", lambda step: 90.0 if step in (6, 19) else 0.03 * step / 20),
+        ("entropy", lambda step: 0.5 * 0.9**step),
+        ("completions__mean_length", lambda step: 512 * 0.93**step),
+        ("response_length__mean", lambda step: 500.0 * step),
+        ("grad_norm", lambda step: 200.0 if step % 9 == 0 else 0.4),
+        ("train__token_mult_prob_error", lambda step: 30.0 if step == 12 else 1.02),
+        ("reward", lambda step: 0.4 if step == 9 else 0.5 + step / 50),
+        ("critic__rewards__mean", lambda step: -1 + step / 20),
+        ("eval_reward", lambda step: 0.3 - 0.02 * (step % 2)),
+        ("val-aux__num_turns__mean", lambda step: 0.0),  # no score
+        ("eval_reward_std", lambda step: 0.0),
     ],
 )
 def test_healthy_metrics_show_none(name: str, function: Function) -> None:
@@ -74,6 +109,32 @@ def test_healthy_metrics_show_none(name: str, function: Function) -> None:
 
 def test_few_values_are_no_pattern() -> None:
     assert kinds(table(3, reward=lambda step: 1.0, actor__kl_loss=lambda step: 0.0)) == []
+
+
+def test_gradients_that_end_late_contradict_no_learning() -> None:
+    """A task that is solved leaves none; the reward decides."""
+    (late,) = troubles(table(grad_norm=lambda step: 0.1 if step < 9 else 0.0))
+    (early,) = troubles(table(grad_norm=lambda step: 0.1 if step < 4 else 0.0))
+    assert (late.fatal, early.fatal) == (False, True)
+
+
+def test_one_held_out_score_may_fall_while_another_rises() -> None:
+    falling, rising = (lambda step: 0.6 - step / 40), (lambda step: 0.2 + step / 40)
+    (alone,) = troubles(table(validation__accuracy=falling))
+    (beside,) = troubles(table(eval__a__avg_score=falling, eval__b__avg_score=rising))
+    assert (alone.fatal, beside.fatal) == (True, False)
+
+
+def test_part_of_a_reward_contradicts_no_learning() -> None:
+    (found,) = troubles(table(rewards__format_reward=lambda step: 0.5 if step < 12 else 0.0))
+    assert found.kind == "reward-collapse" and not found.fatal
+
+
+@pytest.mark.parametrize("name", SIMULATION.HEALTHY)
+@pytest.mark.parametrize("count", [12, 24, 100])
+def test_healthy_run_seldom_raises_an_alarm(name: str, count: int) -> None:
+    found, fatal = SIMULATION.alarms(name, count, 40)
+    assert found <= 2 and fatal <= 1
 
 
 def test_frameworks_own_names_count() -> None:
@@ -94,6 +155,52 @@ def test_what_explains_a_missing_signal_is_named_with_it(tmp_path: Path) -> None
     run = passing_run(tmp_path)
     run.metrics([{**row, "reward": 1.0} for row in learning_rows()])
     assert "ceiling from the start" in learning_deliverable(read_evidence(run.root)).reason
+
+
+def learning_of(run: RunFolder, rewards: list[float], **others: list[float]) -> Deliverable:
+    series = {"reward": rewards, **others}
+    run.metrics(
+        [
+            {"step": step, **{name: values[step] for name, values in series.items() if step < len(values)}}
+            for step in range(len(rewards))
+        ]
+    )
+    return learning_deliverable(read_evidence(run.root))
+
+
+def test_few_points_are_blocked_and_enough_without_a_rise_fail(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    few = learning_of(run, [0.1, 0.2, 0.3, 0.4])
+    assert few.status is Status.BLOCKED and "too few" in few.reason
+    assert learning_of(run, [0.3, 0.31, 0.29, 0.3] * 6).status is Status.FAIL
+
+
+def test_walk_that_stays_possible_is_a_limitation_of_a_pass(tmp_path: Path) -> None:
+    run, draw = passing_run(tmp_path), random.Random(3)
+    found = learning_of(run, [step / 12 + draw.gauss(0, 0.2) for step in range(12)])
+    said = judge(read_evidence(run.root)).limitations
+    assert found.status is Status.PASS and "% of runs" in found.reason
+    assert any("`reward`: a random walk with steps as large" in one for one in said)
+
+
+def test_rise_of_a_held_out_score_decides_what_the_reward_leaves_unclear(tmp_path: Path) -> None:
+    run, draw = passing_run(tmp_path), random.Random(9)
+    walk = list(accumulate(draw.gauss(0.08, 0.3) for _ in range(60)))
+    assert learning_of(run, walk).status is Status.BLOCKED
+    rising, flat = [0.2 + 0.01 * i for i in range(20)], [0.2 + 0.01 * (i % 2) for i in range(20)]
+    found = learning_of(run, walk, eval_reward=rising)
+    assert found.status is Status.PASS and "`eval_reward` rose with it, 0.2 -> 0.39" in found.reason
+    assert learning_of(run, walk, eval_reward=flat).status is Status.BLOCKED
+
+
+def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    rewards = [0.9 + i / 100 for i in range(70)] + [0.0] * 80
+    found = learning_of(run, rewards, kl=[1e-4 * 1.13**i for i in range(150)])
+    assert found.status is Status.FAIL
+    assert (
+        "from about step 70 on: what had been learnt is lost" in found.reason and "`kl` went" in found.reason
+    )
 
 
 def test_report_names_them_whatever_the_level(tmp_path: Path) -> None:

@@ -264,8 +264,15 @@ def test_a_repo_gives_code_proof_and_helpers(tmp_path: Path) -> None:
     found = plan(LOCAL, tmp_path, repos=[repo], mcore_helpers={"repo": "r", "subdir": "src"})
     assert (found.repos[0].commit, found.repos[0].dirty) == (commit, False)
     assert found.repos[0].pythonpath == (f"{tmp_path}/r/src",)
-    assert found.proofs == (ImportProof("pkg", f"{tmp_path}/r", "r"),)
+    assert found.proofs == (ImportProof("pkg", f"{tmp_path}/r/src", "r"),)
     assert found.helpers == HelpersPlan(source=f"{tmp_path}/r/src")
+
+
+def test_proof_without_its_package_in_pythonpath_asks_for_the_checkout(tmp_path: Path) -> None:
+    """The package may be built on the nodes; a folder that is there and holds it is the narrower root."""
+    checkout(tmp_path / "r")
+    repo = {"name": "r", "path": "./r", "pythonpath": ["src"], "prove": {"import": "pkg.made.later"}}
+    assert plan(LOCAL, tmp_path, repos=[repo]).proofs[0].root == f"{tmp_path}/r"
 
 
 @pytest.mark.parametrize(

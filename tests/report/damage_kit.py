@@ -10,7 +10,7 @@ from typing import Any
 
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
-from jobspec.plan import CollectPlan, Plan
+from jobspec.plan import CollectPlan, ImportProof, Plan
 from jobspec.verdict import Verdict
 from tests.kits import framework_kit, verl_kit
 from tests.kits.verdict_kit import PHASES, T0, RunFolder
@@ -154,8 +154,10 @@ def nemo_rl(root: Path) -> RunFolder:
     plan = framework_kit.plan_of(framework_kit.context("nemo_rl", "smoke"))
     text = (FIXTURES / "nemo_rl_log_example.txt").read_text(encoding="utf-8")
     log = text.partition("### SECTION A:")[2].partition("\n")[2].partition("\n### SECTION ")[0]
-    run = _run(root, plan, log.replace("/hf/nemo_rl", f"{root}/attempts/1/hf-import"), {})
-    name = plan.commands[0].name
+    plan = replace(plan, proofs=(ImportProof("megatron.bridge", "/src/bridge", "bridge"),))
+    imports = {"megatron.bridge": {"n1": "/src/bridge/src/megatron/bridge/__init__.py"}}
+    run = _run(root, plan, log.replace("/hf/nemo_rl", f"{root}/attempts/1/hf-import"), {}, imports)
+    name = plan.commands[-1].name  # the first one looks up the Bridge
     dump = _made(run.folder / "metrics" / name / "metrics.json")
     dump.write_text((FIXTURES / "nemo_rl_metrics_example.json").read_text())
     return run

@@ -89,7 +89,7 @@ def test_pass_has_every_field_and_the_guides_order(tmp_path: Path) -> None:
     assert found["Requested coverage"] == ["Level 1 (learning), no variants"]
     assert found["Model"] == ["tiny/model at abc123"]
     assert statuses(text) == [
-        ("Bridge-side checks", "Not requested"),
+        ("Bridge-side checks", "Skipped"),
         ("Local Bridge import in Stand-In", "Pass"),
         ("Stand-In Megatron policy run", "Pass"),
         ("Requested variants", "Not requested"),

@@ -226,3 +226,19 @@ def test_what_pyxis_could_not_do_is_a_container_that_did_not_start(said: str) ->
     """Seen with pyxis 0.24 where slurmd's PATH has no enroot."""
     (match,) = scan_lines([f"slurmstepd-n1: error: pyxis: couldn't {said}"])
     assert (match.kind, match.verdict) == ("container", "Blocked")
+
+
+@pytest.mark.parametrize(
+    ("line", "signature"),
+    [
+        ("/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There "
+         "appear to be 3 leaked semaphore objects to clean up at shutdown", "note.resource-tracker"),
+        ("[rank0]:[W822 10:20:11.113 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() "
+         "was not called before program exit, which can leak resources.", "note.process-group"),
+        ("[W ProcessGroupNCCL.cpp:1250] Warning: WARNING: process group has NOT been destroyed before we "
+         "destruct ProcessGroupNCCL.", "note.process-group"),
+    ],
+)  # fmt: skip
+def test_noise_of_a_shutdown_is_a_note(line: str, signature: str) -> None:
+    (match,) = scan_lines([line])
+    assert (match.signature, match.verdict) == (signature, "Note")

@@ -12,10 +12,12 @@ import pytest
 from jobspec import log_search
 from jobspec.log_search import plain
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
+from jobspec.triage.attempts import Attempt
 from jobspec.triage.blocks import View
-from jobspec.triage.hint_index import HintIndex
+from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.hint_index import MARKS, HintIndex
 from jobspec.triage.landmarks import Kind, Landmark
-from jobspec.triage.ranking import Course, settle
+from jobspec.triage.ranking import Course
 from tests.corpus.corpus_kit import EFFECTS, FIXTURES, PREAMBLE, public_cases
 
 NAME, WRITTEN = "log", 1787400000.0
@@ -45,37 +47,58 @@ def plainly(data: bytes) -> list[Match]:
     """What is found by reading line by line, each with every signature."""
     log = scan._Log(NAME, "", HintIndex(), latest=WRITTEN)
     log._date(data[: scan.HEAD_BYTES])
+    literals = {mark.literal.decode() for mark in MARKS}
     lines = data.split(b"\n")
-    view = View(data, data.count(b"\n"), lines, 0)
+    borders = [data.count(b"\n", 0, at) for at in log.starts.starts(data, plain(data), literals)]
+    parts, begin = list[Part](), 0
+    for end in [*borders, len(lines)]:
+        part = part_of(log, lines, begin, end, begin > 0)
+        if not part.attempt.is_empty() or end == len(lines):
+            parts.append(part)
+            begin = end
+    ordered, order = list[Part](), 0
+    for part in parts:
+        matches = [replace(match, order=at) for at, match in enumerate(part.matches, order)]
+        ordered.append(part._replace(matches=matches))
+        order += len(matches)
+    return conclude([ordered])
+
+
+def part_of(log: scan._Log, lines: list[bytes], begin: int, end: int, later: bool) -> Part:
+    """One attempt: the lines from `begin` to `end`, whose context may reach over these."""
+    text = b"\n".join(lines[begin:end])
+    view = View(text, text.count(b"\n"), lines, begin)
+    log.number = begin + 1
     every = [signature for signature in log.index.signatures if not signature.trend]
     found = []
-    for offset in range(len(lines)):
+    for offset in range(begin, end):
         hit = scan._match_line(lines, offset, every)
         if hit is not None:
-            found.append(log._match(*hit, view, offset))
+            found.append(log._match(hit, view, offset))
     for signature in log.index.trends:
         hints = [hint.encode() for hint in signature.hints]
-        places = [at for at, line in enumerate(lines) if any(hint in line for hint in hints)][-scan.TREND :]
+        places = [at for at in range(begin, end) if any(hint in lines[at] for hint in hints)][-scan.TREND :]
         hits = [(at, scan._match_line(lines, at, (signature,))) for at in places]
-        bad = [log._match(*hit, view, at) for at, hit in hits if hit is not None]
+        bad = [log._match(hit, view, at) for at, hit in hits if hit is not None]
         found += bad[:1] if 2 * len(bad) > len(places) else []
-    found.sort(key=lambda match: match.line)
-    ordered = [replace(match, order=order) for order, match in enumerate(found)]
-    return settle(ordered, {NAME: course(log, lines)})
+    start = Landmark(begin + 1, log._time(lines, begin)) if later else None
+    attempt = Attempt(start, course(log, lines, begin, end))
+    attempt.first.update({str(at): match for at, match in enumerate(found)})
+    return Part(NAME, attempt, sorted(found, key=lambda match: match.line))
 
 
-def course(log: scan._Log, lines: list[bytes]) -> Course:
+def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
     def places(kinds: tuple[Kind, ...]) -> list[Landmark]:
         return [
             Landmark(at + 1, log._time(lines, at))
-            for at, line in enumerate(lines)
-            if any(kind.literal in line and landmarks._shows(line, kind) for kind in kinds)
+            for at, line in enumerate(lines[begin:end], begin)
+            if any(kind.literal in line and landmarks.shows(line, kind) for kind in kinds)
         ]
 
     steps = places(landmarks.STEP)
     first = {name: next(iter(places(kinds)), None) for name, kinds in scan._FIRST_MARKS}
     return Course(
-        managed=bool(places(landmarks.MANAGED)),
+        managed=any(mark.literal in line for mark in landmarks.MANAGED for line in lines[:end]),
         first_step=steps[0] if steps else None,
         last_step=steps[-1] if steps else None,
         **first,
@@ -88,14 +111,14 @@ def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Ma
     monkeypatch.setattr(log_search, "FEW_BYTES", block)
     log = scan._Log(NAME, "", HintIndex(), latest=WRITTEN)
     log.read(BytesIO(data))
-    return settle(log.matches(), {NAME: log.course})
+    return conclude([log.parts()])
 
 
 def compare(data: bytes, monkeypatch: pytest.MonkeyPatch, *sizes: int) -> list[Match]:
-    expected = [replace(match, order=0) for match in plainly(data)]
+    expected = [replace(match, order=0, facts=()) for match in plainly(data)]
     for size in sizes:
         got = quickly(data, monkeypatch, size)
-        assert [replace(match, order=0) for match in got] == expected, size
+        assert [replace(match, order=0, facts=()) for match in got] == expected, size
     return got
 
 

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_json([_as_json(match) for match in matches])
     elif not causes:
         print("no known cause found")
-    for match in () if args.json else (causes if args.all else causes[:1]):
+    for match in () if args.json else (matches if args.all else causes[:1]):
         print(_text(match))
     return 1 if causes else 0
 

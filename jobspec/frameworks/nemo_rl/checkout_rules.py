@@ -32,6 +32,12 @@ DATA_PLANE = (
     "global_segment_size",
     "local_buffer_size",
 )
+NO_DATA_PLANE = {  # keys below `grpo`
+    "invalid_tool_call_advantage": "NeMo-RL raises NotImplementedError with it",
+    "malformed_thinking_advantage": "NeMo-RL raises NotImplementedError with it",
+    "deduplicate_multimodal_data": "the data plane carries each sample with its own images",
+    "calculate_advantages_on_gpu": "the data plane ignores it: the run would test something else",
+}
 BACKENDS = ("simple", "mooncake_cpu")
 BACKENDS_ON = ("policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled")
 TP_GUARDED = ("train_micro_batch_size", "logprob_batch_size")
@@ -176,6 +182,10 @@ def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[
     if backend not in BACKENDS:
         what = f"`data_plane.backend` is `{backend}`"
         yield error("nemo_rl.data-plane", what, fix=f"use {' or '.join(BACKENDS)}", path="train.overrides")
+    for key, why in NO_DATA_PLANE.items():
+        if get(changed, f"grpo.{key}"):
+            what = f"the data plane does not have `grpo.{key}`"
+            yield error("nemo_rl.data-plane", what, why, "remove it", path="train.overrides")
     if get(changed, "grpo.async_grpo.enabled") is True:
         what = "the data plane and `grpo.async_grpo` are both on"
         why = "the asynchronous trainer of `run_grpo.py` does not use the data plane"

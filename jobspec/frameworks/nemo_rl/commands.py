@@ -29,9 +29,12 @@ ENTRY = (
 )
 LOOK_UP = """\
 import importlib.util as u, sys
-s = u.find_spec('megatron') and u.find_spec('megatron.bridge')
-sys.exit('jobspec: blocked: %s finds no megatron.bridge' % sys.executable) if s is None else print(
-    'jobspec: megatron.bridge from', s.origin)"""
+for name in ('megatron.bridge', 'megatron.core'):
+    s = u.find_spec('megatron') and u.find_spec(name)
+    if s is not None:
+        print('jobspec: %s from' % name, s.origin)
+    elif name == 'megatron.bridge':
+        sys.exit('jobspec: blocked: %s finds no megatron.bridge' % sys.executable)"""
 # NeMo-RL's images have a wrapper and a folder of environments; elsewhere NeMo-RL makes them in `venvs`.
 WORKER_PYTHONS = (
     "python-MegatronPolicyWorker",

@@ -6,37 +6,45 @@ no file answers is `Blocked`. A log of ours is whole: a line that is not in it w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.nemo_rl.commands import PROBE
-from jobspec.frameworks.nemo_rl.log_lines import read_lines
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
-from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.printed_config import setting_limits
+from jobspec.frameworks.nemo_rl.proof_lines import TRAINERS
 from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
-from jobspec.frameworks.nemo_rl.weights_on_disk import judge_checkpoint, judge_hf_import, judge_resume
+from jobspec.frameworks.nemo_rl.weights_on_disk import (
+    judge_checkpoint,
+    judge_hf_import,
+    judge_resume,
+    last_load,
+    resume_problem,
+)
 from jobspec.frameworks.shared.answer import Answer, combine
+from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
+from jobspec.frameworks.shared.weak_evidence import ADAPTER
 from jobspec.triage.signatures import NOTE
-from jobspec.units import is_below
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-IMPORT, RUN, CAPTURE = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run", "Metrics/log capture"
-MODULE = "megatron.bridge"
+RUN, CAPTURE = "NeMo-RL Megatron policy run", "Metrics/log capture"
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """All deliverables, the guide's five first and in its order."""
     runs = runs_of(evidence)
     yield bridge_checks(evidence)
-    yield judge_import(evidence)
-    yield combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
+    named = str(evidence.plan.expect.options.get("bridge") or "")
+    yield judge_import(evidence, "NeMo-RL", named, PROBE)
+    policy_run = combine(RUN, [judge_run(run) for run in runs], "steps ran on Megatron")
+    yield replace(policy_run, limits=tuple(dict.fromkeys(_limits(runs))))
     yield judge_requested(runs)
     yield combine(CAPTURE, [judge_capture(run) for run in runs if not run.skipped], "all finite")
     yield from judge_hf_import(runs)
@@ -46,51 +54,15 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
         yield learning_deliverable(evidence)
 
 
-# -- which Bridge ------------------------------------------------------------------------------------
-
-
-def judge_import(evidence: Evidence) -> Deliverable:
-    """`Pass` when every named file of Megatron-Bridge lies below the checkout under test."""
-    proof = next((item for item in evidence.plan.proofs if item.module == MODULE), None)
-    root = proof.root if proof else str(evidence.plan.expect.options.get("bridge") or "")
-    if not root:
-        reason = "no Bridge checkout was named to compare with, so the Bridge in use is not proved"
-        return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False, settled=True)
-    recorded = list(_recorded(evidence))
-    printed = list(_printed(evidence))
-    away = next(((file, item) for file, item in (*recorded, *printed) if not is_below(file, root)), None)
-    if away is not None:
-        reason = f"`{MODULE}` comes from {away[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, (away[1],), reason, settled=True)
-    nodes = evidence.plan.nodes if proof and not evidence.foreign else 0
-    if len(recorded) < nodes or not (recorded or printed):
-        where = f"{len(recorded)} of {nodes} nodes recorded its file" if nodes else "no log names its file"
-        return Deliverable(
-            IMPORT, Status.BLOCKED, reason=f"the Bridge in use is not shown: {where}", settled=True
-        )
-    workers = [item for _, item in printed if "Worker" in item.text or PROBE in item.file]
-    where = "in the driver and the Megatron worker" if workers else "no line is of a Ray worker"
-    items = tuple(dict.fromkeys(item for _, item in (*recorded[:2], *printed[:2])))
-    file = (recorded or printed)[0][0]
-    return Deliverable(IMPORT, Status.PASS, (*items, *workers[:1]), f"{file}; {where}", settled=True)
-
-
-def _recorded(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """The files that the phase `imports` recorded, by node."""
-    results = evidence.last.results if evidence.last else None
-    for node, file in (results.imports.get(MODULE, {}) if results else {}).items():
-        yield file, EvidenceItem(results.file if results else "", text=f"{node}: {file}")
-
-
-def _printed(evidence: Evidence) -> Iterator[tuple[str, EvidenceItem]]:
-    """Files of the package in any log: in our probe's line, or in warnings and tracebacks of workers."""
-    attempt = evidence.last
-    if attempt is None:
-        return
-    logs = [log for log in attempt.logs if log.path not in attempt.check_logs]
-    pairs = [(Path(evidence.root, log.path), log.path) for log in logs]
-    for line in read_lines(pairs, [PROOFS["bridge-file"]]).get("bridge-file", ()):
-        yield line.groups[0], line.item
+def _limits(runs: Sequence[VariantRun]) -> Iterator[str]:
+    """What the printed settings leave unproved."""
+    variants = tuple(run.variant for run in runs)
+    for run in runs:
+        yield from setting_limits(run.settings, variants)
+        if run.lines.get("adapter"):
+            yield ADAPTER
+        if run.lines.get("guard-off"):
+            yield "NeMo-RL's check for TP of 4 and more was switched off: log-probabilities may differ"
 
 
 # -- the run -----------------------------------------------------------------------------------------
@@ -149,6 +121,8 @@ def _stopped_early(run: VariantRun) -> Answer | None:
 def _trainer(run: VariantRun) -> Answer:
     lines = run.lines.get("trainer", ())
     kinds = list(TRAINERS.values()) if run.guessed else [TRAINERS.get(run.variant.trainer)]
+    if run.variant.trainer == "sync" and "true" in map(str.lower, run.settings.get("data_plane.enabled", ())):
+        kinds = [TRAINERS["transfer_queue"]]  # any variant may run on the data plane
     patterns = [pattern for pattern in kinds if pattern is not None]
     if run.guessed and run.variant.trainer not in TRAINERS:
         patterns = []
@@ -165,9 +139,10 @@ def _steps(run: VariantRun) -> Answer:
     """`Pass` when every planned step ended, and the log shows training: metrics may be an earlier run's."""
     done = run.steps
     before = max(run.loaded, default=0)
-    if before and run.loaded and not any(step > before for step in done):
-        item = run.loaded[before]
-        return run.failed(f"the run resumed at step {before} and trained no later step", [item])
+    load = last_load(run)
+    problem = resume_problem(run, load) if load is not None else None
+    if problem is not None:
+        return problem
     if not done:
         items = _items(run, "header") or _items(run, "built")
         return run.failed("no train step was completed", items)

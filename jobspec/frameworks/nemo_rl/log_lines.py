@@ -16,7 +16,9 @@ from jobspec.verdict import EvidenceItem
 MAX_SHOWN = 300
 MAX_LINES = 400  # kept for each proof and log
 MAX_COUNTED = 200_000  # the same, for lines whose captured number counts
-COUNTED = frozenset({"header", "step", "sc-step", "saving", "saved", "loaded", "complete", "check"})
+COUNTED = frozenset(
+    {"launch", "trainer", "header", "step", "sc-step", "saving", "saved", "loaded", "complete", "check"}
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from jobspec.frameworks.nemo_rl.variant import MetricCheck
@@ -19,19 +19,16 @@ from jobspec.frameworks.nemo_rl.variant_run import LOSS, VariantRun
 from jobspec.frameworks.shared.answer import Answer
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Row, Table
+from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import EvidenceItem, Status
 
-GRADIENT = "train/grad_norm"
-FINITE = (
-    "train/loss",
-    "train/reward",
-    "train/grad_norm",
-    "train/token_mult_prob_error",
-    "train/gen_kl_error",
-    "train/probs_ratio_clamped_min",
-    "train/probs_ratio_clamped_max",
-    "train/draft_loss",
+# The guide's steps where the generator's log-probabilities differ from the trainer's.
+PROB_ERROR = "train/token_mult_prob_error"
+ISOLATE = (
+    "run again with `policy.megatron_cfg.sequence_parallel=false`, then `apply_rope_fusion=false`, shorter "
+    "sequences, and vLLM as the generator; then the Bridge's parity tests of logits, import and export"
 )
+GRADIENT, MASKED = "train/grad_norm", "train/num_masked_seqs_by_logprob_error"
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
@@ -46,7 +43,7 @@ def judge_capture(run: VariantRun) -> Answer:
     if not run.logs:
         return run.blocked("not shown: no log is among the files")
     outcomes = list(_outcomes(run))
-    for part in (*_values(run), *_conditions(run, outcomes), *_table(run), *_missing(run)):
+    for part in (*_values(run), *_conditions(run, outcomes), *_table(run), *_masked(run), *_missing(run)):
         if part.status is not Status.PASS:
             return part
     log = EvidenceItem(run.logs[0].path, text=f"{run.logs[0].bytes} bytes")
@@ -55,7 +52,8 @@ def judge_capture(run: VariantRun) -> Answer:
     held = [row_item(outcome.row, outcome.check.text) for outcome in outcomes if outcome.row is not None]
     losses = [row for _, table in run.tables for row in table.series(LOSS)]
     ends = [row_item(row) for row in (losses[0], losses[-1])]
-    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold, all values finite"
+    finite = "; ".join(all_finite(table) for _, table in run.tables)
+    reason = f"{run.logs[0].path}; {losses[0].source}; {len(held)} conditions hold; {finite}"
     return run.passed(reason, [log, *ends, *held])
 
 
@@ -65,7 +63,7 @@ def _values(run: VariantRun) -> Iterator[Answer]:
     if printed:
         yield run.failed(f"the log shows {printed[0].groups[0]} for a train step", [printed[0].item])
     for _, table in run.tables:
-        bad = _not_finite(table)
+        bad = first_not_finite(table)
         if bad is not None:
             yield run.failed(f"`{bad.metric}` of step {bad.step} is {bad.value}", [row_item(bad)])
         norms = table.series(GRADIENT)
@@ -73,9 +71,12 @@ def _values(run: VariantRun) -> Iterator[Answer]:
             yield run.failed("every gradient was zero: nothing was trained", [row_item(norms[0])])
 
 
-def _not_finite(table: Table) -> Row | None:
-    bad = [row for name in FINITE for row in table.series(name) if not math.isfinite(row.value)]
-    return min(bad, key=lambda row: row.step or 0, default=None)
+def _masked(run: VariantRun) -> Iterator[Answer]:
+    """The answer where sequences were masked: conditions then hold by leaving them out."""
+    rows = [row for _, table in run.tables for row in table.series(MASKED) if row.value > 0]
+    if rows:
+        reason = f"{rows[0].value:g} sequences of step {rows[0].step} were masked for their log-probabilities"
+        yield run.blocked(f"{reason}: the conditions prove nothing about them", [row_item(rows[0])])
 
 
 def _outcomes(run: VariantRun) -> Iterator[Outcome]:
@@ -90,7 +91,10 @@ def _conditions(run: VariantRun, outcomes: list[Outcome]) -> Iterator[Answer]:
     for outcome in outcomes:
         if not outcome.holds:
             items = [row_item(outcome.row)] if outcome.row is not None else []
-            yield run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
+            answer = (
+                run.failed(outcome.reason, items) if outcome.logged else run.unseen(outcome.reason, items)
+            )
+            yield replace(answer, fix=ISOLATE if outcome.check.metric == PROB_ERROR else "")
 
 
 def _table(run: VariantRun) -> Iterator[Answer]:

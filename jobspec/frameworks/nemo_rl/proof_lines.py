@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jobspec.frameworks.shared.unmapped_weights import UNMAPPED, UNMAPPED_HINTS
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -105,10 +107,10 @@ GENERAL = (
         "Skipping import",
     ),
     _proof(
-        "bridge-file",
-        "a file of Megatron-Bridge",
-        r"(/[^\s'\"<>:,]*/megatron/bridge/[^\s'\"<>:,]+\.py)",
-        "/megatron/bridge/",
+        "launch",
+        "the start of a process",
+        r"^(?:\[[^\]]*\] )?Loaded configuration from: ",
+        "Loaded configuration from",
     ),
     _proof("header", "the start of a train step", r"=+ Step (\d+)/(\d+) =+", "= Step "),
     _proof(
@@ -175,6 +177,19 @@ GENERAL = (
         "routed_experts matched",
     ),
     _proof("fallback", "tokens without a route", r"R3 router replay fallback: ", "R3 router replay fallback"),
+    _proof(
+        "configuration",
+        "the whole configuration",
+        r"^(?:\[[^\]]*\] )?(MasterConfig\(.*\)|\{'policy': .*\}|\{.*'megatron_cfg': \{.*\})\s*$",
+        CONFIG_HINT,
+    ),
+    Proof("unmapped", "weights without a mapping", UNMAPPED_HINTS, UNMAPPED),
+    _proof(
+        "guard-off",
+        "NeMo-RL's check for tensor parallelism switched off",
+        r"NRL_IGNORE_TP_ACCURACY_CHECK['\"]?\s*[=:]\s*['\"]?\w",
+        "NRL_IGNORE_TP_ACCURACY_CHECK",
+    ),
     _proof("overrides", "the overrides", r"^(?:\[[^\]]*\] )?Overrides: \[(.*)\]", OVERRIDES_HINT),
 )
 

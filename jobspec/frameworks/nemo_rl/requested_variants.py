@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import yaml
 
 from jobspec.frameworks.nemo_rl.log_lines import numbers
+from jobspec.frameworks.nemo_rl.printed_config import NOT_VLLM
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, SIZE_KEYS
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun
 from jobspec.frameworks.shared.answer import Answer, combine, worst
+from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.metrics import Table
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 NAME = "Requested variants"
 FALLBACKS = "r3/routed_experts_fallback_token_routes"
+REFIT, TIMED = 2, "prepare_for_generation"
 EXTRAS = {
     "adapter": "LoRA",
     "non-colocated": "a generator on GPUs of its own",
@@ -57,7 +61,7 @@ def _judge_variant(run: VariantRun) -> Answer:
     """`Pass` with every required line, no forbidden line, and an adapter that has parameters."""
     if run.skipped is not None:
         return Answer(Status.SKIPPED, f"`{run.name}`: {run.skipped.groups[0]}", (run.skipped.item,))
-    answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run)]
+    answers = [*_proofs(run), *_adapter(run), *_overrides(run), *_routes(run), *_refit(run)]
     if (bad := worst(answers)) is not None:
         return bad
     if not any(answer.items for answer in answers):
@@ -120,6 +124,25 @@ def _overrides(run: VariantRun) -> Iterator[Answer]:
     for text in run.variant.overrides:
         if not any(f"'{text}'" in line.groups[0] for line in lines):
             yield run.failed(f"`{text}` did not reach the trainer", [lines[0].item])
+
+
+def _refit(run: VariantRun) -> Iterator[Answer]:
+    """Answers about a refit into vLLM: another engine got no weights, and where the time went."""
+    if run.variant.level != REFIT:
+        return
+    other = NOT_VLLM.found(lambda key: run.settings.get(key, ()))
+    if other is not None:
+        line = run.lines.get("configuration", ()) or run.lines.get("overrides", ())
+        yield run.failed(f"the rollouts came from {other[1]}, not from vLLM", [line[0].item])
+    means = {
+        name.rpartition("/")[2]: (fmean(values), table.series(name)[0])
+        for _, table in run.tables
+        for name in table.metrics
+        if TIMED in name and (values := table.values(name, finite=True))
+    }
+    if means:
+        parts = ", ".join(f"{name} {mean:.2f} s" for name, (mean, _) in means.items())
+        yield run.passed(f"{TIMED}: {parts} a step", [row_item(row) for _, row in means.values()])
 
 
 def _routes(run: VariantRun) -> Iterator[Answer]:

@@ -14,12 +14,15 @@ from jobspec.frameworks.nemo_rl.checkout_rules import probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
 from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
+from jobspec.frameworks.nemo_rl.printed_config import weak_table
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.nemo_recipe import SIZES, value_text
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.shared.unused_keys import unused_keys
+from jobspec.frameworks.shared.weak_evidence import model_limits, refused
 
 WORD = re.compile(r"[\w./:@%+-]*", re.ASCII)
 KEY = re.compile(r"\+{0,2}[A-Za-z_]\w*(\.\w+)+", re.ASCII)
@@ -64,6 +67,10 @@ def check(context: Context) -> Iterator[Finding]:
     yield from _check_mode(context)
     yield from _check_size(context)
     yield from _check_overrides(context)
+    yield from refused(context, "nemo_rl.weak-evidence", weak_table(variants(context)))
+    yield from check_proof(context, "nemo_rl.bridge", found=bool(checkout.find_bridge(context.repo_paths)))
+    yield from check_core(context, "nemo_rl.megatron-lm")
+    yield from _check_media(context)
     yield from _check_train(context)
     yield from _check_parallel(context)
     why = "the maintained script or recipe decides it"
@@ -152,6 +159,15 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
             yield error("nemo_rl.override", what, why, fix, path=path)
 
 
+def _check_media(context: Context) -> Iterator[Finding]:
+    model = context.spec.model.id or context.spec.model.path or "" if context.spec.model else ""
+    media = any(item.name.startswith(("vlm", "audio")) for item in variants(context))
+    for text in model_limits(model, media):
+        why = "the maintained scripts of text models give it no images and no sound"
+        fix = "use variant `vlm` of level 5 beside it" if not media else ""
+        yield warning("nemo_rl.text-only", text, why, fix, path="model")
+
+
 def _check_train(context: Context) -> Iterator[Finding]:
     spec, steps = context.spec, context.spec.train.steps
     for item in variants(context):
@@ -192,6 +208,10 @@ def _check_environment(context: Context) -> Iterator[Finding]:
         what = f"`{TP_GUARD}` switches off a check that evidence needs"
         why = "any value switches it off, even `0`, and log-probabilities may then differ silently"
         yield error("nemo_rl.tp-guard", what, why, "remove it", path="container.env")
+    if env.get("MC_STORE_MEMCPY", "0") != "0":
+        what = "`MC_STORE_MEMCPY` makes Mooncake copy between processes by their pointers"
+        why = "NeMo-RL sets it to 0: with another value a client reads memory of another process"
+        yield error("nemo_rl.data-plane", what, why, "remove it", path="container.env")
     if "MC_TCP_BIND_ADDRESS" in env:
         what = "`MC_TCP_BIND_ADDRESS` is the same on every node, but each node must announce its own address"
         why = "NeMo-RL sets it in each process from the name of its node, over any other value"

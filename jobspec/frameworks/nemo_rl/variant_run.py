@@ -5,6 +5,7 @@ Answers about the run are made here, so that each names its variant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.log_lines import Line, Lines, numbers, read_lines
+from jobspec.frameworks.nemo_rl.printed_config import PEFT, Settings, read_settings
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared import answer
@@ -115,6 +117,28 @@ class VariantRun:
         """Every completed train step in logs or metrics."""
         return {**self.printed, **self.logged}
 
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings that the logs show."""
+        return read_settings(self.lines)
+
+    def own_steps(self, load: Line) -> tuple[Line, ...]:
+        """Completed train steps of the process that loaded a checkpoint.
+
+        They follow the load in its log, up to where the next process begins. Another log counts where it
+        begins after the loaded step: it has no step of the process that saved it.
+        """
+        end = _next_process(self.lines, load)
+        after, loaded = [], int(load.groups[1])
+        for name in (*STEP_LINES, "saving"):
+            lines = self.lines.get(name, ())
+            first = {line.file: int(line.groups[0]) for line in reversed(lines)}
+            for line in lines:
+                own = line.file == load.file and load.number < line.number < end
+                if own or (line.file != load.file and first[line.file] > loaded):
+                    after.append(line)
+        return tuple(after)
+
     @property
     def began(self) -> bool:
         """Whether the logs show the begin of a train step: metrics alone may be another process's."""
@@ -144,8 +168,21 @@ def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
     if planned:
         return tuple(VariantRun(v, evidence, lines, logs, _tables(evidence, v)) for v in planned)
     candidates = [item for item in VARIANTS if item.level == (evidence.plan.expect.number or 0)]
+    if "true" in map(str.lower, read_settings(lines).get(PEFT, ())):
+        candidates = [item for item in candidates if item.lora] or candidates
     variant = next((item for item in candidates if shows(item, lines)), None) or candidates[0]
     return (VariantRun(variant, evidence, lines, logs, _tables(evidence, variant), guessed=True),)
+
+
+def _next_process(lines: Lines, load: Line) -> float:
+    """The line at which the process after that of `load` begins in the same log; infinite without one."""
+
+    def after(names: Sequence[str], number: float) -> float:
+        own = (line.number for name in names for line in lines.get(name, ()) if line.file == load.file)
+        return min((at for at in own if at > number), default=math.inf)
+
+    step = after((*STEP_LINES, "saving", "header"), load.number)
+    return min(after(("launch",), load.number), after(("loaded", "trainer"), step))
 
 
 def shows(variant: Variant, lines: Lines) -> bool:

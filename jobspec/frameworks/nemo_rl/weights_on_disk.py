@@ -9,9 +9,9 @@ from jobspec.frameworks.nemo_rl.log_lines import Line, numbers
 from jobspec.frameworks.nemo_rl.variant_run import STEP_LINES, VariantRun, unfinished_checkpoints
 from jobspec.frameworks.shared.answer import Answer, combine
 from jobspec.frameworks.shared.metric_deliverables import CHECKPOINT, RESUME
+from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
-HF_IMPORT = "HF import"
 OWN_FOLDER = "/hf-import"  # of each attempt; see `commands.FOLDERS`
 QUANTISED = ("quant-", "qa-")  # these convert into a folder of ModelOpt's
 INFO, WEIGHTS = "training_info.json", "policy/weights/"
@@ -22,6 +22,11 @@ INFO, WEIGHTS = "training_info.json", "policy/weights/"
 
 def judge_hf_import(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
     """`Pass` when this run converted the weights: NeMo-RL skips the import where a conversion exists."""
+    unmapped = [line for run in runs for line in run.lines.get("unmapped", ())]
+    if unmapped:
+        reason = f"Megatron-Bridge left weights out: {unmapped[0].item.text}"
+        yield Deliverable(HF_IMPORT, Status.FAIL, tuple(line.item for line in unmapped[:5]), reason)
+        return
     importing = [run for run in runs if not run.skipped and not run.name.startswith(QUANTISED)]
     fresh = [run for run in importing if not (run.foreign and run.loaded)]
     if not fresh:
@@ -109,24 +114,37 @@ def judge_resume(runs: Sequence[VariantRun]) -> Iterator[Deliverable]:
 
 def _resume(run: VariantRun) -> Answer:
     """`Pass` with a save, its load by another process, and a later train step."""
-    if not run.loaded:
+    load = last_load(run)
+    if load is None:
         return run.unseen("the log does not show that Megatron-Bridge loaded a checkpoint")
-    step = max(run.loaded)
-    load = run.loaded[step]
-    saved = {**numbers(run.lines, "saved", 1), **complete_checkpoints(run)}
-    after = _steps_after(run, step, load)
-    if after is None:
-        return run.failed(f"step {step} was loaded and no later train step ran", [load])
-    if step not in saved:
-        return run.unseen(f"step {step} was loaded, but nothing shows its save", [load, after])
-    return run.passed(f"step {step} was saved, loaded, and training went on", [saved[step], load, after])
+    step = int(load.groups[1])
+    problem = resume_problem(run, load)
+    if problem is not None:
+        return problem
+    after = next(line.item for line in run.own_steps(load) if int(line.groups[0]) > step)
+    saves = (line for line in run.lines.get("saved", ()) if line.groups[1] == load.groups[1])
+    first = (line.item for line in saves if line.file != load.file or line.number < load.number)
+    saved = next(first, None) or complete_checkpoints(run).get(step)
+    if saved is None:
+        return run.unseen(f"step {step} was loaded, but nothing shows its save", [load.item, after])
+    return run.passed(f"step {step} was saved, loaded, and training went on", [saved, load.item, after])
 
 
-def _steps_after(run: VariantRun, step: int, load: EvidenceItem) -> EvidenceItem | None:
-    """The first sign of a completed step after `step`: a line after the load, or a row of metrics."""
-    for name in (*STEP_LINES, "saving"):
-        for line in run.lines.get(name, ()):
-            later = int(line.groups[0]) > step
-            if later and (line.file != load.file or line.number > load.line):
-                return line.item
-    return next((item for at, item in sorted(run.logged.items()) if at > step), None)
+def last_load(run: VariantRun) -> Line | None:
+    """The load of the highest step: where several processes went on, the last one decides."""
+    return max(run.lines.get("loaded", ()), key=lambda line: int(line.groups[1]), default=None)
+
+
+def resume_problem(run: VariantRun, load: Line) -> Answer | None:
+    """What is wrong with the process that loaded a checkpoint, by its own steps; None where it went on."""
+    step = int(load.groups[1])
+    steps = [int(line.groups[0]) for line in run.own_steps(load)]
+    if any(number > step for number in steps) and min(steps) > step:
+        return None
+    if any(number <= step for number in steps):
+        return run.failed(
+            f"step {step} was loaded, and training began again at step {min(steps)}", [load.item]
+        )
+    if any(run.lines.get(name) for name in STEP_LINES) or max(run.logged, default=0) <= step:
+        return run.failed(f"step {step} was loaded, and the process trained no later step", [load.item])
+    return run.unseen(f"step {step} was loaded, and no log shows a later train step", [load.item])

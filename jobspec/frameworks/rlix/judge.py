@@ -22,7 +22,7 @@ from jobspec.frameworks.shared.metric_deliverables import (
     learning_deliverable,
     training_deliverable,
 )
-from jobspec.metrics.table import only
+from jobspec.metrics.table import Table, only
 from jobspec.plan import PartPlan
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -74,14 +74,14 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
 def judge_pipeline(
     evidence: Evidence, part: PartPlan, pipeline: PipelineSeen, seen: Seen
 ) -> Iterator[Deliverable]:
-    own = _own(evidence, part)
+    own = _own(evidence, part, alone=len(seen.pipelines) == 1)
     yield judge_end(part, pipeline, seen)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
-        trained = training_deliverable(own, REWARD, (LOSS, GRAD))
+        trained = training_deliverable(own, REWARD)
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
-        reason = "files that jobspec did not lay out do not say which metrics are this pipeline's"
-        yield Deliverable(f"{part.name}: {TRAINING}", Status.SKIPPED, reason=reason, required=False)
+        reason = "not shown: no metrics among the files are known to be this pipeline's"
+        yield Deliverable(f"{part.name}: {TRAINING}", Status.BLOCKED, reason=reason)
     yield judge_versions(part, pipeline, _first_step(own))
     yield judge_sharing(part, pipeline)
     if part.metrics_require:
@@ -99,7 +99,7 @@ def _first_step(own: Evidence) -> int | None:
     return min((row.step - 1 for row in rows if row.step), default=None)
 
 
-def _own(evidence: Evidence, part: PartPlan) -> Evidence:
+def _own(evidence: Evidence, part: PartPlan, alone: bool) -> Evidence:
     """The evidence as if this pipeline were the whole run, its metrics named as it logs them."""
     expect = replace(
         evidence.plan.expect,
@@ -112,9 +112,21 @@ def _own(evidence: Evidence, part: PartPlan) -> Evidence:
         evidence,
         plan=replace(evidence.plan, expect=expect),
         attempts=tuple(
-            replace(attempt, metrics=only(attempt.metrics, f"{part.name}/")) for attempt in evidence.attempts
+            replace(attempt, metrics=_own_metrics(evidence, attempt.metrics, part.name, alone))
+            for attempt in evidence.attempts
         ),
     )
+
+
+def _own_metrics(evidence: Evidence, table: Table, name: str, alone: bool) -> Table:
+    """The pipeline's metrics: by their prefix, or in files of others by the path that names it.
+
+    Those of a pipeline that ran alone are its own wherever they lie.
+    """
+    own = only(table, f"{name}/")
+    if len(own) or evidence.plan.expect.parts or not name:
+        return own
+    return Table(tuple(row for row in table.rows if alone or name in row.source))
 
 
 def _foreign_part(evidence: Evidence, name: str) -> PartPlan:

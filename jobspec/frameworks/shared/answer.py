@@ -17,6 +17,7 @@ class Answer:
     status: Status
     reason: str = ""
     items: tuple[EvidenceItem, ...] = ()
+    fix: str = ""
 
 
 def passed(reason: str = "", items: Sequence[EvidenceItem] = ()) -> Answer:
@@ -48,7 +49,7 @@ def combine(name: str, answers: Sequence[Answer], proved: str) -> Deliverable:
         return Deliverable(name, Status.SKIPPED, reason="no variant ran")
     bad = worst(answers)
     if bad is not None:
-        return Deliverable(name, bad.status, bad.items, bad.reason)
+        return Deliverable(name, bad.status, bad.items, bad.reason, fix=bad.fix)
     items = tuple(dict.fromkeys(item for answer in answers for item in answer.items))
     reasons = "; ".join(answer.reason for answer in answers if answer.reason)
     return Deliverable(name, Status.PASS, items, reasons or proved)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
-from jobspec.metrics.learning_signal import Direction, assess
-from jobspec.metrics.training_health import Trouble, troubles
+from jobspec.metrics.finite import all_finite, first_not_finite
+from jobspec.metrics.learning_signal import Direction, Signal, assess
+from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
+MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
 
 def row_item(row: Row, text: str = "") -> EvidenceItem:
@@ -35,26 +36,52 @@ def not_logged(name: str, evidence: Evidence, metric: str) -> Deliverable:
 
 
 def learning_deliverable(evidence: Evidence) -> Deliverable:
-    """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`)."""
+    """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`).
+
+    Where a random walk stays possible, the reason says so. `Fail` when enough steps show no such move, or a
+    pattern contradicts it; `Blocked` when the values are too few to tell.
+    """
     expected = evidence.plan.expect.learning
     if expected is None:
         return Deliverable(LEARNING, Status.NOT_REQUESTED, required=False)
-    rows = [row for row in evidence.metrics.series(expected.metric) if row.step is not None]
+    rows = _learnt_rows(evidence)
     if not rows:
         return not_logged(LEARNING, evidence, expected.metric)
-    direction: Direction = "down" if expected.direction == "down" else "up"
-    signal = assess([(row.step or 0, row.value) for row in rows], direction, expected.min_change)
-    reason = f"`{expected.metric}` {signal.reason}: {signal.figures()}"
+    signal, problems = _signal(evidence), metric_troubles(evidence)
     ends = (row_item(rows[0]), row_item(rows[-1]))
-    problems = metric_troubles(evidence)
-    fatal = next((trouble for trouble in problems if trouble.fatal), None)
-    if fatal is not None:
-        return Deliverable(LEARNING, Status.FAIL, (row_item(fatal.row), *ends), f"{fatal.what}: {fatal.why}")
-    if signal.moved:
-        return Deliverable(LEARNING, Status.PASS, ends, reason)
-    return Deliverable(
-        LEARNING, Status.FAIL, ends, "; ".join((reason, *(trouble.what for trouble in problems)))
-    )
+    reasons = [f"`{expected.metric}` {signal.reason}: {signal.figures()}"]
+    fatal = [trouble for trouble in problems if trouble.fatal]
+    if fatal:
+        others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
+        reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
+        return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
+    held_out = held_out_rise(evidence.metrics)
+    if signal.moved or (signal.unclear and held_out):
+        reasons += filter(None, (held_out, signal.limitation()))
+        return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
+    reasons += [trouble.what for trouble in problems][:MAX_TOLD]
+    return Deliverable(LEARNING, Status.BLOCKED if signal.unclear else Status.FAIL, ends, "; ".join(reasons))
+
+
+def learning_limitation(evidence: Evidence) -> str:
+    """What a learning signal leaves possible; empty where the values rule it out, or show no signal."""
+    if evidence.plan.expect.learning is None or learning_deliverable(evidence).status is not Status.PASS:
+        return ""
+    limitation = _signal(evidence).limitation()
+    return f"`{evidence.plan.expect.learning.metric}`: {limitation}" if limitation else ""
+
+
+def _learnt_rows(evidence: Evidence) -> Sequence[Row]:
+    learning = evidence.plan.expect.learning
+    series = evidence.metrics.series(learning.metric) if learning is not None else ()
+    return [row for row in series if row.step is not None]
+
+
+def _signal(evidence: Evidence) -> Signal:
+    learning = evidence.plan.expect.learning
+    direction: Direction = "down" if learning is not None and learning.direction == "down" else "up"
+    points = [(row.step or 0, row.value) for row in _learnt_rows(evidence)]
+    return assess(points, direction, learning.min_change if learning is not None else 0.0)
 
 
 def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
@@ -62,8 +89,10 @@ def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
     return troubles(evidence.metrics, evidence.plan.expect.metric_keys)
 
 
-def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str]) -> Deliverable:
-    """`Pass` when every planned train step logged `metric`, and the `finite` metrics are numbers throughout.
+def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] = ()) -> Deliverable:
+    """`Pass` when every planned train step logged `metric`, and metrics are numbers throughout.
+
+    That goes for the watched ones (`jobspec.metrics.finite`) and for `finite`, whatever their names say.
 
     A resumed run need not have the steps before its resume: another run logged them.
     """
@@ -89,7 +118,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str])
         return Deliverable(
             TRAINING, Status.FAIL, ends, f"{done}; step {gaps[0].start} is the first missing one"
         )
-    bad = first_not_finite(evidence, finite)
+    bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
@@ -100,7 +129,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str])
         )
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     done += "" if announced else " up to the last logged one, and no file says how many were planned"
-    return Deliverable(TRAINING, Status.PASS, ends, f"{done}, with finite metrics")
+    return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
 
 
 def _announced(evidence: Evidence) -> bool:
@@ -130,11 +159,3 @@ def _gaps(logged: Sequence[int], first: int, planned: int, every: int) -> list[r
     if planned - due + 1 >= every:
         gaps.append(range(due, planned + 1))
     return gaps
-
-
-def first_not_finite(evidence: Evidence, metrics: Iterable[str]) -> Row | None:
-    """The earliest row of `metrics` that is NaN or infinite."""
-    bad: Sequence[Row] = [
-        row for name in metrics for row in evidence.metrics.series(name) if not math.isfinite(row.value)
-    ]
-    return min(bad, key=lambda row: row.step or 0, default=None)

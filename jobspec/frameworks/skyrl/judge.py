@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence, LogFile
 
 REWARD = "reward/avg_raw_reward"
-FINITE = (REWARD, "policy/final_loss", "policy/grad_norm")
 SYNC = "Weight transfer"
 DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
 LENGTH = "generate/avg_num_tokens"
@@ -48,7 +47,7 @@ Found = dict[str, list[tuple[int, EvidenceItem]]]
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` and `Weight transfer` always; the others where the plan expects them."""
-    yield training_deliverable(evidence, REWARD, FINITE)
+    yield training_deliverable(evidence, REWARD)
     yield judge_sync(evidence)
     expect = evidence.plan.expect
     lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}

@@ -27,12 +27,11 @@ PARTS = {
     ),
     "an optimizer": re.compile(r"optim"),
 }
-FINITE = ("reward", "loss", "grad_norm")
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` always; `Checkpoint`, `Resume` and `Learning` where the plan expects them."""
-    yield training_deliverable(evidence, "reward", FINITE)
+    yield training_deliverable(evidence, "reward")
     if evidence.plan.expect.checkpoint:
         yield judge_checkpoint(evidence)
     if evidence.plan.expect.resume:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
+from jobspec.frameworks.shared.weak_evidence import override_values
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
-from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, DUMMY_LIMIT, LEVELS, variants_of
+from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, LEVELS, LORA, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.train_shape import train_shape
+from jobspec.frameworks.verl.weak_settings import setting_limits
 from jobspec.plan import ExpectPlan
 
 if TYPE_CHECKING:
@@ -116,20 +118,16 @@ def _expect(context: Context, wrapper: Wrapper) -> ExpectPlan:
 
 
 def _limitations(context: Context) -> Iterator[str]:
-    overrides = context.spec.train.overrides
-    if settings.reward_model(context) is None:
-        yield "the reward model was off: rewards are verl's rule for GSM8K, and no served model is proved"
-    if settings.is_dummy(context):
-        yield DUMMY_LIMIT
-    variant_names = {item.name for item in settings.chosen_variants(context)}
-    if str(overrides.get("LORA_RANK", DEFAULT_LORA_RANK)) != "0" and "full" not in variant_names:
-        yield "a LoRA adapter was trained: full-parameter training is not proved"
-    if overrides.get("actor_rollout_ref.rollout.enforce_eager"):
-        yield "the rollout engine ran without CUDA graphs"
-    if overrides.get("ENGINE", "vllm") != "vllm":
-        yield f"the rollout engine was {overrides['ENGINE']}, not the guide's vLLM"
-    if not any(key.endswith("image_key") for key in overrides):
-        yield "text-only data of GSM8K's shape: other modalities are not proved"
+    given = override_values(context)
+    full = "full" in {item.name for item in settings.chosen_variants(context)}
+    planned = {
+        "reward.reward_model.enable": (str(settings.reward_model(context) is not None),),
+        "USE_DUMMY_MODEL": (str(settings.is_dummy(context)),),
+        LORA: ("0",) if full else given("LORA_RANK") or (str(DEFAULT_LORA_RANK),),
+    }
+    model = context.spec.model
+    name = (model.id or model.path or "") if model else ""
+    yield from setting_limits(lambda key: planned.get(key) or given(key), given, name, planned=True)
     yield from _variant_limits(context.level.number, context.spec.coverage.variants)
 
 

@@ -7,40 +7,29 @@ no evidence against the tested code, and nothing is claimed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.frameworks.shared.answer import Answer, failed, passed
-from jobspec.frameworks.shared.metric_deliverables import first_not_finite, row_item
-from jobspec.frameworks.verl.levels import MEGATRON
+from jobspec.frameworks.shared.bridge_import import judge_import
+from jobspec.frameworks.shared.metric_deliverables import row_item
+from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
+from jobspec.frameworks.verl.levels import DUMMY_LIMIT, LORA, MEGATRON
 from jobspec.frameworks.verl.printed_config import Setting
-from jobspec.frameworks.verl.run_facts import GRAD, KL, REWARD, Seen, see
+from jobspec.frameworks.verl.resume import trained_nothing
+from jobspec.frameworks.verl.run_facts import GRAD, Seen, see
 from jobspec.frameworks.verl.variants import judge_variants
-from jobspec.units import is_below
+from jobspec.frameworks.verl.weak_settings import LORA_LIMIT, setting_limits
+from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
-IMPORT, RUN, CAPTURE = "Local Bridge import in verl", "verl Megatron backend run", "Log capture"
-FINITE = (
-    "actor/loss",
-    "actor/pg_loss",
-    KL,
-    "actor/ppo_kl",
-    GRAD,
-    "actor/entropy",
-    "actor/reward_kl_penalty",
-    "critic/loss",
-    "critic/vf_loss",
-    "critic/grad_norm",
-    "critic/score/mean",
-    REWARD,
-    "training/rollout_probs_diff_mean",
-)
-BRIDGE = "megatron.bridge"
+RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
 
 
@@ -48,75 +37,15 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """All deliverables of the guide, in its order."""
     seen = see(evidence)
     yield bridge_checks(evidence)
-    yield judge_import(seen)
-    yield judge_run(seen)
+    yield judge_import(evidence, "verl")
+    yield replace(judge_run(seen), limits=tuple(dict.fromkeys(_limits(seen))))
     yield judge_variants(seen)
     yield judge_capture(seen)
-
-
-# -- import ------------------------------------------------------------------------------------------
-
-
-def judge_import(seen: Seen) -> Deliverable:
-    """`Pass` when the driver and the workers imported `megatron.bridge` from the checkout that was named."""
-    proof = next((item for item in seen.evidence.plan.proofs if item.module == BRIDGE), None)
-    if proof is None:
-        reason = "no checkout is named for the comparison: which Bridge ran is not proved"
-        return Deliverable(IMPORT, Status.NOT_REQUESTED, reason=reason, required=False)
-    if seen.evidence.foreign:
-        return _foreign_import(seen, proof.root)
-    return _recorded_import(seen, proof.root)
-
-
-def _recorded_import(seen: Seen, root: str) -> Deliverable:
-    """What the import proof recorded on every node, and what the probe saw beside it."""
-    evidence = seen.evidence
-    results = evidence.last.results if evidence.last else None
-    files: Mapping[str, str] = results.imports.get(BRIDGE, {}) if results else {}
-    items = (
-        tuple(EvidenceItem(results.file, text=f"{node}: {f}") for node, f in files.items()) if results else ()
-    )
-    probed = [(where, file, item) for where, file, item in _probed(seen)]
-    items = (*items, *(item for _, _, item in probed))
-    wrong = [file for file in (*files.values(), *(f for _, f, _ in probed)) if not is_below(file, root)]
-    if wrong:
-        reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, items, reason, settled=True)
-    if not files or len(files) < evidence.plan.nodes:
-        reason = f"not shown: `{BRIDGE}` was recorded on {len(files)} of {evidence.plan.nodes} nodes"
-        return Deliverable(IMPORT, Status.BLOCKED, items, reason, settled=True)
-    where = (
-        "in the driver and in a Ray worker"
-        if {w for w, _, _ in probed} >= {"driver", "worker"}
-        else "on every node"
-    )
-    return Deliverable(IMPORT, Status.PASS, items, f"from {root} {where}", settled=True)
-
-
-def _probed(seen: Seen) -> Iterator[tuple[str, str, EvidenceItem]]:
-    for facts in seen.logs:
-        yield from ((where, file, item) for where, module, file, item in facts.imports if module == BRIDGE)
-
-
-def _foreign_import(seen: Seen, root: str) -> Deliverable:
-    """Lines that name the module's file, or frames of tracebacks in it; another place voids the run."""
-    from jobspec.evidence.log_facts import scan_facts
-
-    evidence = seen.evidence
-    logs = evidence.last.logs if evidence.last else ()
-    imports = scan_facts([(evidence.root / log.path, log.path) for log in logs], [BRIDGE]).imports.get(
-        BRIDGE, []
-    )
-    wrong = next(((file, item) for file, item in imports if not is_below(file, root)), None)
-    if wrong is not None:
-        reason = f"`{BRIDGE}` comes from {wrong[0]}, not from {root}: the run is void"
-        return Deliverable(IMPORT, Status.BLOCKED, (wrong[1],), reason)
-    if not imports:
-        reason = f"not shown: no log says where `{BRIDGE}` was imported from"
-        return Deliverable(IMPORT, Status.BLOCKED, reason=reason)
-    workers = [item for _, item in imports if "worker" in item.text.lower()]
-    where = "also in a Ray worker" if workers else "no line is from a Ray worker"
-    return Deliverable(IMPORT, Status.PASS, tuple(item for _, item in imports[:3]), f"from {root}; {where}")
+    unmapped = seen.any_line("unmapped")
+    if unmapped is not None:
+        yield Deliverable(
+            HF_IMPORT, Status.FAIL, (unmapped,), f"Megatron-Bridge left weights out: {unmapped.text}"
+        )
 
 
 # -- run ---------------------------------------------------------------------------------------------
@@ -156,16 +85,51 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
-    bad = first_not_finite(seen.evidence, FINITE)
+    bad = first_not_finite(seen.evidence.metrics)
     if bad is not None:
         yield failed(f"`{bad.metric}` of step {bad.step} is not a finite number", [row_item(bad)])
 
 
 def _summary(seen: Seen) -> str:
-    shards = any(setting.value == "True" for setting in seen.actor_size("use_megatron_fsdp"))
-    how = f"{'LoRA' if seen.adapter else 'full parameters'} + {'Megatron-FSDP' if shards else 'DDP'}"
-    count = len(seen.trained)
-    return f"{how}; {count} trained step{'s' if count != 1 else ''} up to step {seen.planned}, finite metrics"
+    count, finite = len(seen.trained), all_finite(seen.evidence.metrics)
+    steps = f"{count} trained step{'s' if count != 1 else ''} up to step {seen.planned}"
+    return f"{_trained_how(seen)}; {steps}; {finite}"
+
+
+def _trained_how(seen: Seen) -> str:
+    """What was trained and what was around the model, as far as it is shown."""
+    shards = {setting.value for setting in seen.actor_size("use_megatron_fsdp")}
+    full = any(setting.value == "0" for setting in seen.proved(LORA))
+    what = "LoRA" if seen.adapter else "full parameters" if full else "no adapter is shown"
+    if "True" in shards or seen.wrapped(fsdp=True):
+        return f"{what} + Megatron-FSDP"
+    return f"{what} + DDP" if "False" in shards or seen.wrapped(fsdp=False) else what
+
+
+def _limits(seen: Seen) -> Iterator[str]:
+    """What the settings that the logs show leave unproved."""
+
+    def values(key: str) -> tuple[str, ...]:
+        # What one launch was given limits the pass too, where another launch printed its configuration.
+        return (*(setting.value for setting in seen.values(key)), *given(key))
+
+    def given(key: str) -> tuple[str, ...]:
+        return tuple(s.value for facts in seen.logs for s in facts.settings.trace.get(key, ()))
+
+    models = dict.fromkeys((*values("actor_rollout_ref.model.path"), *values("MODEL_ID")))
+    for model in models or ("",):
+        yield from setting_limits(values, given, model, planned=not seen.evidence.foreign)
+    if seen.any_line("dummy") or seen.any_line("old_dummy"):
+        yield DUMMY_LIMIT
+    if seen.adapter is not None:
+        yield LORA_LIMIT
+    totals = [int(s.value) for s in seen.values("trainer.total_training_steps") if s.value.isdecimal()]
+    last = seen.evidence.metrics.last_step() or 0
+    if totals and max(totals) < last:
+        yield (
+            f"the metrics go on to step {last} and the printed configuration ends at step "
+            f"{max(totals)}: they may be of another run"
+        )
 
 
 def _failed_command(evidence: Evidence) -> Answer | None:
@@ -187,6 +151,8 @@ def _check_steps(seen: Seen) -> Answer:
     alone = resumed is not None and min(trained) > resumed[0]
     first = resumed[0] + 1 if resumed is not None and alone else 1
     ends = [trained[step] for step in sorted({min(trained), max(trained)})]
+    if resumed is not None and trained_nothing(seen):
+        return failed(f"a process went on from step {resumed[0]} and trained no further step", [resumed[1]])
     missing = sorted(set(range(first, seen.planned + 1)) - set(trained))
     if missing:
         shown = f"{len(trained)} trained steps are shown"

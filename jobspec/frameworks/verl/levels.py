@@ -122,10 +122,7 @@ VARIANTS = (
         (4,),
         "a vision-language model",
         needs="a vision-language model; image data and its keys in `train.overrides`",
-        limits=(
-            "a vision-language model on text: the vision path is not proved",
-            "no log of verl shows the effect of images: the vision path needs a test of its own",
-        ),
+        limits=("no log of verl shows the effect of images: the vision path needs a test of its own",),
         proof="the steps alone",
     ),
     Variant(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from jobspec.frameworks.shared.unmapped_weights import UNMAPPED, UNMAPPED_HINTS
 from jobspec.frameworks.verl.printed_config import MAX_BLOCK_LINES, Block, Setting, Settings
 from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import RAY_PREFIX, clean, strip_ansi, without_ray
@@ -33,6 +34,7 @@ OTHER_ENGINE = re.compile(
 )
 EXPERTS = re.compile(r"num_moe_experts=(?P<count>\d+)|'num_(?:local_|routed_)?experts': (?P<other>\d+)")
 PROBE = re.compile(r"^jobspec: (?P<where>driver|worker)(?: on \S+)?: (?P<module>[\w.]+) (?P<file>/\S+)$")
+WRAPPER = re.compile(r"^(?P<name>DistributedDataParallel|\w*FSDP\w*|FullySharded\w*) contains [\d.]+")
 DUMMY = "Random model initialized and saved to"
 OLD_DUMMY = re.compile(r"Output path '.*' already exists\. Will do nothing")
 
@@ -61,6 +63,8 @@ WORDS = (
     "local_global_step_folder",
     "module: ",
     "TF config:",
+    " contains ",
+    *UNMAPPED_HINTS,
     "jobspec: ",
     DUMMY,
     "already exists. Will do nothing",
@@ -83,6 +87,8 @@ class LogFacts:
     loaded: dict[tuple[str, str], EvidenceItem] = field(default_factory=dict)  # (actor|critic, what)
     saved: dict[int, EvidenceItem] = field(default_factory=dict)
     experts: EvidenceItem | None = None
+    wrappers: list[tuple[str, EvidenceItem]] = field(default_factory=list)  # class around the model
+    unmapped: EvidenceItem | None = None
     dummy: EvidenceItem | None = None
     old_dummy: EvidenceItem | None = None
     imports: list[tuple[str, str, str, EvidenceItem]] = field(default_factory=list)  # where, module, file
@@ -102,6 +108,10 @@ class LogFacts:
             self.megatron = item
         if self.other_engine is None and OTHER_ENGINE.search(text):
             self.other_engine = item
+        if wrapper := WRAPPER.match(text):
+            self.wrappers.append((wrapper["name"], item))
+        if self.unmapped is None and UNMAPPED.search(text):
+            self.unmapped = item
         if adapter := ADAPTER.search(text):
             self.adapters.append((float((adapter["count"] or adapter["share"]).replace(",", "")), item))
         if (experts := EXPERTS.search(text)) and int(experts["count"] or experts["other"]) > 1:

@@ -39,6 +39,7 @@ VARIABLE_OF = {
     "algorithm.adv_estimator": "ADV_ESTIMATOR",
     "trainer.total_training_steps": "TOTAL_TRAIN_STEPS",
 }
+KEY_OF = {variable: key for key, variable in VARIABLE_OF.items()}
 # Sizes of rollout engines have the name of the trainer's: a lone line does not say whose it is.
 AMBIGUOUS = frozenset({"tensor_model_parallel_size", "enable", "mode", "rank", "path", "strategy"})
 
@@ -52,6 +53,7 @@ class Setting:
 
     value: str
     item: EvidenceItem
+    added: bool = False  # by an override with `+`, which Hydra takes for keys that nothing reads
 
 
 @dataclass
@@ -73,6 +75,18 @@ class Settings:
             return self.config.get(key) or [*trace, *shell, *leaves]
         return self.config.get(key) or trace or shell or leaves
 
+    def proved(self, key: str) -> list[Setting]:
+        """What verl itself shows for `key`: its resolved configuration, an override that it knows, a line.
+
+        A variable of the script proves nothing: a release without the key does not read it.
+        """
+        leaf = key.rpartition(".")[2]
+        trace = [setting for setting in self.trace.get(key, []) if not setting.added]
+        leaves = [] if leaf in AMBIGUOUS else self.leaves.get(leaf, [])
+        if leaf in SWITCHES:
+            return self.config.get(key) or [*trace, *leaves]
+        return self.config.get(key) or trace or leaves
+
     def add_line(self, text: str, item: EvidenceItem) -> None:
         """Note what a single line shows."""
         if text.startswith("+"):
@@ -81,7 +95,8 @@ class Settings:
                 self.shell.setdefault(shell["name"], []).append(Setting(value, item))
             elif ENTRY in text:
                 for key, value in _arguments(text):
-                    self.trace.setdefault(key, []).append(Setting(value, item))
+                    setting = Setting(value, item, added=key.startswith("+"))
+                    self.trace.setdefault(key.lstrip("+~"), []).append(setting)
             return
         for leaf in LEAF.finditer(text):
             value = "null" if leaf["value"] == "None" else leaf["value"].strip("'")
@@ -101,11 +116,13 @@ def _arguments(text: str) -> Iterator[tuple[str, str]]:
         words = shlex.split(text.lstrip("+"))
     except ValueError:  # the line was cut off
         words = text.split()
-    overrides = {}
+    overrides: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals and "." in key and not key.startswith("-"):
-            overrides[key.lstrip("+~")] = value.strip("'\"")
+            bare = key.lstrip("+~")
+            overrides = {name: old for name, old in overrides.items() if name.lstrip("+~") != bare}
+            overrides[key] = value.strip("'\"")
     return iter(overrides.items())
 
 

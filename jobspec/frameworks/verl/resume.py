@@ -20,10 +20,9 @@ TRACKER, MANIFEST = "latest_checkpointed_iteration.txt", "ckpt_contents.json"
 
 def judge_resume(seen: Seen) -> Answer:
     """Both halves, each with its proof."""
-    saved = _saved(seen)
-    if saved.status is not Status.PASS:
+    saved, facts = _saved(seen), seen.resumed
+    if saved.status is Status.FAIL or (saved.status is Status.BLOCKED and not trained_nothing(seen)):
         return saved
-    facts = seen.resumed
     if facts is None or facts.resumed is None:
         fresh = seen.any_line("scratch")
         if fresh is not None:
@@ -38,6 +37,11 @@ def judge_resume(seen: Seen) -> Answer:
     return passed(text, items)
 
 
+def trained_nothing(seen: Seen) -> bool:
+    """Whether a process went on from a checkpoint and its log shows no step of its own."""
+    return seen.resumed is not None and not _trained_after(seen, seen.resumed)
+
+
 def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
     """What is wrong with the resume, or nothing."""
     resume_from = seen.evidence.plan.expect.options.get("resume_from") or start
@@ -48,12 +52,13 @@ def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
         for kind in ("optimizer", "model")
         if not any(r == role and _is_kind(what, kind) for r, what in facts.loaded)
     ]
-    after = _trained_after(seen, facts, start)
+    after = _trained_after(seen, facts)
     checks = (
         (
             start != resume_from,
             f"training continued from step {start}, not from the planned step {resume_from}",
         ),
+        (start >= seen.planned, f"training continued after step {start} of {seen.planned}: none was left"),
         (start < 1, "training continued from step 0: nothing was resumed"),
         (_later(facts.scratch, facts), "the log of the resume also says `Training from scratch`"),
         (facts.no_adapter, "the resume found no adapter checkpoint"),
@@ -75,11 +80,19 @@ def _later(item: EvidenceItem | None, facts: LogFacts) -> bool:
     return item.line > max(before, default=0)
 
 
-def _trained_after(seen: Seen, facts: LogFacts, start: int) -> set[int]:
-    """Steps of the resumed process: its lines in the log, else the records of the metrics."""
-    resumed_at = facts.resumed[1].line if facts.resumed else 0
-    lines = {step for step, item in facts.trained.items() if item.line > resumed_at}
-    return lines or {step for step in seen.trained if step > start}
+def _trained_after(seen: Seen, facts: LogFacts) -> set[int]:
+    """Steps that the resumed process trained: metrics, and lines of the process that saved, are not its own.
+
+    Ray splits a process's output over files. Another log counts where its steps begin after the resume and
+    it shows no start of a process.
+    """
+    start, item = facts.resumed or (0, EvidenceItem())
+    steps = {step for step, line in facts.trained.items() if line.line > item.line}
+    for other in seen.logs:
+        whole = other.resumed is not None or other.scratch is not None
+        if other is not facts and not whole and min(other.trained, default=0) > start:
+            steps |= set(other.trained)
+    return steps
 
 
 def _is_kind(what: str, kind: str) -> bool:

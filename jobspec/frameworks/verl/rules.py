@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.verl import settings
@@ -33,7 +34,6 @@ from jobspec.frameworks.verl.setting_rules import (
 )
 from jobspec.words import one_of
 
-BRIDGE = "megatron.bridge"
 CPUS_PER_GPU = 3  # verl's placement groups ask Ray for them, and wait for ever. Source: max_colocate_count
 
 
@@ -79,14 +79,8 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     if spec.model is None:
         fix = "add `model: {id: ..}` or `model: {path: ..}`"
         yield error("verl.model", "framework `verl` needs a model", fix=fix, path="model")
-    if not any(repo.prove is not None and repo.prove.module == BRIDGE for repo in spec.repos):
-        yield error(
-            "verl.bridge",
-            f"no repository proves the import of `{BRIDGE}`",
-            "every level tests a Bridge checkout; without this proof a run may test an installed package",
-            f"add `prove: {{import: {BRIDGE}}}` to the checkout of Megatron-Bridge",
-            path="repos",
-        )
+    yield from check_proof(context, "verl.bridge")
+    yield from check_core(context, "verl.megatron-lm")
     yield from _check_data(context)
     reward = spec.train.reward
     if reward not in (None, "rule") and settings.reward_model(context) is None:

@@ -31,6 +31,20 @@ class Seen:
         """What each log's strongest source shows for a key of verl's configuration or a script's variable."""
         return [setting for facts in self.logs for setting in facts.settings.values(key)]
 
+    def proved(self, key: str) -> list[Setting]:
+        """What each log shows for a key by verl's own words; see `Settings.proved`."""
+        return [setting for facts in self.logs for setting in facts.settings.proved(key)]
+
+    @property
+    def has_whole_config(self) -> bool:
+        """Whether a log holds verl's resolved configuration: a key that it lacks is not there."""
+        return any(facts.settings.config for facts in self.logs)
+
+    def wrapped(self, fsdp: bool) -> EvidenceItem | None:
+        """A worker's line that names the class around the model: Megatron-FSDP's, or DDP's."""
+        pairs = (pair for facts in self.logs for pair in facts.wrappers)
+        return next((item for name, item in pairs if (name != "DistributedDataParallel") is fsdp), None)
+
     def any_line(self, name: str) -> EvidenceItem | None:
         """The first log's line for the fact called `name`."""
         return next((item for facts in self.logs if (item := getattr(facts, name)) is not None), None)
@@ -106,7 +120,7 @@ class Seen:
         return bool(self.evidence.metrics.series("critic/vf_loss"))
 
     def actor_size(self, name: str) -> list[Setting]:
-        return self.values(f"{MEGATRON}.{name}")
+        return self.proved(f"{MEGATRON}.{name}")
 
 
 def see(evidence: Evidence) -> Seen:

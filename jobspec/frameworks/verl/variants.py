@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from jobspec.frameworks.shared.answer import Answer, blocked, failed, passed, worst
 from jobspec.frameworks.shared.metric_deliverables import learning_deliverable
 from jobspec.frameworks.verl.levels import VARIANTS, Variant
+from jobspec.frameworks.verl.printed_config import KEY_OF
 from jobspec.frameworks.verl.resume import judge_resume
 from jobspec.frameworks.verl.run_facts import GRAD, Seen
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -56,12 +57,12 @@ def _variant(seen: Seen, variant: Variant) -> Answer:
     """Whether every setting of the variant has its value in each configuration that a log shows."""
     items: list[EvidenceItem] = []
     for key, pattern in variant.shows.items():
-        values = seen.values(key) or seen.values(key.removeprefix("reward."))  # its name before 0.7.1
+        values = seen.proved(key) or seen.proved(key.removeprefix("reward."))  # its name before 0.7.1
         if not values:
             # A release without router replay, for one, has nothing to turn off.
             if pattern == "disabled":
                 continue
-            return blocked(f"not shown: no log has `{key}` of variant `{variant.name}`", items)
+            return blocked(_not_shown(seen, key, f"of variant `{variant.name}`"), items)
         other = next((setting for setting in values if not re.fullmatch(pattern, setting.value)), None)
         if other is not None:
             return failed(f"variant `{variant.name}`: `{key}` is {other.value}", [other.item])
@@ -122,15 +123,28 @@ def _sizes_text(sizes: Mapping[str, object]) -> str:
 
 
 def _fsdp(seen: Seen) -> Answer:
-    values = seen.actor_size("use_megatron_fsdp")
+    values, wrapper = seen.actor_size("use_megatron_fsdp"), seen.wrapped(fsdp=True)
+    if not values and wrapper is not None:
+        return passed("the workers wrapped the model with Megatron-FSDP", [wrapper])
     if not values:
         return blocked(
-            "not shown: no log has `use_megatron_fsdp`; releases before 0.8.0 ignore it and run DDP"
+            f"{_not_shown(seen, 'use_megatron_fsdp')}; releases before 0.8.0 ignore it and run DDP"
         )
     other = next((setting for setting in values if setting.value != "True"), None)
     if other is not None:
         return failed(f"`use_megatron_fsdp` is {other.value}: the run used DDP", [other.item])
-    return passed("Megatron-FSDP is on in verl's configuration", [values[0].item])
+    ddp = seen.wrapped(fsdp=False)
+    if ddp is not None and wrapper is None:
+        return blocked("`use_megatron_fsdp` is on, and the workers name DDP around the model", [ddp])
+    items = [values[0].item, *([wrapper] if wrapper else [])]
+    return passed("Megatron-FSDP is on in verl's configuration", items)
+
+
+def _not_shown(seen: Seen, key: str, of: str = "") -> str:
+    """Why a knob is not proved: the release has none, or no log has verl's own word for it."""
+    if seen.has_whole_config:
+        return f"verl's configuration has no `{key}` {of}: this release does not have it".replace(" :", ":")
+    return f"not shown: no log has `{key}` {of}".rstrip()
 
 
 def _architecture(seen: Seen) -> Answer:
@@ -147,9 +161,10 @@ def _architecture(seen: Seen) -> Answer:
         return blocked("no feature is requested: name one with `--variant`")
     items: list[EvidenceItem] = []
     for key, value in features.items():
-        values = seen.values(key.lstrip("+"))
+        name = KEY_OF.get(key, key.lstrip("+"))  # a variable alone proves nothing
+        values = seen.proved(name)
         if not values:
-            return blocked(f"not shown: no log has `{key}`", items)
+            return blocked(_not_shown(seen, name), items)
         other = next((setting for setting in values if setting.value != value), None)
         if other is not None:
             return failed(f"`{key}` is {other.value}, not the requested {value}", [other.item])
@@ -160,6 +175,8 @@ def _architecture(seen: Seen) -> Answer:
 def _learning(seen: Seen) -> Answer:
     """A trend beyond noise, of a run whose gradients and adapters are alive."""
     learning = learning_deliverable(seen.evidence)
+    if learning.status is Status.BLOCKED:
+        return blocked(f"not shown: {learning.reason}", learning.evidence)
     if learning.status is not Status.PASS:
         return failed(learning.reason or "no metric is named for the learning signal", learning.evidence)
     if not seen.evidence.metrics.series(GRAD):

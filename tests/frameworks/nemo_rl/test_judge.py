@@ -24,6 +24,7 @@ IMPORT, RUN = "Local Bridge import in NeMo-RL", "NeMo-RL Megatron policy run"
 REQUESTED, CAPTURE = "Requested variants", "Metrics/log capture"
 WORKER = "\x1b[36m(MegatronPolicyWorker[rank=0] pid=1)\x1b[0m "
 BRIDGE = "/lustre/Megatron-Bridge/src/megatron/bridge/__init__.py"
+CHECKOUT = ("megatron.bridge=/lustre/Megatron-Bridge",)
 LOADED = f"{WORKER}  successfully loaded checkpoint from /c/step_2/policy/weights [ t 1/1 ] at iteration 0\n"
 PEFT = f"{WORKER}PEFT Statistics:\n{WORKER}  Trainable parameters: 8,798,208\n"
 
@@ -41,9 +42,13 @@ def sample() -> dict[str, dict[str, float]]:
 
 
 def write(folder: Path, log: str | None = None, metrics: dict[str, Any] | None = None) -> Path:
-    """A folder as people keep them: a log under any name and the JSON dump, each only where given."""
+    """A folder as people keep them: a log under any name and the JSON dump, each only where given.
+
+    A log comes with the line of a worker's import beside it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if log is not None:
+        (folder / "zz-import.log").write_text(f"{WORKER}{BRIDGE}\n")
         (folder / "ray-driver.log").write_text(log)
     if metrics is not None:
         (folder / "metrics.json").write_text(json.dumps(metrics))
@@ -51,7 +56,7 @@ def write(folder: Path, log: str | None = None, metrics: dict[str, Any] | None =
 
 
 def judged(
-    folder: Path, level: str = "smoke", *variants: str, steps: int = 0, imports: tuple[str, ...] = ()
+    folder: Path, level: str = "smoke", *variants: str, steps: int = 0, imports: tuple[str, ...] = CHECKOUT
 ) -> Verdict:
     wanted = foreign_run.expected(frameworks.get("nemo_rl"), level, variants, steps, (), "", imports)
     return foreign_run.judge_files(folder, wanted)[1]
@@ -78,7 +83,8 @@ def healthy(tmp_path: Path) -> Path:
 
 
 def test_healthy_smoke_run_passes(healthy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", str(healthy), "--framework", "nemo_rl", "--level", "0", "--json"]) == 0
+    words = ["judge", str(healthy), "--framework", "nemo_rl", "--level", "0", "--json"]
+    assert main([*words, "--expect-import", *CHECKOUT]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["result"], report["first_cause"]) == ("Pass", None)
     guide = frameworks.get("nemo_rl").guide  # type: ignore[attr-defined]
@@ -218,8 +224,9 @@ def test_exit_code_of_the_batch_script_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_import_path_is_compared(healthy: Path) -> None:
-    write(healthy, section("A") + f"jobspec: megatron.bridge from {BRIDGE}\n")
-    assert status(judged(healthy), IMPORT) is Status.NOT_REQUESTED
+    unnamed = judged(healthy, imports=())
+    assert (unnamed.result, status(unnamed, IMPORT)) == ("Blocked", Status.BLOCKED)
+    assert "--expect-import megatron.bridge=/lustre/Megatron-Bridge/src" in reason(unnamed, IMPORT)
     right = judged(healthy, imports=("megatron.bridge=/lustre/Megatron-Bridge",))
     assert (right.result, status(right, IMPORT)) == ("Pass", Status.PASS)
     wrong = judged(healthy, imports=("megatron.bridge=/home/me/Megatron-Bridge",))
@@ -228,7 +235,8 @@ def test_import_path_is_compared(healthy: Path) -> None:
 
 
 def test_import_path_that_no_log_shows_is_not_claimed(healthy: Path) -> None:
-    verdict = judged(healthy, imports=("megatron.bridge=/lustre/Megatron-Bridge",))
+    (healthy / "zz-import.log").unlink()
+    verdict = judged(healthy)
     assert (verdict.result, status(verdict, IMPORT)) == ("Blocked", Status.BLOCKED)
 
 
@@ -302,6 +310,7 @@ def resumed(folder: Path, new_steps: bool = True) -> Path:
     """Two processes: the first one saved step 2, the second one loaded it."""
     write(folder, None, {"train/loss": {str(step): 0.5 for step in (1, 2, *((3, 4) if new_steps else ()))}})
     (folder / "run1.log").write_text(section("A") + section("B"))
+    (folder / "zz-import.log").write_text(f"{WORKER}{BRIDGE}\n")
     second = section("A").partition(STEPS)[0].replace("synchronous", "async") + LOADED
     second += "📦 Restoring replay buffer from checkpoint: /c/step_2/replay_buffer.pt\n"
     second += "ReplayBuffer restored: 4 trajectories, last target 3\n"
@@ -455,3 +464,113 @@ def test_line_that_a_progress_bar_overwrote_was_printed(tmp_path: Path) -> None:
     )
     steps = numbers(read_lines([(log, "run.log")]), "header")
     assert {step: item.line for step, item in steps.items()} == {3: 2, 4: 3}
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def process(*steps: int, load: int = 0, saves: tuple[int, ...] = ()) -> str:
+    """What one process prints: its start, a load, steps, saves."""
+    text = section("A").partition(STEPS)[0]
+    if load:
+        loaded = LOADED.replace("step_2", f"step_{load}")
+        text = text.replace("🚀 Running", f"{loaded}🚀 Running")
+    for step in steps:
+        text += f"{STEPS.replace('1/2', f'{step}/4')} =========================\n"
+        text += f"Logged data to /x/exp/train_data_step{step}.jsonl\n"
+        if step in saves:
+            where = f"/c/tmp_step_{step}/policy/weights"
+            text += f"{WORKER}  successfully saved checkpoint from iteration 0 to {where}\n"
+    return text
+
+
+SECOND = {
+    "went on": (process(1, 2, saves=(2,)), process(3, 4, load=2), Status.PASS),
+    "had nothing left": (process(1, 2, 3, 4, saves=(2, 4)), process(load=4), Status.FAIL),
+    "never trained": (process(1, 2, 3, 4, saves=(2, 4)), process(load=2), Status.FAIL),
+    "began again": (process(1, 2, saves=(2,)), process(1, 2, 3, load=2), Status.FAIL),
+    "saved by itself": (process(1, 2), process(3, 4, load=2, saves=(3, 4)), Status.BLOCKED),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("files", [("a.log", "b.log"), ("b.log", "a.log"), ("one.log", "one.log")])
+def test_resume_is_judged_by_process(name: str, files: tuple[str, str], tmp_path: Path) -> None:
+    first, second, want = SECOND[name]
+    write(tmp_path, None, {"train/loss": {str(step): 0.5 for step in (1, 2, 3, 4)}})
+    for file, text in zip(files, (first, second), strict=True):
+        with (tmp_path / file).open("a") as out:
+            out.write(text)
+    verdict = judged(tmp_path, "lora", "async-checkpoint")
+    assert status(verdict, "Resume") is want, reason(verdict, "Resume")
+    if want is Status.FAIL:  # also where only an adapter was asked for
+        assert status(judged(tmp_path, "lora", "lora"), RUN) is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("warning", "want"),
+    [
+        ("WARNING: No mapping found for megatron_param: decoder.layers.0.x", Status.FAIL),
+        ("WARNING: Can't find model.norm.weight in hf_keys", Status.FAIL),
+        ("WARNING: Can't find the following HF parameters in hf_keys: ['a', 'b']", Status.FAIL),
+        ("export: skipping model.x.weight: no mapping", Status.FAIL),
+        ("2 unmapped parameters: a, b", Status.FAIL),
+        ("0 unmapped parameters", Status.PASS),
+        ("unmapped weights: []", Status.PASS),
+        ("Checkpoint written. Skipping parameter server start.", Status.PASS),
+    ],
+)
+def test_weights_without_a_mapping_fail_the_import(healthy: Path, warning: str, want: Status) -> None:
+    write(healthy, section("A").replace("Loading the Reference Model", f"x\n{WORKER}{warning}"))
+    assert status(judged(healthy), "HF import") is want
+
+
+# -- settings that limit a pass ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("loss_fn.force_on_policy_ratio=true", "every ratio 1"),
+        ("grpo.seq_logprob_error_threshold=2.0", "are masked"),
+        ("policy.generation.backend=sglang", "came from sglang"),
+        ("policy.generation.vllm_cfg.enforce_eager=True", "without CUDA graphs"),
+        ("policy.megatron_cfg.optimizer.lr=0.0", "learning rate was 0"),
+        ("policy.hf_config_overrides.num_hidden_layers=2", "pretrained weights are not what ran"),
+        ("policy.megatron_cfg.peft.enabled=true", "only an adapter"),
+    ],
+)
+def test_setting_limits_the_pass(healthy: Path, plus: str, override: str, part: str) -> None:
+    write(healthy, section("A").replace("Overrides: [", f"Overrides: ['{plus}{override}', "))
+    assert [text for text in judged(healthy).limitations if part in text]
+    write(healthy, section("A"))
+    assert not [text for text in judged(healthy).limitations if part in text]
+
+
+def test_printed_configuration_outweighs_an_override(healthy: Path) -> None:
+    log = section("A").replace("Overrides: [", "Overrides: ['policy.generation.backend=megatron', ")
+    write(healthy, log.replace("'dtensor_cfg'", "'generation': {'backend': 'vllm'}, 'dtensor_cfg'"))
+    assert not [text for text in judged(healthy).limitations if "came from" in text]
+
+
+def test_switched_off_guard_is_told(healthy: Path) -> None:
+    write(healthy, "+ export NRL_IGNORE_TP_ACCURACY_CHECK=1\n" + section("A"))
+    assert [text for text in judged(healthy).limitations if "TP of 4" in text]
+
+
+@pytest.mark.parametrize(
+    ("backend", "key", "told"),
+    [
+        ("vllm", "vllm_cfg.enforce_eager=true", True),
+        ("megatron", "vllm_cfg.enforce_eager=true", False),
+        ("megatron", "mcore_generation_config.num_cuda_graphs=null", True),
+        ("vllm", "mcore_generation_config.num_cuda_graphs=null", False),
+    ],
+)
+def test_setting_of_an_engine_that_did_not_run_limits_nothing(
+    healthy: Path, backend: str, key: str, told: bool
+) -> None:
+    given = f"'policy.generation.backend={backend}', 'policy.generation.{key}', "
+    write(healthy, section("A").replace("Overrides: [", f"Overrides: [{given}"))
+    assert any("without CUDA graphs" in text for text in judged(healthy).limitations) is told

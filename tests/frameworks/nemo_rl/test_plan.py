@@ -112,10 +112,11 @@ def test_data_plane_has_all_eight_keys(backend: str) -> None:
 
 
 def test_mooncake_looks_at_each_node_s_address_first() -> None:
-    first = plan("data-plane-mooncake-cpu").commands[0]
-    assert (first.name, first.on, first.argv[-1]) == (commands.ANNOUNCE, "all", "1")
-    assert plan("data-plane-nodes").commands[0].argv[-1] == "2"
-    assert plan("data-plane-simple").commands[0].name == "data-plane-simple"
+    look_up, announce, _ = plan("data-plane-mooncake-cpu").commands
+    assert look_up.name == commands.PROBE
+    assert (announce.name, announce.on, announce.argv[-1]) == (commands.ANNOUNCE, "all", "1")
+    assert plan("data-plane-nodes").commands[1].argv[-1] == "2"
+    assert plan("data-plane-simple").commands[1].name == "data-plane-simple"
 
 
 def test_an_install_of_actors_is_tried_before_training(tmp_path: Path) -> None:

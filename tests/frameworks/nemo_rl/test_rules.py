@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from jobspec import frameworks
+from jobspec.finding import Finding
 from jobspec.frameworks.nemo_rl import checkout
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, LEVELS
 from jobspec.frameworks.shared import nemo_recipe as config
-from tests.kits.framework_kit import findings, make_fake_nemo_rl, rules
+from jobspec.spec.job import Repo
+from tests.kits.framework_kit import context, findings, make_fake_nemo_rl, rules
 
 NODE = {"resources": {"nodes": 1}}
 
@@ -93,7 +98,8 @@ def test_replay_needs_vllm_and_no_virtual_stages() -> None:
         ("++policy.megatron_cfg.virtual_pipeline_model_parallel_size", 2),
     ):
         found = findings("nemo_rl", 5, **asked, train={"overrides": {**base, key: value}})
-        assert [item.rule for item in found if item.is_error] == ["nemo_rl.r3"]
+        errors = {item.rule for item in found if item.is_error}
+        assert errors - {"nemo_rl.weak-evidence"} == {"nemo_rl.r3"}
 
 
 @pytest.mark.parametrize("level", range(7))
@@ -249,3 +255,98 @@ def test_recipes_in_a_circle(tmp_path: Path) -> None:
     assert config.get(config.load(tmp_path / "c.yaml"), "a") is None
     with pytest.raises((OSError, yaml.YAMLError)):
         config.load(tmp_path / "none.yaml")
+
+
+# -- what voids the evidence -------------------------------------------------------------------------
+
+BRIDGE_REPO = {
+    "name": "bridge",
+    "path": "/src/bridge",
+    "pythonpath": ["src", "3rdparty/Megatron-LM"],
+    "prove": {"import": "megatron.bridge"},
+}
+
+
+@pytest.mark.parametrize("plus", ["", "+", "++"])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("grpo.seq_logprob_error_threshold", 2.0),
+        ("loss_fn.force_on_policy_ratio", True),
+        ("policy.generation.backend", "megatron"),
+    ],
+)
+def test_override_that_voids_the_evidence_is_an_error(plus: str, key: str, value: Any) -> None:
+    found = findings("nemo_rl", 0, gpus=2, train={"overrides": {plus + key: value}})
+    (one,) = [item for item in found if item.rule == "nemo_rl.weak-evidence"]
+    assert one.is_error and one.path == f"train.overrides.{plus}{key}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("loss_fn.force_on_policy_ratio", False), ("policy.generation.backend", "vllm")]
+)
+def test_value_that_voids_nothing_is_fine(key: str, value: Any) -> None:
+    assert "nemo_rl.weak-evidence" not in rules(
+        findings("nemo_rl", 0, gpus=2, train={"overrides": {key: value}})
+    )
+
+
+def test_level_of_megatron_s_engine_may_name_it() -> None:
+    overrides = {"policy.generation.backend": "megatron"}
+    assert "nemo_rl.weak-evidence" not in rules(
+        findings("nemo_rl", 3, gpus=8, train={"overrides": overrides})
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"prove": None}, "nemo_rl.bridge"),
+        ({"pythonpath": ["src"]}, "nemo_rl.megatron-lm"),
+        ({}, ""),
+        ({"pythonpath": ["src", "/tmp/me/Megatron-LM"]}, ""),
+    ],
+)
+def test_bridge_and_its_core_are_asked_for(change: dict[str, Any], rule: str) -> None:
+    found = rules(_with_bridge(change))
+    assert found & {"nemo_rl.bridge", "nemo_rl.megatron-lm"} == ({rule} if rule else set())
+
+
+def _with_bridge(change: dict[str, Any]) -> list[Finding]:
+    repo = {key: value for key, value in {**BRIDGE_REPO, **change}.items() if value is not None}
+    asked = context("nemo_rl", 0, gpus=2)
+    repos = msgspec.convert([repo], tuple[Repo, ...])
+    spec = msgspec.structs.replace(asked.spec, repos=repos)
+    return list(frameworks.get("nemo_rl").validate(replace(asked, spec=spec)))
+
+
+@pytest.mark.parametrize(
+    ("model", "told"), [("Qwen/Qwen2.5-VL-3B-Instruct", True), ("Qwen/Qwen2.5-0.5B", False)]
+)
+def test_model_of_images_on_text_is_told(model: str, told: bool) -> None:
+    assert ("nemo_rl.text-only" in rules(findings("nemo_rl", 0, gpus=2, model={"id": model}))) is told
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("invalid_tool_call_advantage", -1.0),
+        ("malformed_thinking_advantage", -1.0),
+        ("deduplicate_multimodal_data", True),
+        ("calculate_advantages_on_gpu", True),
+    ],
+)
+def test_keys_that_the_data_plane_lacks_are_errors(key: str, value: Any) -> None:
+    asked = variant("data-plane-simple", gpus=2)
+    assert "nemo_rl.data-plane" in rules(findings("nemo_rl", 5, **asked, **override(f"++grpo.{key}", value)))
+    assert "nemo_rl.data-plane" not in rules(
+        findings("nemo_rl", 5, **asked, **override(f"++grpo.{key}", False))
+    )
+    smoke = findings("nemo_rl", 0, gpus=2, **override(f"++grpo.{key}", value))
+    assert "nemo_rl.data-plane" not in rules(smoke)
+
+
+@pytest.mark.parametrize(("value", "refused"), [("1", True), ("0", False)])
+def test_mooncake_must_not_copy_by_pointers(value: str, refused: bool) -> None:
+    found = findings("nemo_rl", 0, gpus=2, container={"env": {"MC_STORE_MEMCPY": value}})
+    assert ("nemo_rl.data-plane" in rules(found)) is refused

@@ -35,10 +35,24 @@ def test_files_of_a_run_that_jobspec_did_not_launch(tmp_path: Path) -> None:
     assert isinstance(asked.expect, ExpectPlan)
     seen = replace(evidence(tmp_path, healthy(), Table(), asked), foreign=True)
     found = {item.name: item for item in judge(seen)}
-    assert not [name for name, item in found.items() if item.required and item.status is not Status.PASS]
+    left = {name for name, item in found.items() if item.required and item.status is not Status.PASS}
+    assert left == {f"{name}: Training" for name in ("ft_0a1b2c3d4e5f", "ft_a0b1c2d3e4f5")}
+    assert all(found[name].status is Status.BLOCKED for name in left)
     assert f"{IDS['two']}: Weight version" in found
-    trained = [item for name, item in found.items() if "Training" in name]
-    assert [(item.status, item.required) for item in trained] == [(Status.SKIPPED, False)] * 2
+
+
+def test_metrics_of_others_are_a_pipeline_s_where_their_path_names_it(tmp_path: Path) -> None:
+    level = frameworks.find_level(frameworks.get("rlix"), "multi")
+    asked = replace(plan(), expect=frameworks.get("rlix").expect(level, steps=3))
+    rows = [
+        Row(name, step, 0.5, 0.0, f"logs/{IDS[one]}/metrics.json", step)
+        for one in ("one", "two")
+        for step in (1, 2, 3)
+        for name in ("train/reward", "train/loss", "train/grad_norm")
+    ]
+    seen = replace(evidence(tmp_path, healthy(), Table(tuple(rows)), asked), foreign=True)
+    found = {item.name: item for item in judge(seen)}
+    assert found[f"{IDS['one']}: Training"].status is found[f"{IDS['two']}: Training"].status is Status.PASS
 
 
 def test_progress_bars_move_no_line(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class ToyFramework:
         return level_expectation(level, variants, steps, METRIC_KEYS)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
-        yield training_deliverable(evidence, "reward", METRIC_KEYS.values())
+        yield training_deliverable(evidence, "reward")
         if evidence.plan.expect.level == "learning":
             yield learning_deliverable(evidence)
             yield judge_policy(evidence)

@@ -83,8 +83,8 @@ SIZE = "actor_rollout_ref__actor__megatron__"
 
 @pytest.mark.parametrize("name", ["example", "example_legacy"])
 def test_sample_of_a_healthy_run_passes(tmp_path: Path, name: str) -> None:
-    (tmp_path / "slurm-17.out").write_text(sample(name))
-    assert judge(tmp_path).result is Result.PASS
+    (tmp_path / "slurm-17.out").write_text(f"(WorkerDict pid=7) {FILE}\n" + sample(name))
+    assert judge(tmp_path, root=BRIDGE).result is Result.PASS
 
 
 FAILURES = dict(
@@ -126,7 +126,9 @@ OTHER = "megatron.bridge /usr/lib/python3/site-packages/megatron/bridge/__init__
 @pytest.mark.parametrize(
     ("line", "root", "want", "part"),
     [
-        ("", "", Status.NOT_REQUESTED, "which Bridge ran is not proved"),
+        ("", "", Status.BLOCKED, "which Bridge ran is not proved"),
+        (PROBED, "", Status.BLOCKED, f"--expect-import megatron.bridge={BRIDGE}/src"),
+        (OTHER, "", Status.BLOCKED, "the run is void"),
         ("", BRIDGE, Status.BLOCKED, "not shown"),
         (PROBED, BRIDGE, Status.PASS, "no line is from a Ray worker"),
         (f"worker megatron.bridge={FILE}", BRIDGE, Status.PASS, "also in a Ray worker"),
@@ -238,3 +240,112 @@ def test_checkpoints_that_are_here_must_be_whole(tmp_path: Path, tracker: str, w
     (tmp_path / "x.log").write_text(sample("example"))
     checkpoint(tmp_path, 2, tracker)
     assert status(judge(tmp_path, "checkpoint"), VARIANTS)[0] is want
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+CKPT = "/c/ckpt/global_step_{}"
+FIRST = "(TaskRunnerV1 pid=1) Training from scratch\n"
+
+
+def went_on(step: int) -> str:
+    """What a process prints that goes on from a checkpoint, before it trains."""
+    lines = [f"(TaskRunnerV1 pid=9) INFO:x:Resuming from {CKPT.format(step)}, setting global step to {step}"]
+    lines += [
+        f"(WorkerDict pid=8) [Rank 0] Loaded {what} checkpoint from {CKPT.format(step)}/actor/dist_ckpt"
+        for what in ("sharded model", "optimizer")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def trained(*steps: int, saves: bool = True) -> str:
+    text = ""
+    for step in steps:
+        text += f"(TaskRunnerV1 pid=1) step:{step} - actor/grad_norm:0.4 - training/global_step:{step}\n"
+        text += f"(TaskRunnerV1 pid=1) Saving checkpoint to {CKPT.format(step)}\n" if saves else ""
+    return text
+
+
+TWO = log(configuration(trainer__total_training_steps=2))
+HALVES = {
+    "went on": (FIRST + trained(1), went_on(1) + trained(2), Status.PASS),
+    "had nothing left": (FIRST + trained(1, 2), went_on(2), Status.FAIL),
+    "began again": (FIRST + trained(1, 2), FIRST + trained(1, 2), Status.FAIL),
+    "began again after a load": (FIRST + trained(1), went_on(1) + trained(1, 2), Status.FAIL),
+    "never trained": (FIRST + trained(1, 2), went_on(1), Status.FAIL),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+@pytest.mark.parametrize("files", [("a.log", "b.log"), ("b.log", "a.log"), ("one.log", "one.log")])
+def test_resume_is_judged_by_process(name: str, files: tuple[str, str], tmp_path: Path) -> None:
+    """Whatever the files are called, and also where one log holds both processes."""
+    first, second, want = HALVES[name]
+    for file, text in zip(files, (first, second), strict=True):
+        with (tmp_path / file).open("a") as out:
+            out.write(TWO + text)
+    assert status(judge(tmp_path, "checkpoint"), VARIANTS)[0] is want
+
+
+@pytest.mark.parametrize("name", ["had nothing left", "never trained"])
+def test_second_process_that_trained_nothing_fails_at_any_level(name: str, tmp_path: Path) -> None:
+    first, second, _ = HALVES[name]
+    (tmp_path / "a.log").write_text(TWO + first)
+    (tmp_path / "b.log").write_text(TWO + second)
+    assert "trained no further step" in status(judge(tmp_path), RUN)[1]
+    (tmp_path / "b.log").unlink()
+    assert status(judge(tmp_path), RUN)[0] is Status.PASS
+
+
+def test_a_process_may_write_two_logs(tmp_path: Path) -> None:
+    """Ray's workers log to one file and print to another."""
+    (tmp_path / "a.log").write_text(TWO + FIRST + trained(1))
+    (tmp_path / "worker.err").write_text(went_on(1))
+    (tmp_path / "worker.out").write_text(TWO + trained(2))
+    assert status(judge(tmp_path, "checkpoint"), VARIANTS)[0] is Status.PASS
+
+
+def test_metrics_of_the_first_process_are_no_steps_of_the_second(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(TWO + FIRST + trained(1))
+    (tmp_path / "b.log").write_text(TWO + went_on(1))
+    records = (
+        {"step": step, "data": {"training/global_step": step, "actor/grad_norm": 0.4}} for step in (1, 2)
+    )
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert status(judge(tmp_path, "checkpoint"), VARIANTS)[0] is Status.FAIL
+
+
+# -- knobs -------------------------------------------------------------------------------------------
+
+KNOB = "+ export USE_MEGATRON_FSDP=True\n+ USE_MEGATRON_FSDP=True\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "want", "part"),
+    [
+        (KNOB, Status.BLOCKED, "no log has `use_megatron_fsdp`"),
+        (f"{KNOB}(WorkerDict pid=1) FullyShardedDataParallel contains 1.00M parameters\n", Status.PASS, ""),
+        (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': True,\n", Status.PASS, ""),
+        (f"{KNOB}(WorkerDict pid=1)   'use_megatron_fsdp': False,\n", Status.FAIL, "the run used DDP"),
+        (
+            "(WorkerDict pid=1)   'use_megatron_fsdp': True,\n"
+            "(WorkerDict pid=1) DistributedDataParallel contains 1.00M parameters\n",
+            Status.BLOCKED,
+            "DDP around the model",
+        ),
+    ],
+)
+def test_variable_of_the_shell_proves_no_knob(text: str, want: Status, part: str, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text(text + trained(1, saves=False))
+    found, reason = status(judge(tmp_path, "fsdp"), VARIANTS)
+    assert found is want and part in reason
+
+
+def test_release_without_the_knob_is_told(tmp_path: Path) -> None:
+    config = configuration()
+    del config["actor_rollout_ref"]["actor"]["megatron"]["use_megatron_fsdp"]
+    (tmp_path / "x.log").write_text(KNOB + log(config, 1))
+    verdict = judge(tmp_path, "fsdp")
+    found, reason = status(verdict, VARIANTS)
+    assert found is Status.BLOCKED and "this release does not have it" in reason
+    assert "DDP" not in status(verdict, RUN)[1]  # no line names what was around the model

@@ -11,13 +11,14 @@ import pytest
 
 from jobspec.evidence.evidence import Attempt, CommandResult, Evidence, LogFile, Results
 from jobspec.frameworks import get
-from jobspec.frameworks.verl.judge import CAPTURE, IMPORT, RUN
+from jobspec.frameworks.verl.judge import CAPTURE, RUN
 from jobspec.frameworks.verl.variants import NAME as VARIANTS
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan
 from jobspec.verdict import Deliverable, Status
 from tests.kits.verl_kit import context, plan_of
 
+IMPORT = "Local Bridge import in verl"
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HEAD = """\
 + VANILLA_MBRIDGE=False
@@ -238,8 +239,16 @@ def test_fsdp_must_be_in_the_configuration(tmp_path: Path, value: str, status: S
 
 @pytest.mark.parametrize(("line", "status"), [("R3", Status.PASS), ("disabled", Status.FAIL)])
 def test_feature_must_be_shown(tmp_path: Path, line: str, status: Status) -> None:
-    found = Run(tmp_path, "architecture").log(f"+ ROUTING_REPLAY_MODE={line}\n{printed(1)}").judged()
+    key = "actor_rollout_ref.actor.megatron.router_replay.mode"
+    found = Run(tmp_path, "architecture").log(printed(1), trace=f"{key}={line}").judged()
     assert found[VARIANTS].status is status
+
+
+@pytest.mark.parametrize("trace", ["", "++actor_rollout_ref.actor.megatron.router_replay.mode=R3"])
+def test_variable_or_added_key_proves_no_feature(tmp_path: Path, trace: str) -> None:
+    """A release without the key reads neither of them."""
+    found = Run(tmp_path, "architecture").log(f"+ ROUTING_REPLAY_MODE=R3\n{printed(1)}", trace=trace).judged()
+    assert found[VARIANTS].status is Status.BLOCKED
 
 
 @pytest.mark.parametrize(
@@ -258,6 +267,12 @@ def test_learning_needs_a_trend_and_live_gradients(
     found = run.judged()[VARIANTS]
     assert found.status is (Status.FAIL if reason else Status.PASS)
     assert reason in found.reason
+
+
+def test_few_steps_neither_prove_nor_disprove_learning(tmp_path: Path) -> None:
+    found = Run(tmp_path, "learning").log("").metrics(*(step(n) for n in range(1, 6))).judged()[VARIANTS]
+    assert found.status is Status.BLOCKED
+    assert "not shown" in found.reason and "too few" in found.reason
 
 
 # -- real formats ------------------------------------------------------------------------------------

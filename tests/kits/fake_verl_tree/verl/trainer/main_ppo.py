@@ -250,7 +250,9 @@ def build(out, config: dict) -> None:
                 "=" * 60,
             )
         out.say("WorkerDict", "actor_module: 1" if VERSION == "0.7.0" and role == "actor" else "module: 1")
-        out.say("WorkerDict", "DistributedDataParallel contains 598.31M parameters")
+        sharded = config["actor_rollout_ref"]["actor"]["megatron"].get("use_megatron_fsdp")
+        wrapper = "FullyShardedDataParallel" if sharded else "DistributedDataParallel"
+        out.say("WorkerDict", f"{wrapper} contains 598.31M parameters")
     if FAULT == "rollout":
         print("(vLLMHttpServer pid=7) RuntimeError: Engine core initialization failed. See root cause above.")
         die("RuntimeError", "Engine core initialization failed. See root cause above.")

@@ -1,0 +1,95 @@
+"""From what all logs hold to matches in order: attempts apart, the end of the last one told first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from jobspec.triage.attempts import Attempt
+from jobspec.triage.match import Match
+from jobspec.triage.nodes import with_nodes
+from jobspec.triage.ranking import SAME_MOMENT_S, demote_end, first_cause, is_end, rank, settle
+from jobspec.triage.signatures import NOTE
+from jobspec.triage.silence import STALL, with_last_work, with_silence
+
+HANGS = frozenset({"effect.nccl-watchdog", "effect.store-timeout"})
+
+
+class Part(NamedTuple):
+    """One attempt of one log."""
+
+    file: str
+    attempt: Attempt
+    matches: list[Match]
+
+
+def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
+    """All matches, in the order of `rank`; those of earlier attempts are notes."""
+    last = [parts[-1] for parts in logs]
+    earlier = [
+        [parts[at] for parts in logs if at < len(parts) - 1]
+        for at in range(max(map(len, logs), default=1) - 1)
+    ]
+    starts = [part.attempt.start for part in last if part.attempt.start is not None]
+    begun = max((start.time for start in starts if start.time is not None), default=None)
+    if begun is not None and earlier:
+        last, earlier[-1] = _by_time(last, earlier[-1], begun)
+    found, ends = _settled(last), [_settled(parts) for parts in earlier]
+    told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
+    if told:
+        this = f"this is attempt {len(told) + 1} in these logs"
+        found = [
+            match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
+            for match in found
+        ]
+    return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[Part], list[Part]]:
+    """Matches of logs that show no second start belong to the attempt of their time."""
+    now, past = list[Part](), list(before)
+    for part in last:
+        old = [
+            match
+            for match in part.matches
+            if part.attempt.start is None and match.time is not None and match.time < begun - SAME_MOMENT_S
+        ]
+        if old:
+            past.append(part._replace(matches=old))
+        now.append(part._replace(matches=[match for match in part.matches if match not in old]))
+    return now, past
+
+
+def _settled(parts: Sequence[Part]) -> list[Match]:
+    """The matches of one attempt over all logs, with the silence before its end, if there was one."""
+    matches = settle(
+        [match for part in parts for match in part.matches],
+        {part.file: part.attempt.course for part in parts},
+    )
+    matches = with_nodes(matches, [part.attempt.speakers for part in parts])
+    works = {part.file: part.attempt.work for part in parts}
+    end = first_cause(matches)
+    if end is not None and end.signature in HANGS:
+        return [with_last_work(end, works) if match is end else match for match in matches]
+    if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
+        return matches
+    told = with_silence(end, works)
+    if told is None:
+        return matches
+    if told.kind != STALL:
+        return [told if match is end else match for match in matches]
+    return rank([told, *(demote_end(match, told) for match in matches)])
+
+
+def _told(number: int, matches: list[Match]) -> str:
+    end = first_cause(matches)
+    if end is None:
+        return f"attempt {number} shows no failure"
+    return f"attempt {number}: {end.title} ({end.file}:{end.line})"
+
+
+def _as_earlier(match: Match) -> Match:
+    if match.verdict == NOTE:
+        return match
+    return replace(match, verdict=NOTE, survived=True, why=f"{match.title}; another attempt followed")

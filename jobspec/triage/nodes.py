@@ -1,0 +1,60 @@
+"""Which nodes say a failure: said by several it is the set-up's, said by one of several it is that node's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+
+from jobspec.log_text import strip_ansi
+from jobspec.triage.match import Match
+
+# Kinds of failures for which the node matters.
+KINDS = frozenset({"node", "container", "mount", "gpu"})
+STEP_ENDED = "effect.step-ended"
+MOST_LINES, MOST_NAMES = 200, 8
+_SPEAKER = re.compile(
+    r"\bip=(?P<ip>[\d.]+)\)|^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)"
+    r"(?::\d+:\d+ \[|: |\])"
+)
+
+
+def speaker(line: bytes) -> str:
+    """The node that a line names as its own, else an empty text."""
+    match = _SPEAKER.search(strip_ansi(line[:400].decode("utf-8", "replace")))
+    return (match["ip"] or match["name"]) if match is not None else ""
+
+
+def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str]]]) -> list[Match]:
+    """The matches with the fact of which nodes say the same. `speakers`: nodes by signature, for each log."""
+    said: dict[str, set[str]] = {}
+    for log in speakers:
+        for signature, names in log.items():
+            said.setdefault(signature, set()).update(names)
+    files: dict[str, set[str]] = {}
+    for match in matches:
+        said.setdefault(match.signature, set()).update({match.node} - {""})
+        files.setdefault(match.signature, set()).add(match.file)
+    every = set[str]().union(*said.values())
+    return [_with_nodes(match, said, files[match.signature], every) for match in matches]
+
+
+def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
+    if match.kind not in KINDS:
+        return match
+    names, ended = said[match.signature], said.get(STEP_ENDED, frozenset())
+    if len(names) > 1 or (not names and len(files) > 1):
+        fact = f"said by {_names(names or files)}: excluding one node does not help"
+    elif names and len(every) > 1:
+        fact = f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
+    elif not names and len(ended) > 1:
+        fact = f"tasks failed on {_names(ended)}; inferred: excluding one node does not help"
+    else:
+        return match
+    return replace(match, facts=(*match.facts, fact))
+
+
+def _names(nodes: Set[str]) -> str:
+    names = sorted(nodes)
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

@@ -1,0 +1,135 @@
+"""The silence before a run's end: whether it worked until its time was up, or had stood still for long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from jobspec.triage.match import Match
+from jobspec.triage.signatures import BLOCKED
+from jobspec.triage.work import Sign, Work
+
+STALL = "stall"  # the class of such an end
+LEAST_S = 1800.0  # no shorter silence is one
+LEAST_GUESSED_S = 3600.0  # where the time of the last sign is inferred, or no pause is known to compare with
+PAUSES = 5  # times the longest pause between two signs of work
+FEW_SIGNS = 3
+FEW_LINES = 20  # without a time, which a run that does nothing may print
+# Slurm's clock may show another zone than the program's: whole hours, and those of zones between.
+ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 3.5, 4.5, 5.5, 5.75, 9.5))
+FIX = (
+    "find what it waited for from that line on, in the logs of the other workers and servers; if it stands"
+    " still again, take stacks (`py-spy dump`) before it ends"
+)
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The last sign of work, or the last line where there is no sign, and the seconds from it to the end.
+
+    It is `doubtful` where two clocks in different zones may explain the seconds.
+    """
+
+    file: str
+    last: Sign
+    work: Work
+    seconds: float
+    doubtful: bool
+
+    @property
+    def is_long(self) -> bool:
+        sure = self.last.timed and self.work.count >= FEW_SIGNS
+        return self.seconds > max(LEAST_S if sure else LEAST_GUESSED_S, PAUSES * self.work.longest)
+
+
+def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
+    """The end after a long silence: as a stall, at the last sign of work, or, in doubt, with what is known.
+
+    None where the run worked on, or nothing is known.
+    """
+    silence = _silence(end, works)
+    if silence is None or not silence.is_long:
+        return None
+    if silence.doubtful:
+        where = f"{silence.file}:{silence.last.line}"
+        fact = (
+            f"nothing shows work after {where}, {_span(silence.seconds)} before, if all clocks show one zone"
+        )
+        return replace(
+            end, facts=(*end.facts, fact), fix=f"see whether it worked until the end; only then {end.fix}"
+        )
+    return replace(
+        end,
+        signature="run.stall",
+        kind=STALL,
+        verdict=BLOCKED,
+        file=silence.file,
+        line=silence.last.line,
+        text=silence.last.text,
+        time=silence.last.time,
+        context=(),
+        generic=False,
+        wrapper=False,
+        place="",
+        title=f"nothing shows work for {_span(silence.seconds)} before the end",
+        why=_why(end, silence),
+        fix=FIX,
+        source="",
+    )
+
+
+def with_last_work(hang: Match, works: Mapping[str, Work]) -> Match:
+    """A watchdog's complaint, with the last sign of work before it."""
+    signs = [
+        (work.last.time or 0.0, file, work.last)
+        for file, work in works.items()
+        if work.last is not None and (work.last.line < hang.line if file == hang.file else work.known)
+    ]
+    if not signs:
+        return hang
+    _, file, last = max(signs, key=lambda sign: sign[0])
+    return replace(
+        hang, facts=(*hang.facts, f"the last sign of work is {file}:{last.line}: {last.text[:100]}")
+    )
+
+
+def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
+    """The silence before the end; None where work, or a line without a time, may have come later."""
+    signs = {file: work.last for file, work in works.items() if work.last is not None}
+    if not signs:
+        signs = {file: work.said for file, work in works.items() if work.said is not None}
+        known = all(work.untimed <= FEW_LINES for work in works.values())
+    else:
+        known = all(works[file].known for file in signs)
+    if not signs or not known:
+        return None
+    file, last = max(signs.items(), key=lambda item: item[1].time or 0.0)
+    if last.time is None or (file == end.file and last.line > end.line):
+        return None
+    heard = max((work.until for work in works.values() if work.until is not None), default=0.0) - last.time
+    slurm = (end.time or 0.0) - last.time
+    if heard > 0:  # by the program's own clock
+        return Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, doubtful=False)
+    usual = max(works[file].longest, 300.0)
+    doubtful = any(-60 <= slurm - zone <= usual for zone in ZONES_S)
+    return Silence(file, last, works[file], slurm, doubtful)
+
+
+def _why(end: Match, silence: Silence) -> str:
+    file, last, work = silence.file, silence.last, silence.work
+    sign = "the last sign of work" if work.last is not None else "the last line with a time"
+    parts = [f"{sign} is {file}:{last.line}, {_span(silence.seconds)} before {end.file}:{end.line}"]
+    if work.count >= FEW_SIGNS and work.longest:
+        parts.append(f"no pause before it was longer than {_span(work.longest)}")
+    if work.phase is not None and work.phase.line != last.line:
+        parts.append(f"the last phase that began is `{work.phase.text}` ({file}:{work.phase.line})")
+    if not last.timed:
+        parts.append("its time is inferred from the lines above it")
+    if work.last is None:
+        return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
+    return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])
+
+
+def _span(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(minutes, 1)} min"

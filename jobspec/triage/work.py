@@ -1,0 +1,205 @@
+"""Signs of work in a log: steps, progress bars that move, engines that answer, phases that begin.
+
+Few lines have a time of their own. A progress bar has a clock, which starts at the time above its first
+state; any other sign is as old as the time above it. Of many signs in a block some are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from jobspec.log_search import line_at
+from jobspec.log_text import clean
+from jobspec.triage.blocks import View
+from jobspec.triage.landmarks import STEP, Kind, kind, present, shows
+from jobspec.triage.times import find_time
+
+FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
+MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
+TAIL_LINES = 2000  # at a log's end
+TEXT_CHARS = 400
+ABOVE_BYTES = 64 * 1024  # above a sign, searched for a time
+LOOSE = 3  # signs in a row without a known time, at least
+
+BAR = kind("%|", r"%\|[^|]*\| *\d")
+PHASES = (
+    kind("▶ "),  # NeMo-RL
+    kind("= Step ", r"^=+ Step \d+/\d+ =+$"),
+    kind("Started: '"),  # SkyRL
+    kind("Finished: '"),
+    kind("Saving checkpoint"),
+    kind("Starting validation"),
+)
+ENGINES = (
+    kind("throughput", r"throughput[^:]{0,12}: *(?:[1-9]|0\.0*[1-9])"),
+    kind("POST /", r'"POST /(?:v1/(?:chat/)?completions|generate)\S* HTTP/\S+" 200'),
+)
+SIGNS = (*STEP, BAR, *PHASES, *ENGINES)
+_BAR = re.compile(
+    r"^(?P<name>.*?)\d+%\|[^|]*\| *(?P<done>[\d.]+)\w?/\S+ "
+    r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)<"
+)
+_CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
+# Slurm's clock may show another zone than the program's. Idle lines only say that a program lives, or ends.
+_SLURM = re.compile(r"^(?:slurmstepd|srun|sbatch|scontrol)\b|\*\*\* (?:JOB|STEP) ")
+_IDLE = re.compile(
+    r"(?i)\bwait|poll|heartbeat|health|\bstill\b|\bidle\b|pending|retry|/metrics|metric_exporter|SIGTERM|signal"
+    r"|shut(?:ting)? ?down|terminat|throughput"
+)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A line that shows work, and its time, which is estimated unless the line is `timed`."""
+
+    line: int
+    text: str
+    time: float | None = None
+    timed: bool = False
+
+
+@dataclass
+class _Bar:
+    """A progress bar: when its clock stood at zero, and its last state."""
+
+    zero: float | None
+    clock: float
+    done: float
+
+
+@dataclass
+class Work:
+    """The signs of one attempt. `longest` is the longest pause between two of them, in seconds.
+
+    `loose` counts the signs since the last whose time is known, `most_loose` is the most between two such.
+    `said` is the last line with a time that is more than a sign of life, `until` the time of the last line;
+    `untimed` counts the lines after `said`.
+    """
+
+    last: Sign | None = None
+    phase: Sign | None = None
+    longest: float = 0.0
+    count: int = 0
+    loose: int = 0
+    most_loose: int = 0
+    now: float | None = None
+    guessed: bool = False
+    blocks: int = 0
+    bars: dict[str, _Bar] = field(default_factory=dict)
+    said: Sign | None = None
+    until: float | None = None
+    untimed: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether the time of the last sign is known well enough to speak of the silence after it."""
+        return self.now is not None and self.loose <= max(self.most_loose, LOOSE)
+
+    def add(self, view: View, number: int, hints: Set[str], latest: float) -> None:
+        """Take the signs among the log's next lines, the view's own; `number` is that of the first.
+
+        `latest` is when the log was last written: the year of times without one.
+        """
+        text, kinds = view.text, present(SIGNS, hints)
+        if not kinds:
+            return
+        self.blocks += 1
+        most = MOST if self.blocks <= FULL_BLOCKS else 0
+        places = {at: item for item in kinds for at in _places(text, item, most)}
+        before, line = 0, -1
+        for at in sorted(places):
+            state, item = _state(text, at), places[at]
+            if shows(state, item):
+                line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
+                shown = clean(state[:TEXT_CHARS].decode("utf-8", "replace")).strip()
+                own = find_time(shown, latest)
+                if own is None:
+                    self._hear(_time_between(text, before, at, latest))
+                before = at
+                self._take(Sign(number + line - view.start, shown, own, own is not None), item)
+
+    def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
+        """Take the last lines of the attempt; `number` is that of the line after them."""
+        for back, line in enumerate(reversed(lines[-TAIL_LINES:]), 1):
+            text = clean(line[:TEXT_CHARS].decode("utf-8", "replace")).strip()
+            time = find_time(text, latest) if _CLOCK.search(line) else None
+            if _SLURM.search(text) or not text:
+                continue
+            if time is None:
+                self.untimed += 1
+                continue
+            self.until = self.until or time
+            if not _IDLE.search(text):
+                self.said = Sign(number - back, text, time, True)
+                return
+
+    def _take(self, sign: Sign, item: Kind) -> None:
+        before, bar = self.now, _BAR.search(sign.text) if item is BAR else None
+        if sign.time is not None:
+            self._hear(sign.time)
+            self.most_loose = max(self.most_loose, self.loose)
+        elif bar is not None and not self._moves(bar):
+            return
+        self.loose = 0 if sign.time is not None or bar is not None else self.loose + 1
+        if before is not None and self.now is not None:
+            self.longest = max(self.longest, self.now - before)
+        self.last = Sign(sign.line, sign.text, self.now, sign.timed)
+        self.count += 1
+        if item in PHASES:
+            self.phase = self.last
+
+    def _hear(self, time: float | None) -> None:
+        """A line's own time: it corrects what a bar's clock let guess."""
+        if time is None:
+            return
+        if self.guessed and self.now is not None and time < self.now:
+            for bar in self.bars.values():
+                bar.zero = min(bar.zero, time - bar.clock) if bar.zero is not None else None
+            self.now = time
+        self.now, self.guessed = max(time, self.now or time), False
+
+    def _moves(self, match: re.Match[str]) -> bool:
+        """Whether the bar goes on since its last state. Sets the time by the bar's clock."""
+        clock = 3600 * int(match["hours"] or 0) + 60 * int(match["minutes"]) + int(match["seconds"])
+        done, bar = float(match["done"].rstrip(".") or 0), self.bars.get(match["name"])
+        if bar is None or clock < bar.clock:
+            self.bars[match["name"]] = bar = _Bar(self.now, 0.0, 0.0)
+        moved = done > bar.done
+        bar.clock, bar.done = float(clock), done
+        if moved and bar.zero is not None and bar.zero + clock > (self.now or 0.0):
+            self.now, self.guessed = bar.zero + clock, True
+        return moved
+
+
+def _places(text: bytes, item: Kind, most: int) -> Iterator[int]:
+    """Some places of the kind's literal, spread over the text, and the last one."""
+    at = text.find(item.literal) if most else -1
+    while at >= 0:
+        yield at
+        at = text.find(item.literal, at + 1 + len(text) // most)
+    last = text.rfind(item.literal)
+    if last >= 0:
+        yield last
+
+
+def _state(text: bytes, at: int) -> bytes:
+    """The line around `at`, or the state of a progress bar in it."""
+    start, end = line_at(text, at)
+    start = max(start, text.rfind(b"\r", start, at) + 1)
+    stop = text.find(b"\r", at, end)
+    return text[start : end if stop < 0 else stop]
+
+
+def _time_between(text: bytes, start: int, end: int, latest: float) -> float | None:
+    """The last time in a line of its own between two places, not too far from the second."""
+    start, end = max(start, end - ABOVE_BYTES), text.rfind(b"\n", start, end)
+    while end > start:
+        begin = text.rfind(b"\n", start, end) + 1 or start
+        line = text[begin : min(end, begin + TEXT_CHARS)]
+        time = find_time(line.decode("utf-8", "replace"), latest) if _CLOCK.search(line) else None
+        if time is not None:
+            return time
+        end = begin - 1
+    return None
