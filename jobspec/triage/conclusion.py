@@ -90,11 +90,10 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
         return matches
+    blocked = next((match for match in matches if _held_up(match, parts)), None)
+    if blocked is not None:
+        return rank(_below_end(match, end, blocked) for match in matches)
     told = with_silence(end, works)
-    if told is None or told.kind != STALL:
-        blocked = next((match for match in matches if _held_up(match, parts)), None)
-        if blocked is not None:
-            return rank(_below_end(match, end, blocked) for match in matches)
     if told is None:
         return matches
     if told.kind != STALL:
