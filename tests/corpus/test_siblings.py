@@ -86,6 +86,11 @@ def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
     assert shown(lines) == ("effect.nccl-stuck", len(STEPS) + 1)
 
 
+def test_effect_without_a_cause_says_so() -> None:
+    cause = cause_of([*STEPS, EXITED])
+    assert cause is not None and cause.why.endswith("it is an effect, and these logs do not show of what")
+
+
 def test_cancelled_step_is_better_than_its_signal() -> None:
     cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
     cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
