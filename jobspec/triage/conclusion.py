@@ -70,7 +70,8 @@ def _as_effect(match: Match) -> Match:
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
     """The attempts, without a last one that neither worked nor failed: its start may be none."""
     last = parts[-1]
-    lives = last.attempt.work.last is not None or any(match.verdict != NOTE for match in last.matches)
+    failed = any(match.verdict != NOTE and not match.wrapper for match in last.matches)
+    lives = failed or last.attempt.work.last is not None
     return parts if lives or len(parts) == 1 else _begun(parts[:-1])
 
 
