@@ -200,6 +200,7 @@ HOOK = "nvidia-container-cli: mount error: failed to add device rules"
          "said by n1, n2: excluding one node does not help"),
         ([f"n7: {HOOK}", "n8: Killed"], "only n7 says it, of 2 nodes that these logs name"),
         ([HOOK], None),
+        ([f"(W pid=1, ip=10.0.0.2) {HOOK} [repeated 7x across cluster]", "n8: Killed"], None),
     ],
 )  # fmt: skip
 def test_nodes_that_say_it_are_told(lines: list[str], fact: str | None) -> None:
