@@ -55,6 +55,7 @@ class Attempts:
 
     head: bytes | None = None
     seen: int = 0  # lines of that shape
+    repeated: bool = False  # before any end: it tells no start of the program
     job_ended: bool = False
     program_ended: bool = False
 
@@ -73,10 +74,10 @@ class Attempts:
             self.job_ended = True
         elif mark in PROGRAM_ENDS:
             self.program_ended = True
-        return mark in AGAIN or (mark in STARTS and self.job_ended) or (mark is None and self._ended())
-
-    def _ended(self) -> bool:
-        return self.job_ended or self.program_ended
+        if mark is None and not (self.job_ended or self.program_ended):
+            self.repeated = True
+        told = self.program_ended and not self.repeated
+        return mark in AGAIN or (self.job_ended and mark in (None, *STARTS)) or (mark is None and told)
 
     def _heads(self, text: bytes, shapes: bytes) -> list[int]:
         """Where lines have the shape of the log's first line, but that line itself."""
@@ -84,7 +85,7 @@ class Attempts:
         if new:
             first = shapes.split(b"\n", 1)[0]
             told = len(first) < LEAST_HEAD or any(end.literal in first for end in (*JOB_ENDS, *PROGRAM_ENDS))
-            self.head = b"" if told or first.startswith(b"+") else first
+            self.head = b"" if told or first.startswith(b"+") or b"Warning" in first else first
         if not self.head or self.seen > MOST_HEADS or self.head not in shapes:
             return []
         places, at = list[int](), 0

@@ -10,6 +10,7 @@ from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
+    EFFECT,
     NEVER_SURVIVED,
     SAME_MOMENT_S,
     demote_end,
@@ -52,13 +53,25 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
             match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
             for match in found
         ]
+    cause = first_cause(found)
+    found = [
+        _as_effect(match) if match is cause and match.wrapper and match.kind == EFFECT else match
+        for match in found
+    ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _as_effect(match: Match) -> Match:
+    """The cause that is known to be none: nothing else was found."""
+    why = f"{match.why or match.title}; inferred: it is an effect, and these logs do not show of what"
+    return replace(match, why=why)
 
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:
     """The attempts, without a last one that neither worked nor failed: its start may be none."""
     last = parts[-1]
-    lives = last.attempt.work.last is not None or any(match.verdict != NOTE for match in last.matches)
+    failed = any(match.verdict != NOTE and not match.wrapper for match in last.matches)
+    lives = failed or last.attempt.work.last is not None
     return parts if lives or len(parts) == 1 else _begun(parts[:-1])
 
 

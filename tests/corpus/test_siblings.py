@@ -86,6 +86,11 @@ def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
     assert shown(lines) == ("effect.nccl-stuck", len(STEPS) + 1)
 
 
+def test_effect_without_a_cause_says_so() -> None:
+    cause = cause_of([*STEPS, EXITED])
+    assert cause is not None and cause.why.endswith("it is an effect, and these logs do not show of what")
+
+
 def test_cancelled_step_is_better_than_its_signal() -> None:
     cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
     cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
@@ -195,6 +200,7 @@ HOOK = "nvidia-container-cli: mount error: failed to add device rules"
          "said by n1, n2: excluding one node does not help"),
         ([f"n7: {HOOK}", "n8: Killed"], "only n7 says it, of 2 nodes that these logs name"),
         ([HOOK], None),
+        ([f"(W pid=1, ip=10.0.0.2) {HOOK} [repeated 7x across cluster]", "n8: Killed"], None),
     ],
 )  # fmt: skip
 def test_nodes_that_say_it_are_told(lines: list[str], fact: str | None) -> None:

@@ -266,6 +266,18 @@ def test_ranks_that_start_late_are_no_new_attempt() -> None:
     assert cause is not None and (cause.signature, cause.line, cause.facts) == ("disk.full", 3, ())
 
 
+def test_line_that_every_rank_prints_is_no_new_attempt() -> None:
+    start = "[rank{}]: starting the trainer process for grpo"
+    lines = [start.format(0), start.format(1), f"[rank1]: {DISK}", EXITED, start.format(2), OOM]
+    assert shown(lines) == ("disk.full", 3)
+
+
+def test_effects_after_a_late_start_are_no_attempt_of_their_own() -> None:
+    first = "n{}: starting the trainer process for grpo"
+    lines = [first.format(0), f"n0: {DISK}", EXITED, first.format(1), "ray.exceptions.ActorDiedError: x"]
+    assert shown(lines) == ("disk.full", 2)
+
+
 def test_second_start_in_one_log_dates_the_lines_of_another(tmp_path: Path) -> None:
     out = [ray_starts(0), *verl_steps(1), PREEMPTED, ray_starts(HOUR), *verl_steps(2)]
     (tmp_path / "a.out").write_text("\n".join(out))
