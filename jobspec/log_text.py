@@ -54,8 +54,9 @@ def to_number(text: str) -> float | None:
 # Heads of lines by launchers and loggers: `srun --label`, torchrun's rank, a time, a logger's level.
 LINE_HEAD = re.compile(
     r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? (?=\S)"
-    r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?)"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? (?=\S)"
+    r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"
+    r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S))"
 )
 
 

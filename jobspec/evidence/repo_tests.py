@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jobspec.evidence.evidence import Attempt, CommandResult, Evidence
 from jobspec.evidence.pytest_log import TestLog
+from jobspec.log_search import Hints, find_lines
 from jobspec.plan import CommandPlan, Plan
 from jobspec.triage import Match
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status
@@ -181,7 +182,9 @@ def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
     from jobspec.evidence.pytest_log import read_test_log
 
     attempt = evidence.last
-    read = ((log.path, read_test_log(evidence.root / log.path)) for log in (attempt.logs if attempt else ()))
+    root_line = Hints(("rootdir: ",))  # logs of training are long, and few have a session of pytest
+    logs = [(log.path, evidence.root / log.path) for log in (attempt.logs if attempt else ())]
+    read = ((name, read_test_log(path)) for name, path in logs if any(find_lines(path, root_line)))
     bridge_logs = [(path, t) for path, t in read if t is not None and "bridge" in t.root.lower()]
     if not bridge_logs:
         return _not_requested(name, "no log of the Bridge's own tests is among the files")

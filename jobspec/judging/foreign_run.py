@@ -223,7 +223,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
     )
-    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics))
+    short = _is_short(evidence, expectation, framework_items)
+    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics), short)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -265,9 +266,19 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     return f"{bad[0].name}: {bad[0].reason}"
 
 
+def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequence[Deliverable]) -> bool:
+    """Whether planned steps are missing, or nothing says how many there were to be."""
+    planned = expectation.steps or evidence.metrics.planned
+    if planned:
+        return (evidence.metrics.last_step() or 0) < planned
+    return not any(item.required for item in framework_items)
+
+
 def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
-    """Whether every requested step is logged, or the run's own exit code is 0."""
-    all_steps = expectation.steps and (evidence.metrics.last_step() or 0) >= expectation.steps
+    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
+    metrics = evidence.metrics
+    steps = expectation.steps or metrics.planned
+    all_steps = steps and (metrics.last_step() or 0) >= steps
     return bool(all_steps) or run.status is Status.PASS
 
 
@@ -286,13 +297,19 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         yield f"that `{expectation.framework.name}` ran is inferred from {expectation.inferred}"
     for asked, logged in foreign.metrics.items():
         yield f"`{asked}` is not logged under this name: `{logged}` was judged in its place"
+    metrics = foreign.evidence.metrics
+    for source in metrics.inferred:
+        if any(row.source == source for row in metrics):
+            source = foreign.names.get(source, source)
+            yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
     if not foreign.facts.ended:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"
 
 
-def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliverable:
-    """How the run ended, where a log states it; else, without other proof, the first failure line."""
+def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool) -> Deliverable:
+    """How the run ended, where a log states it; else the first failure line of a run without other proof, or
+    of one that may have been `short`."""
     code, item = _exit_code(facts)
     if item is not None and code and (facts.ended or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
@@ -302,8 +319,8 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable]) -> Deliv
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
-    serious = next((match for match in lines if not match.generic), None)
-    if serious is None or _proved(others):
+    serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
+    if serious is None or (_proved(others) and not short):
         reason = "no exit code is among the files"
         return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
     item = EvidenceItem(serious.file, serious.line, serious.text)

@@ -59,7 +59,7 @@ def _of_resources(evidence: Evidence) -> Iterator[str]:
 def _of_sources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
     if (plan.repos or evidence.foreign) and not plan.proofs:
-        yield "no import proof was asked for: which checkout was imported is not proved"
+        yield "no checkout was named for a comparison: which one was imported is not proved"
     for repo in plan.repos:
         if repo.dirty:
             yield f"repository `{repo.name}` had uncommitted changes: its commit alone is not what ran"

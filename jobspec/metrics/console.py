@@ -36,6 +36,7 @@ class Printed:
 VERL_STEP = re.compile(r"^step:(\d{1,15}) - ")
 # Another worker's unfinished line may stand before it.
 VERL_INSIDE = re.compile(r"\) ?(step:\d{1,15} - .*)$")
+NEMO_HEAD = re.compile(r"^=+ (?:Epoch|Step) \d|^Logged data to ")
 NEMO_EPOCH = re.compile(r"^=+ Epoch (\d{1,9})/\d+ =+")
 NEMO_STEP = re.compile(r"^=+ Step (\d{1,15})/\d+ =+")
 NEMO_DATA = re.compile(r"^Logged data to \S*train_data_step(\d{1,15})\.jsonl")
@@ -58,8 +59,10 @@ DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", b"avg_final_rewards", b"Resuming from global", *OWN_MARKS)
-BELOW_STEP = (b"train_data_step", "\u2022 ".encode(), b"  - ", b"': ")
+SKYRL_MARKS = (b"avg_final_rewards", b"Resuming from global_step")
+MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
+NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
+OF_METRICS = (b"epoch", b"step", b"loss", b"reward", b"Step", b"rollout", b"perf ", b"eval", b"iteration")
 BLOCK_BYTES = 4 * 1024**2
 MAX_BAR_BYTES, MAX_BARS = 512, 64  # of one state, and states that are looked at before a line
 MAX_VALUES = 2_000_000  # of one log: the memory for more is not there on every login node
@@ -91,7 +94,11 @@ def read_console(path: Path, name: str = "") -> Table:
     rows.extend(() if block else reader.close())
     steps = reader.trainer.steps()
     placed = (row if row.step is not None else row._replace(step=steps.get(row.line)) for row in rows)
-    return Table(tuple(placed), (_too_many(reader.source),) if block else (), reader.trainer.planned)
+    if len(set(reader.printers.values())) > 1:  # pipelines of RLix, each with its own metrics
+        who = {line: f"{stream}/" for line, stream in reader.printers.items()}
+        placed = (row._replace(metric=who.get(row.line, "") + row.metric) for row in placed)
+    findings = (_too_many(reader.source),) if block else ()
+    return Table(tuple(placed), findings, reader.trainer.planned, (reader.source,) if steps else ())
 
 
 def _too_many(source: str) -> Finding:
@@ -109,7 +116,7 @@ def parse_console(lines: Iterable[str], source: str = "") -> Iterator[Row]:
 
 @dataclass
 class ConsoleReader:
-    """Reads a log piece by piece, as it grows; memory grows with the Trainer's dicts alone.
+    """Reads a log piece by piece, as it grows; memory grows with the lines of NeMo-RL and the Trainer alone.
 
     `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
     line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for
@@ -120,11 +127,10 @@ class ConsoleReader:
     step: int | None = None
     number: int = 0
     rest: bytes = b""
-    epoch: int = 0
-    header: int = 0
-    base: int = 0
     skyrl: int = 0
     skip_line: bool = False
+    nemo: dict[str, NemoSteps] = field(default_factory=dict)
+    printers: dict[int, str] = field(default_factory=dict)
     blocks: dict[str, int] = field(default_factory=dict)
     trainer: TrainerSteps = field(default_factory=TrainerSteps)
 
@@ -137,6 +143,8 @@ class ConsoleReader:
         self.rest, text = data[end:][-MAX_LINE_BYTES:], data[:end]
         number, read = self.number, 0
         for at, stop in self._marked(text):
+            if not self._worth(text[at:stop]):
+                continue
             self.number = number = number + text.count(b"\n", read, at)
             self._bar(text, read, at)
             yield from self.line(text[at:stop])
@@ -147,8 +155,8 @@ class ConsoleReader:
     def _marked(self, text: bytes) -> list[tuple[int, int]]:
         """Where the lines with a mark begin and end."""
         marks = list(MARKS)
-        if self.header or self.epoch or self.blocks or STEP_HEAD in text:
-            marks += BELOW_STEP
+        if self.nemo or self.blocks or STEP_HEAD in text:
+            marks += (*NEMO_MARKS, BLOCK_MARK)
         places = set()
         for mark in marks:
             at = text.find(mark)
@@ -157,6 +165,17 @@ class ConsoleReader:
                 places.add((text.rfind(b"\n", 0, at) + 1, stop))
                 at = text.find(mark, stop + 1)
         return sorted(places)
+
+    def _worth(self, line: bytes) -> bool:
+        """Whether a line with a mark is looked at closer, which takes as long as a hundred of these tests."""
+        if b"step:" in line or b"= Epoch " in line or (self.blocks and BLOCK_MARK in line):
+            return True
+        if b"Step " in line and (b"= Step " in line or line.rstrip().endswith(b":")):
+            return True
+        if line.count(b"{") == 1 and (BLOCK_MARK in line or b'": ' in line):
+            return any(word in line for word in OF_METRICS)
+        own = (*SKYRL_MARKS, *OWN_MARKS)
+        return any(mark in line for mark in ((*own, *NEMO_MARKS) if self.nemo else own))
 
     def close(self) -> Iterator[Row]:
         rest, self.rest = self.rest, b""
@@ -173,11 +192,13 @@ class ConsoleReader:
             if "%|" in text and self.trainer.bar(stream, text) and "{" not in text:
                 continue
             self.trainer.note(text)
-            self._nemo_rl_step(text)
-            printed = self._block(stream, text) or self._skyrl(text) or _parse(text, self.step)
+            step = self._nemo_rl_step(stream, text)
+            printed = self._block(stream, text) or self._skyrl(text) or _parse(text, step)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
+            if stream in self.nemo:
+                self.printers[self.number] = stream
             if printed.step is None:
                 self.trainer.add(self.number, stream, text, printed.values)
             for metric, value in printed.values:
@@ -216,11 +237,27 @@ class ConsoleReader:
         values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
         return Printed(self.skyrl, [(name, value) for name, value in values if value is not None])
 
-    def _nemo_rl_step(self, text: str) -> None:
-        """Keep the number of NeMo-RL's step over all epochs: its headers start anew in each epoch.
+    def _nemo_rl_step(self, stream: str, text: str) -> int | None:
+        """The step of NeMo-RL's block that a line stands in; two pipelines of RLix print in one log."""
+        if NEMO_HEAD.match(text):
+            self.nemo.setdefault(stream, NemoSteps()).note(text)
+        steps = self.nemo.get(stream)
+        return steps.step if steps is not None and steps.header else None
 
-        The name of a step's data file holds that number. Source: NeMo-RL `algorithms/grpo.py`.
-        """
+
+@dataclass
+class NemoSteps:
+    """NeMo-RL's step over all epochs: its headers start anew in each epoch.
+
+    The name of a step's data file holds that number. Source: NeMo-RL `algorithms/grpo.py`.
+    """
+
+    epoch: int = 0
+    header: int = 0
+    base: int = 0
+    step: int = 0
+
+    def note(self, text: str) -> None:
         if (match := NEMO_DATA.match(text)) is not None and self.header:
             self.step = int(match[1])
             self.base = self.step - self.header
@@ -234,6 +271,8 @@ class ConsoleReader:
 
 
 def _stream(line: bytes) -> str:
+    if line.startswith((b"{", b"step:", b" ", b"=")):
+        return ""
     match = STREAM.match(strip_ansi(line[:MAX_BAR_BYTES].decode("utf-8", "replace")))
     return "" if match is None else next(group for group in match.groups() if group)
 

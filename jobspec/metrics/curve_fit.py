@@ -119,7 +119,7 @@ def sigmoid_residuals(level: Sequence[float]) -> list[float]:
     """The residuals of the best rising sigmoid, height * tanh((place - middle) / width)."""
 
     def height(shape: Sequence[float]) -> float:
-        return sum(map(mul, shape, level))
+        return float(sum(map(mul, shape, level)))
 
     top: Sequence[float] = max(_sigmoids(len(level)), key=height)
     return _without(level, top) if height(top) > 0 else list(level)

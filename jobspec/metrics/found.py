@@ -12,6 +12,8 @@ from jobspec.metrics.readers import read_file, read_sources
 from jobspec.metrics.several_runs import several_runs
 from jobspec.metrics.table import Table, concat, fullest
 
+MANY = 4  # records a step: ranks and resumed runs repeat a step less often
+
 
 def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Table:
     """Metrics of a folder or one file and of its logs, given as (path, name).
@@ -20,11 +22,30 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     one, such as a record of another program, are left out.
     """
     files = read_sources(place, relative_to=root) if place.is_dir() else [read_file(place, place.name)]
-    sources = [*files, concat(read_console(path, name) for path, name in logs)]
+    sources = [
+        *(without_samples(table) for table in files),
+        concat(read_console(path, name) for path, name in logs),
+    ]
     table = fullest(sources)
     stepped = {row.metric for row in table if row.step is not None}
     kept = tuple(row for row in table if row.step is not None or row.metric not in stepped)
     return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+
+
+def without_samples(table: Table) -> Table:
+    """The table without values of single samples, where another file has one value a step for the metric.
+
+    Files of completions hold step and reward as the metrics do, but many records a step.
+    """
+    seen: dict[str, dict[str, list[int | None]]] = {}
+    for row in table:
+        seen.setdefault(row.metric, {}).setdefault(row.source, []).append(row.step)
+    dropped = set()
+    for metric, sources in seen.items():
+        many = {source for source, steps in sources.items() if len(steps) >= MANY * len(set(steps))}
+        if len(many) < len(sources):
+            dropped |= {(metric, source) for source in many}
+    return replace(table, rows=tuple(row for row in table if (row.metric, row.source) not in dropped))
 
 
 def as_asked(table: Table, own: Collection[str], asked: Collection[str]) -> tuple[Table, dict[str, str]]:

@@ -221,12 +221,13 @@ def answers_per_value(values: Sequence[float]) -> int:
 
     Shares that were rounded for display, to 0.01 say, tell nothing.
     """
-    if not all(0 <= value <= 1 for value in values):
-        return 0
-    parts = [Fraction(value).limit_denominator(MAX_ANSWERS) for value in values]
-    answers = math.lcm(*(part.denominator for part in parts))
-    exact = all(abs(float(part) - value) < 1e-7 for part, value in zip(parts, values, strict=True))
-    return answers if exact and answers <= MAX_ANSWERS and 10**4 % answers else 0
+    answers = 1
+    for value in values:
+        part = Fraction(value).limit_denominator(MAX_ANSWERS)
+        answers = math.lcm(answers, part.denominator)
+        if not 0 <= value <= 1 or abs(part - value) > 1e-7 or answers > MAX_ANSWERS:
+            return 0
+    return answers if 10**4 % answers else 0
 
 
 def _is_sampling(curve: Curve, values: Sequence[float], answers: int) -> bool:

@@ -19,12 +19,14 @@ from jobspec.runtime.base.metric_files import Row, by_step
 class Table:
     """Rows in the order they were read, and what could not be read.
 
-    `planned` is the number of steps that a trainer announced, 0 where none did.
+    `planned` is the number of steps that a trainer announced, 0 where none did. `inferred` are the sources
+    whose lines name no step: their rows have a counted one.
     """
 
     rows: tuple[Row, ...] = ()
     findings: tuple[Finding, ...] = ()
     planned: int = 0
+    inferred: tuple[str, ...] = ()
 
     @cached_property
     def by_metric(self) -> dict[str, tuple[Row, ...]]:
@@ -69,6 +71,7 @@ def concat(tables: Iterable[Table]) -> Table:
         tuple(row for table in parts for row in table.rows),
         tuple(finding for table in parts for finding in table.findings),
         max((table.planned for table in parts), default=0),
+        tuple(source for table in parts for source in table.inferred),
     )
 
 
@@ -105,13 +108,11 @@ def fullest(tables: Sequence[Table]) -> Table:
 
 def prefer(first: Table, *others: Table) -> Table:
     """One table of several sources. The earlier table wins for the same metric and step."""
-    rows, findings = list(first.rows), list(first.findings)
-    planned = max(table.planned for table in (first, *others))
+    rows = list(first.rows)
     for table in others:
         have = {(row.metric, row.step) for row in rows}
         rows.extend(row for row in table.rows if (row.metric, row.step) not in have)
-        findings.extend(table.findings)
-    return Table(tuple(rows), tuple(findings), planned)
+    return replace(concat([first, *others]), rows=tuple(rows))
 
 
 def continue_tables(tables: Iterable[Table]) -> Table:
@@ -120,12 +121,11 @@ def continue_tables(tables: Iterable[Table]) -> Table:
     An attempt that resumes at step 50 replaces the earlier rows from step 50 on. An attempt from the start
     replaces all earlier rows. The remaining metrics thus belong to the remaining weights.
     """
+    parts = list(tables)
     rows: list[Row] = []
-    findings: list[Finding] = []
-    for table in tables:
+    for table in parts:
         first = table.first_step()
         if first is not None:
             rows = [row for row in rows if row.step is None or row.step < first]
         rows.extend(table.rows)
-        findings.extend(table.findings)
-    return Table(tuple(rows), tuple(findings))
+    return replace(concat(parts), rows=tuple(rows))

@@ -11,6 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})$")
 STEP_COLUMNS = (*STEP_KEYS, "steps", "epoch")  # the first of these that a header has
 SERIES_LINE = re.compile(rb"(\d{10,16}) (\S{1,40}) (-?\d{1,15})\r?$")
 MAX_LINE_BYTES = 64 * 1024
+SEPARATORS = ",;\t"
 TAG = "-tag-"  # TensorBoard's page names a downloaded series `run-NAME-tag-METRIC.csv`
 
 
@@ -71,8 +73,10 @@ def read_csv(path: Path, source: str) -> Table:
     try:
         with open_file(path) as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-            pieces = iter(lambda: text.readline(MAX_LINE_BYTES), "")
-            lines = csv.reader(piece.replace("\0", "") for piece in pieces)
+            head = text.readline(MAX_LINE_BYTES)
+            pieces = chain([head], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
+            mark = max(SEPARATORS, key=head.count)
+            lines = csv.reader((piece.replace("\0", "") for piece in pieces), delimiter=mark)
             header = [_column(name, path) for name in next(lines, [])]
             names = [name.lower() for name in header]
             step = next((names.index(name) for name in STEP_COLUMNS if name in names), None)

@@ -7,6 +7,7 @@ are then inferred. Source: transformers `trainer.py` `Trainer.log`, `trainer_cal
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 Values = Sequence[tuple[str, float]]
+# Bars of the Trainer have no name, those of SkyRL and verl these; other programs' bars have others.
 BAR = re.compile(
-    r"^\s*\d{1,3}%\|[^|]*\| *(\d{1,15})/(\d{1,15}) \["
-)  # other programs' bars have a name before it
+    r"^\s*(Training (?:Batches Processed|Progress): *)?\d{1,3}%\|[^|]*\| *(\d{1,15})/(\d{1,15}) \["
+)
 TOTAL = re.compile(r"Total optimization steps = ([\d,]{1,20})")
 LOGGING_STEPS = re.compile(r"\blogging_steps['\"]?(?:=|:| )\s*(\d{1,9})\b(?![.])")
 SWIFT_STEP = re.compile(r"'global_step/max_steps': '(\d{1,15})/(\d{1,15})'")  # ms-swift adds it to the dicts
@@ -34,7 +36,6 @@ class Logged:
     part: int
     trains: bool
     done: int
-    total: int
 
 
 @dataclass
@@ -46,6 +47,7 @@ class TrainerSteps:
     every: int = 0
     part: int = 0
     bars: dict[str, tuple[int, int]] = field(default_factory=dict)
+    totals: Counter[int] = field(default_factory=Counter)
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def note(self, text: str) -> None:
@@ -65,11 +67,14 @@ class TrainerSteps:
         match = BAR.match(text)
         if match is None:
             return False
-        done, total = int(match[1]), int(match[2])
+        done, total = int(match[2]), int(match[3])
+        if match[1]:
+            self.total = max(self.total, total)
         known = self.total or self.bars.get(stream, (0, total))[1]
         if total != known:
             return False
         self.bars[stream] = done, total
+        self.totals[total] += 1
         return True
 
     def add(self, line: int, stream: str, text: str, values: Values) -> None:
@@ -85,14 +90,14 @@ class TrainerSteps:
             self.part += 1  # the training began anew
         self.last[stream] = text, found.get(EPOCH, epoch)
         trains = not again and "train_runtime" not in names and not any(n.startswith("eval_") for n in names)
-        done, total = self.bars.get(stream, (0, 0))
-        self.logged.append(Logged(line, stream, self.part, trains, done, total))
+        done, _ = self.bars.get(stream, (0, 0))
+        self.logged.append(Logged(line, stream, self.part, trains, done))
 
     @property
     def planned(self) -> int:
         """The steps that the Trainer announced, else the commonest total of its bars; 0 where neither is."""
-        totals = Counter(one.total for one in self.logged if one.trains and one.total)
-        return self.total or max(totals, key=totals.__getitem__, default=0)
+        commonest = self.totals.most_common(1)
+        return self.total or (commonest[0][0] if commonest and self.logged else 0)
 
     def steps(self) -> dict[int, int]:
         """The step of each line."""
@@ -105,7 +110,8 @@ class TrainerSteps:
     def _placed(self, group: list[Logged]) -> Iterator[tuple[int, int]]:
         counts = [one.done for one in group if one.trains]
         moves = bool(counts) and counts[0] > 0 and all(a < b for a, b in pairwise(counts))
-        every = self.every or max(1, counts[-1] // len(counts) if counts else 1)
+        stated = self.every if self.every * len(counts) <= (self.planned or math.inf) else 0
+        every = stated or max(1, counts[-1] // len(counts) if counts else 1)
         steps = iter(counts if moves else [every * at for at in range(1, len(counts) + 1)])
         step = 0 if counts else group[0].done
         for one in group:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise, takewhile
 from operator import gt
 from statistics import median
 
@@ -269,9 +269,11 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     rows = [row for row in rows if math.isfinite(row.value)]
     values = [row.value for row in rows]
     if len(values) < MIN_COURSE:
+        yield from _gone(rows)
         return
     width = max(MIN_ROWS, len(values) // 20)
-    course = [math.fsum(values[i : i + width]) / width for i in range(len(values) - width + 1)]
+    sums = list(accumulate(values, initial=0.0))
+    course = [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
     at = max(range(len(course)), key=course.__getitem__)
     start, peak = _ends(rows)[0], course[at]
     end = median(values[-max(width, len(values) // 10) :])
@@ -290,6 +292,17 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
 
 
+def _gone(rows: Rows) -> Iterator[Trouble]:
+    """Rewards of a short run that are all 0 from some step on, and never were before."""
+    kept = list(takewhile(lambda row: row.value != 0, rows))
+    if kept and len(rows) - len(kept) >= MIN_ROWS and not any(row.value for row in rows[len(kept) :]):
+        since = rows[len(kept)]
+        what = f"`{since.metric}` was {kept[-1].value:.3g} at step {kept[-1].step} and is exactly 0 from"
+        why = "no answer earns anything any more: damaged weights in the sampling engine look like that"
+        fix = "look at samples of that step; compare the engine's weights with the trainer's"
+        yield Trouble("reward-gone", since, f"{what} step {since.step} on", why, fix, fatal=False)
+
+
 def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
     """Scores of data that is not trained on: one that is always 0, or below where it began."""
     rose = any(rows[-1].value > rows[0].value for rows in scores)
@@ -297,7 +310,9 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
         values = [row.value for row in rows if math.isfinite(row.value)]
         if len(values) >= MIN_ROWS and not any(values):
             what = f"`{rows[0].metric}` is exactly 0 in all {len(values)} evaluations"
-            why = "no answer to this data is ever right: it is too hard, or its format or grader is wrong"
+            why = (
+                "no answer to this data earns anything: it is too hard, or its format or its grader is wrong"
+            )
             fix = "look at some of its samples and their scores"
             yield Trouble("held-out-zero", rows[0], what, why, fix, fatal=False)
         if len(values) < MIN_HELD_OUT or values[0] <= 0:

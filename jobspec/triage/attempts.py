@@ -18,6 +18,7 @@ LEAST_HEAD = 25  # bytes without digits of a first line that may tell the progra
 MOST_HEADS = 20  # lines of that shape; where more have it, it tells no start
 # The whole job ended; a step's end alone is followed by other steps.
 JOB_ENDS = (
+    kind("*** STEP ", r"\*\*\* STEP \S+ ON \S+ CANCELLED .*DUE TO"),
     kind("*** JOB ", r"\*\*\* JOB \d+ ON \S+ CANCELLED"),
     kind("DUE TO ", r"DUE TO (?:PREEMPTION|NODE FAIL|TIME LIMIT)"),
     kind("REQUEUED"),
@@ -29,13 +30,21 @@ STARTS = (
     kind("Connecting to existing Ray cluster"),
     kind("Started a local Ray instance"),
     kind("Started local cluster with tag"),
+    kind("Distributed environment: "),  # accelerate
+    kind("esuming from", r"(?i)\bresuming from\b"),
+    kind("Loading checkpoint shards: "),
+    kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("torchrun", r"^\W*(?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
+    kind("oading checkpoint", r"(?i)^(?:\[?[\w: .,-]+\]?\W*)?loading (?:the )?checkpoint\b"),
+    kind("launch", r"^\+ (?:accelerate|deepspeed) .*\S|^\+ \S*torchrun "),
 )
 # These say by themselves that something was started before.
 AGAIN = (
     kind("SLURM_RESTART_COUNT", r"SLURM_RESTART_COUNT\W{1,4}[1-9]"),
     kind("will restart worker group"),  # torchrun
+    kind("Restarts=", r"\bRestarts=[1-9]"),  # scontrol show job
     kind("ttempt", r"^\W*[Aa]ttempt\W{1,3}(?:[2-9]|[1-9]\d)(?: ?(?:of|/) ?\d+)?\W*$"),
-    kind("estart", r"^\W*[Rr]estart(?:ing)?\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
+    kind("estarting", r"^\W*[Rr]estarting\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
 )
 ALL = (*JOB_ENDS, *PROGRAM_ENDS, *STARTS, *AGAIN)
 
@@ -46,6 +55,7 @@ class Attempts:
 
     head: bytes | None = None
     seen: int = 0  # lines of that shape
+    repeated: bool = False  # before any end: it tells no start of the program
     job_ended: bool = False
     program_ended: bool = False
 
@@ -64,10 +74,10 @@ class Attempts:
             self.job_ended = True
         elif mark in PROGRAM_ENDS:
             self.program_ended = True
-        return mark in AGAIN or (mark in STARTS and self.job_ended) or (mark is None and self._ended())
-
-    def _ended(self) -> bool:
-        return self.job_ended or self.program_ended
+        if mark is None and not (self.job_ended or self.program_ended):
+            self.repeated = True
+        told = self.program_ended and not self.repeated
+        return mark in AGAIN or (self.job_ended and mark in (None, *STARTS)) or (mark is None and told)
 
     def _heads(self, text: bytes, shapes: bytes) -> list[int]:
         """Where lines have the shape of the log's first line, but that line itself."""
@@ -75,7 +85,7 @@ class Attempts:
         if new:
             first = shapes.split(b"\n", 1)[0]
             told = len(first) < LEAST_HEAD or any(end.literal in first for end in (*JOB_ENDS, *PROGRAM_ENDS))
-            self.head = b"" if told or first.startswith(b"+") else first
+            self.head = b"" if told or first.startswith(b"+") or b"Warning" in first else first
         if not self.head or self.seen > MOST_HEADS or self.head not in shapes:
             return []
         places, at = list[int](), 0

@@ -9,11 +9,20 @@ from typing import NamedTuple
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
-from jobspec.triage.ranking import SAME_MOMENT_S, demote_end, first_cause, is_end, rank, settle
+from jobspec.triage.ranking import (
+    EFFECT,
+    NEVER_SURVIVED,
+    SAME_MOMENT_S,
+    demote_end,
+    first_cause,
+    is_end,
+    rank,
+    settle,
+)
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
-HANGS = frozenset({"effect.nccl-watchdog", "effect.store-timeout"})
+HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 
 
 class Part(NamedTuple):
@@ -26,6 +35,7 @@ class Part(NamedTuple):
 
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
+    logs = [_begun(parts) for parts in logs]
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -43,7 +53,26 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
             match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
             for match in found
         ]
+    cause = first_cause(found)
+    found = [
+        _as_effect(match) if match is cause and match.wrapper and match.kind == EFFECT else match
+        for match in found
+    ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _as_effect(match: Match) -> Match:
+    """The cause that is known to be none: nothing else was found."""
+    why = f"{match.why or match.title}; inferred: it is an effect, and these logs do not show of what"
+    return replace(match, why=why)
+
+
+def _begun(parts: Sequence[Part]) -> Sequence[Part]:
+    """The attempts, without a last one that neither worked nor failed: its start may be none."""
+    last = parts[-1]
+    failed = any(match.verdict != NOTE and not match.wrapper for match in last.matches)
+    lives = failed or last.attempt.work.last is not None
+    return parts if lives or len(parts) == 1 else _begun(parts[:-1])
 
 
 def _by_time(last: list[Part], before: list[Part], begun: float) -> tuple[list[Part], list[Part]]:
@@ -74,12 +103,47 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
         return [with_last_work(end, works) if match is end else match for match in matches]
     if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
         return matches
+    blocked = next((match for match in matches if _held_up(match, parts)), None)
+    if blocked is not None:
+        return rank(_below_end(match, end, blocked) for match in matches)
     told = with_silence(end, works)
     if told is None:
         return matches
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
-    return rank([told, *(demote_end(match, told) for match in matches)])
+    return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:
+    """The stall and the other matches. What work went on after is no cause of it, and is told."""
+    after = [demote_end(match, stall) if worked or is_end(match) else match for match in matches]
+    outlived = [
+        new.order
+        for new, old in zip(after, matches, strict=True)
+        if new.survived and not old.survived and old.kind not in NEVER_SURVIVED
+    ]
+    last = next((match for match in after if outlived and match.order == max(outlived)), None)
+    if last is not None:
+        stall = replace(
+            stall, facts=(*stall.facts, f"work went on after {last.file}:{last.line}: {last.text[:100]}")
+        )
+    return rank([stall, *after])
+
+
+def _held_up(match: Match, parts: Sequence[Part]) -> bool:
+    """Whether the weak line is of a run that never began to train, and shows no sign of work after it."""
+    if not match.generic or match.wrapper or match.survived or match.verdict == NOTE:
+        return False
+    began = any(part.attempt.course.first_step for part in parts)
+    work = next((part.attempt.work.last for part in parts if part.file == match.file), None)
+    return not began and (work is None or work.line < match.line)
+
+
+def _below_end(match: Match, end: Match, blocked: Match) -> Match:
+    """What follows the end in its log comes from it."""
+    if match.file == end.file and match.line > end.line and match.verdict != NOTE:
+        return replace(match, survived=True)
+    return demote_end(match, blocked)
 
 
 def _told(number: int, matches: list[Match]) -> str:

@@ -13,6 +13,7 @@ from jobspec.triage.match import Match
 KINDS = frozenset({"node", "container", "mount", "gpu"})
 STEP_ENDED = "effect.step-ended"
 MOST_LINES, MOST_NAMES = 200, 8
+UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)"
     r"(?::\d+:\d+ \[|: |\])"
@@ -20,7 +21,9 @@ _SPEAKER = re.compile(
 
 
 def speaker(line: bytes) -> str:
-    """The node that a line names as its own, else an empty text."""
+    """The node that a line names as its own, else an empty text; `UNTOLD` where Ray left others out."""
+    if b"[repeated " in line:
+        return UNTOLD
     match = _SPEAKER.search(strip_ansi(line[:400].decode("utf-8", "replace")))
     return (match["ip"] or match["name"]) if match is not None else ""
 
@@ -35,14 +38,14 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
     for match in matches:
         said.setdefault(match.signature, set()).update({match.node} - {""})
         files.setdefault(match.signature, set()).add(match.file)
-    every = set[str]().union(*said.values())
+    every = set[str]().union(*said.values()) - {UNTOLD}
     return [_with_nodes(match, said, files[match.signature], every) for match in matches]
 
 
 def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
-    if match.kind not in KINDS:
+    if match.kind not in KINDS or UNTOLD in said[match.signature]:
         return match
-    names, ended = said[match.signature], said.get(STEP_ENDED, frozenset())
+    names, ended = said[match.signature], set(said.get(STEP_ENDED, ())) - {UNTOLD}
     if len(names) > 1 or (not names and len(files) > 1):
         fact = f"said by {_names(names or files)}: excluding one node does not help"
     elif names and len(every) > 1:

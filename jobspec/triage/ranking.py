@@ -24,8 +24,9 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
+TERMINATED = "effect.terminated"  # every other effect says more
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-STALL_LEVEL, NOTES = 2, 6  # levels of `rank`
+STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
 MARKS_SAY = {
     "construction": "the construction of the model began",
@@ -105,7 +106,8 @@ def _level(match: Match) -> int:
     if match.verdict == NOTE:
         return NOTES
     if match.wrapper:
-        return 5 if match.kind == EFFECT else 4
+        effect = match.kind == EFFECT or match.kind in ENDS
+        return 6 if match.signature == TERMINATED else 4 + effect
     if match.kind == STALL:
         return STALL_LEVEL
     return 3 if match.survived else int(match.generic)
@@ -113,7 +115,7 @@ def _level(match: Match) -> int:
 
 def is_end(match: Match) -> bool:
     """Whether the line only says that something outside ended the run, or a part of it."""
-    return match.kind in ENDS or (match.kind == EFFECT and "CANCELLED AT" in match.text)
+    return match.kind in ENDS
 
 
 def demote_end(match: Match, stall: Match) -> Match:
@@ -121,11 +123,14 @@ def demote_end(match: Match, stall: Match) -> Match:
     is no cause, since work went on after it."""
     if is_end(match):
         return replace(match, generic=True, wrapper=True)
-    came_after = (
-        match.line > stall.line if match.file == stall.file else (match.time or 0.0) >= (stall.time or 0.0)
-    )
     weak = match.generic and not match.wrapper and match.verdict != NOTE
-    return replace(match, survived=True) if weak and not came_after else match
+    return replace(match, survived=True) if weak and not _comes_after(match, stall) else match
+
+
+def _comes_after(match: Match, stall: Match) -> bool:
+    if match.file == stall.file:
+        return match.line > stall.line
+    return (match.time or 0.0) >= (stall.time or 0.0)
 
 
 def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
@@ -182,7 +187,7 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
     if any(course.managed for course in courses.values()):
         verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
     where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
-    return replace(match, verdict=verdict, why="; ".join(filter(None, (match.why or match.title, where))))
+    return replace(match, verdict=verdict, why=f"{match.why or match.title}; {where}" if where else match.why)
 
 
 class _Mark(NamedTuple):

@@ -40,7 +40,7 @@ HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
-NEAR_LINES = 100  # above a line, where what explains it is looked for
+NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
@@ -59,6 +59,7 @@ NOISE = re.compile(
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
+    r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
 
 
@@ -352,12 +353,18 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
                 break
             above = above or traceback_above(lines, offset)
             if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text, above.place)
+                return Hit(signature, text, _place(above, text))
             if above.ignored:
                 break
             if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text, above.place)
+                return Hit(signature, text, _place(above, text))
     return None
+
+
+def _place(above: Traceback, text: str) -> str:
+    """Where it was raised; of an exception without a message with the statement, which says more."""
+    silent = above.code and re.search(r"(?:Error|Exception):?\s*$", text)
+    return f"{above.place} (`{above.code}`)" if silent else above.place
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

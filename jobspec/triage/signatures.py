@@ -43,10 +43,11 @@ class Signature:
     frames: re.Pattern[str] | None = None
     near: re.Pattern[str] | None = None
     raised: bool = False
+    order: str = ""
     samples: tuple[str, ...] = ()
 
     def shows(self, text: str) -> bool:
-        """Whether the pattern matches, and what else the entry asks of the line is there, too."""
+        """Whether the text matches, names an exception where it has to, and has `more` of two numbers."""
         match = self.pattern.search(text)
         if match is None or (self.raised and not RAISED.search(text)):
             return False
@@ -64,7 +65,14 @@ def load_signatures() -> tuple[Signature, ...]:
     """All signatures in order of precedence: specific ones before weak ones, and there the areas' first."""
     main, known = _read("signatures.yaml"), [item for area in AREAS for item in _read(f"known/{area}.yaml")]
     specific = [item for item in (*main, *known) if not item.generic]
-    return (*specific, *(item for item in (*known, *main) if item.generic))
+    weak = [item for item in (*known, *main) if item.generic]
+    return tuple(sorted((*specific, *weak), key=_place))
+
+
+def _place(signature: Signature) -> int:
+    if signature.order == "first":
+        return 0
+    return 3 if signature.generic else 1 + (signature.order == "last")
 
 
 def _read(name: str) -> list[Signature]:

@@ -15,8 +15,8 @@ LEAST_GUESSED_S = 3600.0  # where the time of the last sign is inferred, or no p
 PAUSES = 5  # times the longest pause between two signs of work
 FEW_SIGNS = 3
 FEW_LINES = 20  # without a time, which a run that does nothing may print
-# Slurm's clock may show another zone than the program's: whole hours, and those of zones between.
-ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 3.5, 4.5, 5.5, 5.75, 9.5))
+# Slurm's clock may show another zone than the program's: whole hours, and India's.
+ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 5.5))
 FIX = (
     "find what it waited for from that line on, in the logs of the other workers and servers; if it stands"
     " still again, take stacks (`py-spy dump`) before it ends"
@@ -55,9 +55,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         fact = (
             f"nothing shows work after {where}, {_span(silence.seconds)} before, if all clocks show one zone"
         )
-        return replace(
-            end, facts=(*end.facts, fact), fix=f"see whether it worked until the end; only then {end.fix}"
-        )
+        return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
         signature="run.stall",
@@ -119,12 +117,12 @@ def _why(end: Match, silence: Silence) -> str:
     file, last, work = silence.file, silence.last, silence.work
     sign = "the last sign of work" if work.last is not None else "the last line with a time"
     parts = [f"{sign} is {file}:{last.line}, {_span(silence.seconds)} before {end.file}:{end.line}"]
+    if not last.timed:
+        parts.append("the time of that line is inferred from those above it")
     if work.count >= FEW_SIGNS and work.longest:
         parts.append(f"no pause before it was longer than {_span(work.longest)}")
     if work.phase is not None and work.phase.line != last.line:
         parts.append(f"the last phase that began is `{work.phase.text}` ({file}:{work.phase.line})")
-    if not last.timed:
-        parts.append("its time is inferred from the lines above it")
     if work.last is None:
         return "; ".join([*parts, "inferred: it never began to work, or works without a word"])
     return "; ".join([*parts, f"inferred: the run stood still, and the end ({end.title}) is an effect"])

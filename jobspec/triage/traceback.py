@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
 MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
-_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)')
+# Python's own form, with loguru's mark of the innermost frame, and rich's.
+_FRAME = re.compile(r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)')
+_INSIDE = (" ", "\t", "", ">", "│", "╰")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 # Libraries that carry other people's code: an error in them was mostly caused by their caller.
 _CARRIER = re.compile(
@@ -25,12 +27,13 @@ _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 class Traceback:
     """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
 
-    `place` is the innermost frame that is no library's, as `file:line function`.
+    `place` is the innermost frame that is no library's, as `file:line function`, and `code` its statement.
     """
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
     place: str = ""
+    code: str = ""
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
@@ -39,8 +42,9 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     Interleaved lines of other workers are skipped: Ray's prefix names the worker of a line.
     """
     owner = _owner(_text(lines[offset]))
-    frames: list[re.Match[str]] = []
-    ignored = False
+    frames: list[tuple[str, str, str]] = []
+    codes: list[str] = []
+    below, ignored = "", False
     for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
         raw = _text(lines[at])
         if _owner(raw) != owner:
@@ -48,17 +52,21 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         text = bare(raw)
         frame = _FRAME.match(text)
         if frame is not None:
-            frames.append(frame)
+            frames.append((frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]))
+            codes.append(below)
         elif _HEAD.search(text):
             ignored = _IGNORED.match(bare(_text(lines[at - 1])) if at else "") is not None
             break
-        elif text[:1] not in (" ", "\t", ""):
+        elif text[:1] not in _INSIDE:
             break  # neither a frame nor its source: there is no traceback
-    own = next((frame for frame in frames if not _CARRIER.search(frame[1])), frames[0] if frames else None)
+        below = text.strip()
+    at = next((at for at, frame in enumerate(frames) if not _CARRIER.search(frame[0])), 0)
+    own = frames[at] if frames else None
     return Traceback(
-        tuple(f"{frame[1]}:{frame[3]}" for frame in reversed(frames)),
+        tuple(f"{file}:{function}" for file, _, function in reversed(frames)),
         ignored,
-        f"{own[1]}:{own[2]} {own[3]}" if own is not None else "",
+        f"{own[0]}:{own[1]} {own[2]}" if own is not None else "",
+        codes[at] if codes else "",
     )
 
 

@@ -18,6 +18,7 @@ from jobspec.triage.times import find_time
 
 FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
 MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
+MOST_AFTER = 1000  # signs after the last that was looked at
 TAIL_LINES = 2000  # at a log's end
 TEXT_CHARS = 400
 ABOVE_BYTES = 64 * 1024  # above a sign, searched for a time
@@ -86,6 +87,7 @@ class Work:
     most_loose: int = 0
     now: float | None = None
     guessed: bool = False
+    heard: bool = False  # a time since the last bar began
     blocks: int = 0
     bars: dict[str, _Bar] = field(default_factory=dict)
     said: Sign | None = None
@@ -106,19 +108,17 @@ class Work:
         if not kinds:
             return
         self.blocks += 1
-        most = MOST if self.blocks <= FULL_BLOCKS else 0
-        places = {at: item for item in kinds for at in _places(text, item, most)}
+        full = self.blocks <= FULL_BLOCKS
+        places = {at: item for item in kinds for at in _signs(text, item, full=full)}
         before, line = 0, -1
         for at in sorted(places):
-            state, item = _state(text, at), places[at]
-            if shows(state, item):
-                line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
-                shown = clean(state[:TEXT_CHARS].decode("utf-8", "replace")).strip()
-                own = find_time(shown, latest)
-                if own is None:
-                    self._hear(_time_between(text, before, at, latest))
-                before = at
-                self._take(Sign(number + line - view.start, shown, own, own is not None), item)
+            line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
+            shown = clean(_state(text, at)[:TEXT_CHARS].decode("utf-8", "replace")).strip()
+            own = find_time(shown, latest)
+            if own is None:
+                self._hear(_time_between(text, before, at, latest))
+            before = at
+            self._take(Sign(number + line - view.start, shown, own, own is not None), places[at])
 
     def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
         """Take the last lines of the attempt; `number` is that of the line after them."""
@@ -142,7 +142,8 @@ class Work:
             self.most_loose = max(self.most_loose, self.loose)
         elif bar is not None and not self._moves(bar):
             return
-        self.loose = 0 if sign.time is not None or bar is not None else self.loose + 1
+        placed = bar is not None and self.bars[bar["name"]].zero is not None
+        self.loose = 0 if sign.time is not None or placed else self.loose + 1
         if before is not None and self.now is not None:
             self.longest = max(self.longest, self.now - before)
         self.last = Sign(sign.line, sign.text, self.now, sign.timed)
@@ -158,14 +159,16 @@ class Work:
             for bar in self.bars.values():
                 bar.zero = min(bar.zero, time - bar.clock) if bar.zero is not None else None
             self.now = time
-        self.now, self.guessed = max(time, self.now or time), False
+        self.now, self.guessed, self.heard = max(time, self.now or time), False, True
 
     def _moves(self, match: re.Match[str]) -> bool:
         """Whether the bar goes on since its last state. Sets the time by the bar's clock."""
         clock = 3600 * int(match["hours"] or 0) + 60 * int(match["minutes"]) + int(match["seconds"])
         done, bar = float(match["done"].rstrip(".") or 0), self.bars.get(match["name"])
         if bar is None or clock < bar.clock:
-            self.bars[match["name"]] = bar = _Bar(self.now, 0.0, 0.0)
+            # A bar that begins long after the last line with a time began nobody knows when.
+            self.bars[match["name"]] = bar = _Bar(self.now if self.heard else None, 0.0, 0.0)
+            self.heard = False
         moved = done > bar.done
         bar.clock, bar.done = float(clock), done
         if moved and bar.zero is not None and bar.zero + clock > (self.now or 0.0):
@@ -173,15 +176,28 @@ class Work:
         return moved
 
 
-def _places(text: bytes, item: Kind, most: int) -> Iterator[int]:
-    """Some places of the kind's literal, spread over the text, and the last one."""
-    at = text.find(item.literal) if most else -1
+def _signs(text: bytes, item: Kind, *, full: bool) -> list[int]:
+    """Where signs of the kind stand: the last one, and in full some before it, spread over the text."""
+    last = text.rfind(item.literal)
+    if last < 0 or (not full and shows(_state(text, last), item)):
+        return [last] if last >= 0 else []
+    found = [at for at in _places(text, item) if shows(_state(text, at), item)]
+    at = text.find(item.literal, found[-1] + 1) if found else -1
+    for _ in range(MOST_AFTER):  # the last of these may come after the last that was looked at
+        if at < 0:
+            break
+        if shows(_state(text, at), item):
+            found.append(at)
+        at = text.find(item.literal, at + 1)
+    return found
+
+
+def _places(text: bytes, item: Kind) -> Iterator[int]:
+    """Some places of the kind's literal, spread over the text."""
+    at = text.find(item.literal)
     while at >= 0:
         yield at
-        at = text.find(item.literal, at + 1 + len(text) // most)
-    last = text.rfind(item.literal)
-    if last >= 0:
-        yield last
+        at = text.find(item.literal, at + 1 + len(text) // MOST)
 
 
 def _state(text: bytes, at: int) -> bytes:

@@ -73,7 +73,7 @@ def files_below(folder: Path) -> List[Path]:
 
 def kind_of(path: Path) -> str:
     """One of the kinds above, by the file's name; empty for a file without metrics."""
-    kinds = {".jsonl": LINES, ".json": DUMP, ".csv": TABLE, ".wandb": HISTORY}
+    kinds = {".jsonl": LINES, ".json": DUMP, ".csv": TABLE, ".tsv": TABLE, ".wandb": HISTORY}
     if path.suffix in kinds or "tfevents" in path.name:
         return kinds.get(path.suffix, EVENTS)
     return SERIES if SERIES_FOLDER in path.parts[:-1] else ""

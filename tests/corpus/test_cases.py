@@ -9,7 +9,7 @@ import pytest
 
 from jobspec.triage import first_cause, scan_files
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parent / "reported" / "cases"
 
 
 class Right(NamedTuple):
@@ -37,7 +37,7 @@ RIGHT = {
     "mem-exclusive-alone": Right(1, "slurm.memory-options", "slurm", "Blocked", "unset SLURM_MEM_PER_CPU"),
     "vllm-leftover-memory": Right(9, "gpu.vllm-memory", "gpu-memory", "Blocked", "another process"),
     "no-c-compiler": Right(13, "build.compiler", "image", "Blocked", "gcc"),
-    "wandb-no-network": Right(8, "network.tracker", "network", "Blocked", "WANDB_MODE=offline"),
+    "wandb-no-network": Right(8, "hub.tracker-network", "network", "Blocked", "WANDB_MODE=offline"),
     "exception-after-steps": Right(
         133, "effect.exception", "exception", "Fail", "core_algos.py:203 compute_reinforce_advantage"
     ),
@@ -49,7 +49,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_first_cause_of_a_whole_log(name: str) -> None:
-    cause, right = first_cause(scan_files([CASES / f"{name}.txt"])), RIGHT[name]
+    cause, right = first_cause(scan_files([CASES / name / "input.log"])), RIGHT[name]
     assert cause is not None
     assert (cause.line, cause.signature, cause.kind, cause.verdict) == right[:4]
     assert right.fix in cause.fix
@@ -58,26 +58,26 @@ def test_first_cause_of_a_whole_log(name: str) -> None:
 
 def test_every_attempt_gets_its_end() -> None:
     """A preempted job was requeued and failed by itself: the second end is the cause, the first is told."""
-    matches = scan_files([CASES / "preempt-stale-store.txt"])
+    matches = scan_files([CASES / "preempt-stale-store" / "input.log"])
     cause = first_cause(matches)
     assert cause is not None
     assert cause.facts[0] == "this is attempt 2 in these logs"
     assert cause.facts[1].startswith("attempt 1: a job of higher priority took the nodes (")
-    assert cause.facts[1].endswith("preempt-stale-store.txt:18)")
+    assert cause.facts[1].endswith("preempt-stale-store/input.log:18)")
     assert "slurm.preempted" in {match.signature for match in matches if match.verdict == "Note"}
 
 
 def test_stall_names_silence_phase_and_pace() -> None:
-    cause = first_cause(scan_files([CASES / "stall-then-time-limit.txt"]))
+    cause = first_cause(scan_files([CASES / "stall-then-time-limit" / "input.log"]))
     assert cause is not None
     assert cause.title == "nothing shows work for 18 h 58 min before the end"
-    assert "stall-then-time-limit.txt:494, 18 h 58 min before" in cause.why
+    assert "stall-then-time-limit/input.log:494, 18 h 58 min before" in cause.why
     assert "`▶ Generating responses for batch of size 1024...`" in cause.why
     assert "no pause before it was longer than 19 min" in cause.why
     assert "time" not in cause.fix
 
 
 def test_what_all_nodes_say_is_no_matter_of_one() -> None:
-    cause = first_cause(scan_files([CASES / "cgroup-device-rules.txt"]))
+    cause = first_cause(scan_files([CASES / "cgroup-device-rules" / "input.log"]))
     assert cause is not None
     assert cause.facts == ("tasks failed on gb-0001, gb-0002; inferred: excluding one node does not help",)

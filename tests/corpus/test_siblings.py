@@ -52,11 +52,61 @@ def test_servers_own_exception_is_found_in_another_file(tmp_path: Path) -> None:
     assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
 
 
+LATER_FILES = {
+    "a trainer that waits for its server": (
+        "ConnectionError: The vLLM server can't be reached at http://0.0.0.0:8000 after 2.0 s.", SERVER),
+    "a call that did not come back": ("TimeoutError: RPC call to sample_tokens timed out.", SERVER),
+    "SGLang's scheduler": (
+        "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
+        ["[2026-03-01 10:19:50 TP0] Scheduler hit an exception: Traceback (most recent call last)",
+         *SERVER[1:]]),
+    "a logger's word": ("2026-03-01 10:30:00,123 - ERROR - train - Training failed: ValueError: x", SERVER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LATER_FILES)
+def test_what_another_file_says_beats_who_waited_for_it(tmp_path: Path, name: str) -> None:
+    waits, server = LATER_FILES[name]
+    (tmp_path / "a.log").write_text("\n".join([*STEPS, waits]))
+    (tmp_path / "b.log").write_text("\n".join(server))
+    cause = first_cause(scan_files(sorted(tmp_path.iterdir())))
+    assert cause is not None and (Path(cause.file).name, cause.line) == ("b.log", 4)
+
+
+@pytest.mark.parametrize(
+    "head", ["ERROR:root:", "2026-03-01 10:30:00,123 - ERROR - train - Training failed: "]
+)
+def test_logged_exception_is_better_than_how_the_step_ended(head: str) -> None:
+    assert shown([*STEPS, f"{head}ValueError: bad group size 7", EXITED])[1] == len(STEPS) + 1
+
+
+def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
+    stuck = "[rank2]:[E301 13:48:58.2 x.cpp:17] ProcessGroupNCCL's watchdog got stuck for 480 seconds"
+    lines = [*STEPS, stuck, "Fatal Python error: Aborted", "srun: error: n1: task 0: Aborted (core dumped)"]
+    assert shown(lines) == ("effect.nccl-stuck", len(STEPS) + 1)
+
+
+def test_effect_without_a_cause_says_so() -> None:
+    cause = cause_of([*STEPS, EXITED])
+    assert cause is not None and cause.why.endswith("it is an effect, and these logs do not show of what")
+
+
+def test_cancelled_step_is_better_than_its_signal() -> None:
+    cancelled = "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T10:07:00 ***"
+    cause = cause_of([*STEPS, "*** SIGTERM received at time=1 on cpu 3 ***", cancelled])
+    assert cause is not None and (cause.kind, cause.verdict) == ("cancelled", "Blocked")
+    assert shown([*STEPS, EXITED, cancelled])[0] == "effect.step-ended"
+
+
 SPEAKERS = {
     "pyxis": (
         ["slurmstepd: error: pyxis: container start failed with error code: 1",
          "slurmstepd: error: pyxis: printing enroot log file:",
          "slurmstepd: error: pyxis:     enroot-nsenter: failed to set up what nobody knows", EXITED], 3),
+    "pyxis, a hook's shell": (
+        ["slurmstepd: error: pyxis: container start failed with error code: 1",
+         "slurmstepd: error: pyxis:     /etc/enroot/hooks.d/10-shadow.sh: line 70: 3474706 Broken pipe",
+         "slurmstepd: error: pyxis:     nvidia-container-cli: ldcache error: ldconfig failed", EXITED], 3),
     "apptainer": (["FATAL:   while extracting image: something new", EXITED], 1),
     "docker": (["docker: Error response from daemon: OCI runtime create failed: runc: something new"], 1),
     "srun": (["srun: fatal: something new", "RuntimeError: no cluster"], 1),
@@ -99,13 +149,13 @@ LANDMARKS = {
 @pytest.mark.parametrize("name", LANDMARKS)
 def test_landmark_places_an_unknown_exception(name: str) -> None:
     line, mark = LANDMARKS[name]
-    cause = cause_of([line, *raised("/home/u/reward.py", "score", "KeyError: 'shard'")])
+    cause = cause_of([line, *raised("/home/u/reward.py", "score", "LookupError: no answer")])
     assert cause is not None and (cause.verdict, cause.fix) == ("Fail", "look at /home/u/reward.py:66 score")
     assert mark in cause.why and cause.why.endswith("(log:1)")
 
 
 def test_without_a_landmark_nothing_is_said_about_one() -> None:
-    cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "KeyError: 'shard'")])
+    cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "LookupError: no answer")])
     assert cause is not None and cause.why.endswith("no line before it shows how far the run was")
 
 
@@ -124,6 +174,20 @@ def test_place_is_the_innermost_frame_that_no_library_carries(file: str, place: 
     assert cause is not None and cause.place == place
 
 
+def test_place_is_read_from_other_forms_of_tracebacks() -> None:
+    loguru = [
+        "Traceback (most recent call last):",
+        "",
+        '> File "/home/u/train.py", line 7, in main',
+        "    x = 1",
+        "",
+    ]
+    rich = ["╭─── Traceback (most recent call last) ───╮", "│ /home/u/train.py:7 in main   │", "╰──────────╯"]
+    for form in (loguru, rich):
+        cause = cause_of([*form, "LookupError: no answer"])
+        assert cause is not None and cause.place == "/home/u/train.py:7 main"
+
+
 # -- nodes ---------------------------------------------------------------------------------------------
 
 HOOK = "nvidia-container-cli: mount error: failed to add device rules"
@@ -136,6 +200,7 @@ HOOK = "nvidia-container-cli: mount error: failed to add device rules"
          "said by n1, n2: excluding one node does not help"),
         ([f"n7: {HOOK}", "n8: Killed"], "only n7 says it, of 2 nodes that these logs name"),
         ([HOOK], None),
+        ([f"(W pid=1, ip=10.0.0.2) {HOOK} [repeated 7x across cluster]", "n8: Killed"], None),
     ],
 )  # fmt: skip
 def test_nodes_that_say_it_are_told(lines: list[str], fact: str | None) -> None:
@@ -151,7 +216,7 @@ NOISE = {
     "an engine that slept": [CLIENTS[6], "INFO 11-14 15:11:23 [worker.py:1] Sleep mode freed 35.43 GiB"],
     "Slurm's warnings": ["slurmstepd: error: Unable to set TASK affinity", "slurmstepd: error: cgroup: x"],
     "a refused connection": ["ConnectionRefusedError: [Errno 111] Connection refused"],
-    "a caught exception": raised("/home/u/reward.py", "score", "KeyError: 'answer'"),
+    "a caught exception": raised("/home/u/reward.py", "score", "LookupError: no answer"),
     "pyxis": ["pyxis: importing docker image: nvcr.io#nvidia/x", "pyxis: imported docker image: x"],
     "a store that fills": [
         "INFO:torch.distributed.distributed_c10d:Waiting in store based barrier to initialize process group"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.triage import first_cause, scan_files
+from jobspec import log_search
+from jobspec.triage import first_cause, scan, scan_files
 from tests.corpus.line_kit import (
     CANCELLED,
     DISK,
@@ -115,6 +116,17 @@ def test_end_after_long_silence_is_a_stall(name: str) -> None:
     assert "resources.time" not in cause.fix
 
 
+@pytest.mark.parametrize("name", STALLS)
+def test_blocks_do_not_change_the_stall(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later blocks of a large log are looked at less closely."""
+    whole = cause_of(STALLS[name][0])
+    monkeypatch.setattr(log_search, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(scan, "HEAD_BYTES", 3000)
+    cut = cause_of(STALLS[name][0])
+    assert whole is not None and cut is not None
+    assert (cut.kind, cut.line, cut.title) == (whole.kind, whole.line, whole.title)
+
+
 HEALTHY_ENDS = {
     "trl": trl(100, 346, end(LIMIT, 60 + 100 * 346 + 120)).splitlines(),
     "skyrl": [*SKYRL, end(LIMIT, TOOK + 50)],
@@ -143,19 +155,29 @@ def test_silence_that_zones_may_explain_is_told_with_its_doubt() -> None:
     cause = cause_of(HEALTHY_ENDS["Slurm's clock an hour ahead"])
     assert cause is not None
     assert "if all clocks show one zone" in cause.facts[0]
-    assert cause.fix.startswith("see whether it worked until the end")
+    assert cause.fix.startswith("see whether it worked until then: if it was still working")
 
 
 def test_exception_at_the_beginning_of_the_silence_is_its_cause() -> None:
-    thread = ["Exception in thread Thread-7:", *raised("/opt/SkyRL/gen.py", "loop", "KeyError: 'uid-77'")]
+    thread = ["Exception in thread Thread-7:", *raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid")]
     lines = [*SKYRL, *thread, end(LIMIT, TOOK + 4 * HOUR + 1200)]
     assert shown(lines) == ("effect.exception", len(lines) - 1)
 
 
 def test_exception_before_the_last_work_is_not_the_cause_of_the_silence() -> None:
-    lines = [*SKYRL[:-1], *raised("/opt/SkyRL/gen.py", "loop", "KeyError: 'uid-77'"), *SKYRL[-3:-1]]
+    lines = [*SKYRL[:-1], *raised("/opt/SkyRL/gen.py", "loop", "LookupError: no uid"), *SKYRL[-3:-1]]
     cause = cause_of([*lines, end(LIMIT, TOOK + 4 * HOUR + 1200)])
     assert cause is not None and cause.kind == "stall"
+    assert cause.facts == (f"work went on after log:{len(SKYRL) + 3}: LookupError: no uid",)
+
+
+def test_exception_of_a_run_that_never_worked_is_its_cause() -> None:
+    lines = [
+        f"{at(0)} INFO start",
+        *raised("/opt/x/init.py", "build", "LookupError: no uid"),
+        f"{at(60)} INFO x",
+    ]
+    assert shown([*lines, end(LIMIT, 4 * HOUR + 1200)]) == ("effect.exception", 5)
 
 
 def test_silence_is_seen_over_files(tmp_path: Path) -> None:
@@ -229,11 +251,31 @@ def test_attempt_that_went_well_has_no_cause() -> None:
     assert shown(lines[:4]) == ("slurm.preempted", 4)
 
 
+def test_start_without_work_or_failure_is_no_attempt_of_its_own() -> None:
+    """Another node prints the log's first line late; a requeued job has only just begun."""
+    first = "{}: starting the trainer process for grpo"
+    late = [first.format(0), DISK, EXITED, first.format(1)]
+    assert shown(late) == ("disk.full", 2)
+    assert shown([ray_starts(0), *verl_steps(1), PREEMPTED, ray_starts(HOUR)]) == ("slurm.preempted", 3)
+
+
 def test_ranks_that_start_late_are_no_new_attempt() -> None:
     start = "[rank{}]: " + f"{at(0)} INFO starting trainer process for grpo"
     lines = [start.format(0), start.format(1), f"[rank1]: {DISK}", start.format(2), EXITED]
     cause = cause_of(lines)
     assert cause is not None and (cause.signature, cause.line, cause.facts) == ("disk.full", 3, ())
+
+
+def test_line_that_every_rank_prints_is_no_new_attempt() -> None:
+    start = "[rank{}]: starting the trainer process for grpo"
+    lines = [start.format(0), start.format(1), f"[rank1]: {DISK}", EXITED, start.format(2), OOM]
+    assert shown(lines) == ("disk.full", 3)
+
+
+def test_effects_after_a_late_start_are_no_attempt_of_their_own() -> None:
+    first = "n{}: starting the trainer process for grpo"
+    lines = [first.format(0), f"n0: {DISK}", EXITED, first.format(1), "ray.exceptions.ActorDiedError: x"]
+    assert shown(lines) == ("disk.full", 2)
 
 
 def test_second_start_in_one_log_dates_the_lines_of_another(tmp_path: Path) -> None:

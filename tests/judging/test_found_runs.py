@@ -27,6 +27,9 @@ from tests.kits.found_runs import (
     verl_new,
 )
 from tests.kits.found_runs_more import MORE_FOUND_RUNS
+from tests.kits.found_runs_third import THIRD_FOUND_RUNS
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def judged(
@@ -51,7 +54,7 @@ def item(verdict: Verdict, name: str) -> Deliverable:
 # -- which framework ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS, *THIRD_FOUND_RUNS), ids=lambda run: run.name)
 def test_files_name_their_framework(run: FoundRun, tmp_path: Path) -> None:
     run.write(tmp_path)
     if run.frameworks:
@@ -75,6 +78,26 @@ def test_rlix_drives_nemo_rl(tmp_path: Path) -> None:
     assert which_framework(tmp_path)[0].name == "rlix"
 
 
+def test_configuration_class_of_nemo_rl_is_no_sign_of_trl(tmp_path: Path) -> None:
+    """Both have a `GRPOConfig`."""
+    (tmp_path / "x.log").write_text(
+        "import nemo_rl.algorithms\nMasterConfig(policy={}, grpo=GRPOConfig(n=2))\n"
+    )
+    assert which_framework(tmp_path)[0].name == "nemo_rl"
+
+
+@pytest.mark.parametrize(
+    ("fixture", "name"),
+    [
+        ("nemo_rl_log_example.txt", "nemo_rl"), ("nemo_rl_metrics_example.json", "nemo_rl"),
+        ("verl_log_example.txt", "verl"), ("verl_log_example_legacy.txt", "verl"),
+        ("verl_file_logger_example.jsonl", "verl"), ("rlix_log_made.txt", "rlix"),
+    ],
+)  # fmt: skip
+def test_real_files_name_their_framework(fixture: str, name: str) -> None:
+    assert which_framework(FIXTURES / fixture)[0].name == name
+
+
 def test_part_of_a_longer_word_is_no_sign(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text(
         "max_completion_length: 512, /src/my-trl/trainer/x.py, ctrl/trainer/y.py\n"
@@ -89,6 +112,14 @@ def test_report_says_that_the_framework_is_inferred(
     run = next(run for run in FOUND_RUNS if run.name == "trl-0.17")
     assert main(["judge", str(run.write(tmp_path))]) == 0
     assert "that `trl` ran is inferred from `trl/trainer/` in slurm-77.out:3" in capsys.readouterr().out
+
+
+def test_inferred_steps_are_said_to_be(tmp_path: Path) -> None:
+    text = "the values in train.log name no step: it is inferred from the progress bar or their order"
+    (tmp_path / "train.log").write_text("".join(f"{bar(s, 3)}\n{logged(s)}\n" for s in (1, 2, 3)))
+    assert text in judged(tmp_path)[1].limitations
+    (tmp_path / "trainer_state.json").write_text(trainer_state(3))
+    assert text not in judged(tmp_path)[1].limitations
 
 
 # -- steps of a trainer ------------------------------------------------------------------------------
@@ -110,6 +141,24 @@ def test_run_that_died_early_is_measured_by_what_it_announced(tmp_path: Path) ->
     assert training.reason == "30 of 1000 planned train steps ran; step 31 is the first missing one"
 
 
+def test_crash_of_a_run_with_unknown_plan_passes_nothing(tmp_path: Path) -> None:
+    text = "".join(f"{logged(step)}\n" for step in (1, 2, 3))
+    (tmp_path / "train.log").write_text(text)
+    training = item(judged(tmp_path)[1], "Training")
+    assert training.status is Status.PASS and "no file says how many were planned" in training.reason
+    crash = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\nValueError: odd shape\n'
+    (tmp_path / "train.log").write_text(text + crash)
+    verdict = judged(tmp_path)[1]
+    assert item(verdict, "Training").status is Status.BLOCKED
+    assert verdict.result is not Result.PASS
+    assert judged(tmp_path, steps=3)[1].result is Result.PASS
+
+
+def test_bar_after_the_last_dict_announces_the_steps(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(f"{logged(1)}\n{logged(2)}\n{bar(2, 400)}\n")
+    assert item(judged(tmp_path)[1], "Training").status is Status.FAIL
+
+
 def test_steps_before_the_first_file_are_not_proved(tmp_path: Path) -> None:
     text = HEAD + "".join(f"{bar(s, 90)}\n{logged(s)}\n" for s in range(51, 91)) + f"{END}\n"
     (tmp_path / "train.log").write_text(text)
@@ -121,7 +170,7 @@ def test_gap_between_logged_steps_is_missing(tmp_path: Path) -> None:
     rows = [{**logged(step), "step": step} for step in range(10, 101, 10) if step not in (40, 50)]
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     training = item(judged(tmp_path)[1], "Training")
-    assert training.reason == "80 of 100 planned train steps ran; step 31 is the first missing one"
+    assert training.reason == "80 of 100 train steps ran; step 31 is the first missing one"
 
 
 def test_reward_under_the_prefix_of_tensorboard_is_trl_s(tmp_path: Path) -> None:

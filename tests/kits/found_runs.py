@@ -80,7 +80,7 @@ def trl_every_tenth() -> FoundRun:
 
 def trl_strings_buffered() -> FoundRun:
     """Transformers 5 prints texts; standard output is a buffered file behind all bars."""
-    text = "{'logging_steps': 5, 'output_dir': 'out'}\nGRPOConfig(beta=0.04)\n"
+    text = "{'logging_steps': 5, 'output_dir': 'out'}\ntrl.trainer.grpo_config\n"
     text += "".join(bar(step, 50) for step in range(51)) + "\n"
     for step in range(5, 51, 5):
         values = {key: f"{value:.4g}" for key, value in logged(step).items() if isinstance(value, float)}
@@ -227,7 +227,7 @@ def verl_new() -> FoundRun:
     for step in range(1, 8):
         bars = f"{RAY}\rTraining Progress:  {step}%|▏ | {step}/100 [00:10<10:00,  6.1s/it]\r"
         text += f"{bars}step:{step} - critic/rewards/mean:{reward(step)} - actor/grad_norm:np.float64(0.3)\n"
-    return run("verl-0.7", {"log": text}, "verl", 7, (1, 0.3), (7, 0.3), metric="actor/grad_norm")
+    return run("verl-0.7", {"log": text}, "verl", 7, (1, 0.3), (7, 0.3), 100, metric="actor/grad_norm")
 
 
 def skyrl() -> FoundRun:

@@ -1,4 +1,4 @@
-"""Curves of RL runs as people post them, drawn again, with the answers written down before any code saw them.
+"""Curves of RL runs, drawn after what people post, with the answers written down before any code saw them.
 
 Each curve names the thread whose shape, metric names and magnitudes it has. `learning` is the right status of
 the learning deliverable; `shows` are the kinds of the findings, neither more nor fewer.

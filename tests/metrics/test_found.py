@@ -16,6 +16,7 @@ from jobspec.metrics.found import read_found
 from jobspec.metrics.names import logged_name
 from tests.kits.found_runs import FOUND_RUNS, FoundRun, bar, logged, trainer_state
 from tests.kits.found_runs_more import MORE_FOUND_RUNS, wandb_bytes
+from tests.kits.found_runs_third import THIRD_FOUND_RUNS
 
 
 def found(folder: Path) -> Table:
@@ -24,7 +25,7 @@ def found(folder: Path) -> Table:
         return read_found(folder, [(log.path, log.name) for log in logs], folder)
 
 
-@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS), ids=lambda run: run.name)
+@pytest.mark.parametrize("run", (*FOUND_RUNS, *MORE_FOUND_RUNS, *THIRD_FOUND_RUNS), ids=lambda run: run.name)
 def test_every_point_counts_once(run: FoundRun, tmp_path: Path) -> None:
     table = found(run.write(tmp_path))
     rows = table.series(logged_name(run.metric, table.metrics))
@@ -45,6 +46,12 @@ def steps(table: Table, metric: str = "reward") -> list[int | None]:
 def test_stated_logging_steps_count_where_no_bar_moves(tmp_path: Path) -> None:
     table = console(tmp_path, "python train.py --logging_steps 5", str(logged(5)), str(logged(10)))
     assert steps(table) == [5, 10]
+
+
+def test_stated_logging_steps_that_lead_beyond_the_end_do_not_count(tmp_path: Path) -> None:
+    """They are another trainer's: this one's bar ends at 3."""
+    lines = ["logging_steps=500", *(str(logged(step)) for step in (1, 2, 3)), bar(3, 3)]
+    assert steps(console(tmp_path, *lines)) == [1, 2, 3]
 
 
 def test_bar_of_another_program_says_nothing(tmp_path: Path) -> None:
@@ -93,6 +100,18 @@ def test_dict_of_several_lines_ends_with_its_brace() -> None:
     ]
 
 
+def test_pipelines_that_print_at_once_are_not_mixed(tmp_path: Path) -> None:
+    lines = []
+    for step in (1, 2):
+        for pid in (100, 101):
+            lines.append(f"(NemoRLFullFinetunePipeline pid={pid}) ========== Step {step}/2 ==========")
+        for pid in (100, 101):
+            lines.append(f"(NemoRLFullFinetunePipeline pid={pid})   • Avg Reward: {pid + step}.0")
+    table = console(tmp_path, *lines)
+    assert {name.partition("/")[2] for name in table.metrics} == {"train/reward"}
+    assert [table.values(name) for name in sorted(table.metrics)] == [[101.0, 102.0], [102.0, 103.0]]
+
+
 def test_torn_state_gives_way_to_a_whole_one(tmp_path: Path) -> None:
     for step in (5, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -116,6 +135,13 @@ def test_two_runs_of_mlflow_are_not_mixed(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True)
         file.write_text("".join(f"17391823{step:05d} {count} {step}\n" for step in range(count)))
     assert found(tmp_path).values("reward") == [5.0] * 5
+
+
+@pytest.mark.parametrize(("name", "mark"), [("m.csv", ","), ("m.csv", ";"), ("m.tsv", "\t")])
+def test_columns_may_be_separated_otherwise(name: str, mark: str, tmp_path: Path) -> None:
+    lines = ("\ufeffstep,reward", "1,0.25", "2,0.5")
+    (tmp_path / name).write_text("".join(line.replace(",", mark) + "\r\n" for line in lines))
+    assert [(row.step, row.value) for row in found(tmp_path)] == [(1, 0.25), (2, 0.5)]
 
 
 def test_table_of_data_is_no_metric(tmp_path: Path) -> None:
@@ -170,6 +196,13 @@ def test_files_of_two_runs_are_told_apart(
     whats = [finding.what for finding in found(tmp_path).findings]
     named = "`a/metrics.jsonl` and `b/metrics.jsonl` hold other values of `reward` for the same steps"
     assert whats == ([named] if warned else [])
+
+
+def test_rewards_of_single_samples_are_no_curve(tmp_path: Path) -> None:
+    rows_of(tmp_path / "a", {step: step / 9 for step in range(9)})
+    samples = (json.dumps({"step": step, "reward": 7.0, "text": "x"}) for step in range(9) for _ in range(8))
+    (tmp_path / "samples.jsonl").write_text("".join(f"{line}\n" for line in samples))
+    assert found(tmp_path).values("reward") == [step / 9 for step in range(9)]
 
 
 def test_states_of_two_trainings_are_not_mixed(tmp_path: Path) -> None:

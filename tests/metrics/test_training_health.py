@@ -111,6 +111,13 @@ def test_few_values_are_no_pattern() -> None:
     assert kinds(table(3, reward=lambda step: 1.0, actor__kl_loss=lambda step: 0.0)) == []
 
 
+def test_short_run_whose_rewards_end_is_named() -> None:
+    (found,) = troubles(table(6, critic__score__mean=lambda step: 0.4 if step < 3 else 0.0))
+    assert (found.kind, found.row.step, found.fatal) == ("reward-gone", 3, False)
+    for function in (lambda step: 0.4 if step in (1, 4) else 0.0, lambda step: 0.4 if step < 5 else 0.0):
+        assert kinds(table(6, critic__score__mean=function)) == []
+
+
 def test_gradients_that_end_late_contradict_no_learning() -> None:
     """A task that is solved leaves none; the reward decides."""
     (late,) = troubles(table(grad_norm=lambda step: 0.1 if step < 9 else 0.0))
@@ -172,6 +179,8 @@ def test_few_points_are_blocked_and_enough_without_a_rise_fail(tmp_path: Path) -
     run = passing_run(tmp_path)
     few = learning_of(run, [0.1, 0.2, 0.3, 0.4])
     assert few.status is Status.BLOCKED and "too few" in few.reason
+    held_out = learning_of(run, [0.1, 0.2, 0.3, 0.4, 0.5], eval_reward=[0.1, 0.2, 0.3, 0.4, 0.5])
+    assert held_out.status is Status.BLOCKED
     assert learning_of(run, [0.3, 0.31, 0.29, 0.3] * 6).status is Status.FAIL
 
 

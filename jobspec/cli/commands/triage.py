@@ -116,6 +116,7 @@ def _as_json(match: Match) -> dict[str, Any]:
         "file": match.file,
         "line": match.line,
         "text": match.text,
+        "place": match.place,
         "title": match.title,
         "why": match.why,
         "fix": match.fix,

@@ -34,6 +34,11 @@ def blocked(reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
     return Answer(Status.BLOCKED, reason, tuple(items))
 
 
+def unseen(foreign: bool, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+    """No file shows it: a failure of our own run, whose files are whole; of a foreign one nothing is known."""
+    return blocked(f"not shown: {reason}", items) if foreign else failed(reason, items)
+
+
 def worst(answers: Sequence[Answer]) -> Answer | None:
     """The first answer of the worst status; None when every answer is a `Pass`."""
     ordered = (answer for status in FROM_WORST for answer in answers if answer.status is status)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
 from jobspec.metrics.finite import all_finite, first_not_finite
-from jobspec.metrics.learning_signal import Direction, Signal, assess
+from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
+from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.metrics import Row
 
+TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
 MAX_TOLD = 3  # patterns that a reason names beside the first; the findings name all
 
@@ -54,7 +56,8 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
     held_out = held_out_rise(evidence.metrics)
-    if signal.moved or (signal.unclear and held_out):
+    shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and held_out
+    if signal.moved or shown_elsewhere:
         reasons += filter(None, (held_out, signal.limitation()))
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
@@ -106,7 +109,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
     gaps = _gaps(logged, first, planned, every)
     ends = (row_item(rows[0]), row_item(rows[-1]))
     due = planned - first + 1
-    done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} planned train steps ran"
+    announced = not evidence.foreign or _announced(evidence)
+    kind = "planned train steps" if announced else "train steps"
+    done = f"{due - sum(gap.stop - gap.start for gap in gaps)} of {due} {kind} ran"
     if evidence.foreign and gaps and gaps[0].start == first:
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
@@ -119,7 +124,24 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     done += f", logged every {every} steps" if every > 1 else ""
+    if not announced and _failure_shown(evidence):
+        reason = (
+            f"{done}, then the log shows a failure, and no file says how many were planned: give `--steps`"
+        )
+        return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
+    done += "" if announced else " up to the last logged one, and no file says how many were planned"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
+
+
+def _announced(evidence: Evidence) -> bool:
+    """Whether the user or the trainer said how many steps there are, or the trainer that it did them."""
+    table, options = evidence.metrics, evidence.plan.expect.options
+    return bool(options.get("steps") or table.planned or table.series(TRAINER_END))
+
+
+def _failure_shown(evidence: Evidence) -> bool:
+    matches = () if evidence.last is None else evidence.last.matches
+    return any(match.verdict != NOTE and not match.survived for match in matches)
 
 
 def _distance(steps: Sequence[int]) -> int:

@@ -62,7 +62,7 @@ class TrlFramework:
 
     name = "trl"
     summary = "GRPO by Hugging Face TRL in Ray Train: data-parallel, CPU or GPU"
-    signs = ("trl/trainer/", "GRPOTrainer", "GRPOConfig", "completions/mean_length", "completion_length")
+    signs = ("trl/trainer/", "GRPOTrainer", "trl.trainer", "completions/mean_length", "completion_length")
     levels = LEVELS
 
     def validate(self, context: Context) -> Iterable[Finding]:

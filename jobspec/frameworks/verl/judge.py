@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
-from jobspec.frameworks.shared.answer import Answer, failed, passed
+from jobspec.frameworks.shared.answer import Answer, failed, passed, unseen
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
@@ -60,6 +60,8 @@ def judge_run(seen: Seen) -> Deliverable:
     wrong = next((answer for answer in _wrong(seen, vanilla, steps) if answer is not None), None)
     if wrong is not None:
         return Deliverable(RUN, Status.FAIL, wrong.items, wrong.reason)
+    if steps.status is not Status.PASS:
+        return Deliverable(RUN, steps.status, steps.items, steps.reason)
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
     adapter = seen.adapter if seen.asks_lora else steps
     missing = (
@@ -145,7 +147,7 @@ def _check_steps(seen: Seen) -> Answer:
     """Whether every planned step was trained; with lines of the first and the last."""
     trained = seen.trained
     if not trained:
-        return failed("no line and no record shows a trained step")
+        return unseen(seen.evidence.foreign, "no line and no record shows a trained step")
     # Steps before a resume may belong to another run, whose files are not here.
     resumed = seen.resumed.resumed if seen.resumed else None
     alone = resumed is not None and min(trained) > resumed[0]
@@ -156,7 +158,8 @@ def _check_steps(seen: Seen) -> Answer:
     missing = sorted(set(range(first, seen.planned + 1)) - set(trained))
     if missing:
         shown = f"{len(trained)} trained steps are shown"
-        return failed(f"{shown}; step {missing[0]} is the first missing one of {seen.planned}", ends)
+        reason = f"{shown}; step {missing[0]} is the first missing one of {seen.planned}"
+        return unseen(seen.evidence.foreign, reason, ends)
     return passed("", ends)
 
 
@@ -171,7 +174,8 @@ def judge_capture(seen: Seen) -> Deliverable:
         return Deliverable(CAPTURE, Status.FAIL, reason="no log was kept")
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
-        return Deliverable(CAPTURE, Status.FAIL, reason=f"no metrics were captured: `{GRAD}` is missing")
+        lost = unseen(seen.evidence.foreign, f"no metrics were captured: `{GRAD}` is missing")
+        return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     run_logs = [log for log in logs if Path(log.path).stem in ("train", "resume")] or logs
     items = (
         *(EvidenceItem(log.path, text=f"{log.bytes} bytes") for log in run_logs[:2]),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobspec.evidence.evidence import Checkpoint, Evidence
-from jobspec.frameworks.shared.answer import Answer, blocked, failed, passed
+from jobspec.frameworks.shared.answer import Answer, blocked, failed, passed, unseen
 from jobspec.frameworks.verl.log_lines import LogFacts
 from jobspec.frameworks.verl.run_facts import Seen
 from jobspec.verdict import EvidenceItem, Status
@@ -27,12 +27,17 @@ def judge_resume(seen: Seen) -> Answer:
         fresh = seen.any_line("scratch")
         if fresh is not None:
             return failed("the second process trained from scratch", [fresh])
-        return failed("no log shows that training continued from a checkpoint", saved.items)
+        reason = "no log shows that training continued from a checkpoint"
+        return unseen(seen.evidence.foreign, reason, saved.items)
     start, line = facts.resumed
     items = [*saved.items, line, *facts.loaded.values()]
     problem = _problem(seen, facts, start)
     if problem:
         return failed(problem, items)
+    unloaded = _unloaded(seen, facts)
+    if unloaded:
+        reason = f"no log shows that a worker loaded {', '.join(unloaded)}"
+        return unseen(seen.evidence.foreign, reason, items)
     text = f"{saved.reason}, loaded after step {start}, and trained on to step {seen.planned}"
     return passed(text, items)
 
@@ -45,13 +50,6 @@ def trained_nothing(seen: Seen) -> bool:
 def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
     """What is wrong with the resume, or nothing."""
     resume_from = seen.evidence.plan.expect.options.get("resume_from") or start
-    roles = ["actor", "critic"] if seen.has_critic else ["actor"]
-    unloaded = [
-        f"{role} {kind}"
-        for role in roles
-        for kind in ("optimizer", "model")
-        if not any(r == role and _is_kind(what, kind) for r, what in facts.loaded)
-    ]
     after = _trained_after(seen, facts)
     checks = (
         (
@@ -62,7 +60,6 @@ def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
         (start < 1, "training continued from step 0: nothing was resumed"),
         (_later(facts.scratch, facts), "the log of the resume also says `Training from scratch`"),
         (facts.no_adapter, "the resume found no adapter checkpoint"),
-        (unloaded, f"no log shows that a worker loaded {', '.join(unloaded)}"),
         (
             after != set(range(start + 1, seen.planned + 1)),
             f"the resume trained steps {sorted(after)}, not {start + 1} to {seen.planned}",
@@ -70,6 +67,16 @@ def _problem(seen: Seen, facts: LogFacts, start: int) -> str:
         (facts.no_loader_state, "the resume found no state of the data loader"),
     )
     return next((text for wrong, text in checks if wrong), "")
+
+
+def _unloaded(seen: Seen, facts: LogFacts) -> list[str]:
+    """What no worker says that it loaded."""
+    return [
+        f"{role} {kind}"
+        for role in (["actor", "critic"] if seen.has_critic else ["actor"])
+        for kind in ("optimizer", "model")
+        if not any(r == role and _is_kind(what, kind) for r, what in facts.loaded)
+    ]
 
 
 def _later(item: EvidenceItem | None, facts: LogFacts) -> bool:
@@ -111,7 +118,7 @@ def _saved(seen: Seen) -> Answer:
         return _saved_by_log(seen)
     last = next((item for item in checkpoints if item.step == planned), None)
     if last is None:
-        return failed(f"there is no checkpoint of step {planned}")
+        return unseen(seen.evidence.foreign, f"there is no checkpoint of step {planned}")
     tracker = Path(last.path).parent / TRACKER
     try:
         text = tracker.read_text(encoding="utf-8").strip()

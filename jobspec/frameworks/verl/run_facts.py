@@ -130,7 +130,8 @@ def see(evidence: Evidence) -> Seen:
         return Seen(evidence, ())
     names = [log.path for log in attempt.logs if log.path not in attempt.check_logs]
     logs = read_logs(evidence.root, names)
-    if not evidence.metrics.series(STEP):
+    # What the console of others' runs printed is among their metrics already.
+    if not evidence.foreign and not evidence.metrics.series(STEP):
         printed = concat([read_console(evidence.root / name, name) for name in names])
         last = replace(attempt, metrics=concat([attempt.metrics, printed]))
         evidence = replace(evidence, attempts=(*evidence.attempts[:-1], last))

@@ -107,6 +107,9 @@ def test_group_is_the_first_folder(name: str, prefix: str) -> None:
         ("events.out.tfevents.1.host", "event file"),
         ("tfevents.jsonl", "JSON lines"),
         ("m.jsonl.bak", ""),
+        ("m.csv", "CSV table"),
+        ("run-x.wandb", "wandb history"),
+        ("mlruns/0/a/metrics/train/loss", "MLflow series"),
     ],
 )
 def test_name_says_the_kind(name: str, kind: str) -> None:
