@@ -35,7 +35,7 @@ def blocked(reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
 
 
 def unseen(foreign: bool, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
-    """No file shows it: a failure of our own run, whose files are whole; of a foreign one nothing is known."""
+    """No file shows it: a failure of our own run, whose files are whole; of others nothing is known."""
     return blocked(f"not shown: {reason}", items) if foreign else failed(reason, items)
 
 
