@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence, LogFile
 
 REWARD = "reward/avg_raw_reward"
+POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss")  # newest names first
 SYNC = "Weight transfer"
 DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
 LENGTH = "generate/avg_num_tokens"
@@ -47,7 +48,7 @@ Found = dict[str, list[tuple[int, EvidenceItem]]]
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
     """`Training` and `Weight transfer` always; the others where the plan expects them."""
-    yield training_deliverable(evidence, REWARD)
+    yield training_deliverable(evidence, _trained(evidence))
     yield judge_sync(evidence)
     expect = evidence.plan.expect
     lines = read_lines(evidence) if expect.checkpoint or expect.resume else {}
@@ -89,6 +90,13 @@ def judge_sync(evidence: Evidence) -> Deliverable:
     return Deliverable(SYNC, Status.PASS, (row_item(worst),), reason)
 
 
+def _trained(evidence: Evidence) -> str:
+    """The metric that shows trained steps: the reward, else what files of another origin have of the policy."""
+    logged = evidence.metrics
+    others = POLICY if evidence.foreign and not logged.series(REWARD) else ()
+    return next((name for name in others if len(logged.series(name)) > 1), REWARD)
+
+
 def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     """`Pass` when SkyRL's commit marker, which it writes last, names the last planned step."""
     marked = lines.get("marker") or [
@@ -98,7 +106,8 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     ]
     last = evidence.plan.expect.steps
     if not marked:
-        return Deliverable(CHECKPOINT, Status.FAIL, reason="no complete checkpoint was written")
+        status = Status.BLOCKED if evidence.foreign else Status.FAIL
+        return Deliverable(CHECKPOINT, status, reason="no complete checkpoint is shown")
     # Logs of a run that jobspec did not launch are in no order of time; SkyRL's marker only ever goes up.
     step, item = max(marked, key=lambda one: one[0]) if evidence.foreign else marked[-1]
     saved = [line for number, line in lines.get("saved", []) if number == step]
@@ -113,18 +122,21 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     begun, loaded = lines.get("from", []), lines.get("loaded", [])
     planned = evidence.plan.expect
     if not loaded or not begun:
-        return Deliverable(RESUME, Status.FAIL, reason="no process says that it loaded a whole checkpoint")
+        status = Status.BLOCKED if evidence.foreign else Status.FAIL
+        return Deliverable(RESUME, status, reason="no process says that it loaded a whole checkpoint")
     step, item = loaded[-1]
     resume_from = planned.options.get("resume_from") or step
     proofs = (begun[-1][1], item)
     if step != resume_from:
         reason = f"training continued from step {step}, not from the planned step {resume_from}"
         return Deliverable(RESUME, Status.FAIL, proofs, reason)
-    after = {row.step for row in evidence.metrics.series(REWARD) if row.step is not None and row.step > step}
+    rows = evidence.metrics.series(_trained(evidence))
+    after = {row.step for row in rows if row.step is not None and row.step > step}
     missing = set(range(step + 1, planned.steps + 1)) - after
     if missing or not after:
         reason = f"step {min(missing, default=step + 1)} was not trained after the resume"
-        return Deliverable(RESUME, Status.FAIL, proofs, reason)
+        unknown = evidence.foreign and not rows
+        return Deliverable(RESUME, Status.BLOCKED if unknown else Status.FAIL, proofs, reason)
     return Deliverable(RESUME, Status.PASS, proofs, f"a new process went on from step {step} to {max(after)}")
 
 
