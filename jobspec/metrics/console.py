@@ -52,14 +52,15 @@ BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
 BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
 # What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
 SKYRL_REWARD = re.compile(r" - avg_final_rewards: (\S+?), avg_response_length: (\S+)")
-SKYRL_RESUME = re.compile(r"Resuming from global_step: (\d{1,15})")
+SKYRL_STEP = re.compile(r"Finished: 'step', time cost: (\d{1,9}(?:\.\d{1,9})?)s")
+SKYRL_RESUME = re.compile(r"Resum(?:ing|ed training) from global_step[:_]? ?(\d{1,15})")
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
 STREAM = re.compile(r"^\s*(?:\(([^()]{1,120}? pid=\d+[^()]*)\)|(\d{1,5}): |\[((?:rank|default)\d+)\])")
 DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+)(?=[,}])")
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-SKYRL_MARKS = (b"avg_final_rewards", b"Resuming from global_step")
+SKYRL_MARKS = (b"avg_final_rewards", b"from global_step", b"Finished: 'step'")
 MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
 NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
 OF_METRICS = (b"epoch", b"step", b"loss", b"reward", b"Step", b"rollout", b"perf ", b"eval", b"iteration")
@@ -128,6 +129,7 @@ class ConsoleReader:
     number: int = 0
     rest: bytes = b""
     skyrl: int = 0
+    skyrl_open: bool = False
     skip_line: bool = False
     nemo: dict[str, NemoSteps] = field(default_factory=dict)
     printers: dict[int, str] = field(default_factory=dict)
@@ -227,15 +229,19 @@ class ConsoleReader:
         return None
 
     def _skyrl(self, text: str) -> Printed | None:
-        """The reward of the next step. Source: SkyRL `trainer.py` `compute_advantages_and_returns`."""
+        """The next step's reward, and the time of a step that is done. Source: SkyRL `trainer.py`."""
         if (resume := SKYRL_RESUME.search(text)) is not None:
             self.skyrl = int(resume[1])
+        if (done := SKYRL_STEP.search(text)) is not None:
+            self.skyrl, self.skyrl_open = self.skyrl + 1, False
+            return Printed(self.skyrl, [("timing/step", float(done[1]))])
         if (match := SKYRL_REWARD.search(text)) is None:
             return None
-        self.skyrl += 1
+        self.skyrl += self.skyrl_open  # a log that says nothing of the end of steps
+        self.skyrl_open = True
         names = ("loss/avg_final_rewards", "generate/avg_num_tokens")
         values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
-        return Printed(self.skyrl, [(name, value) for name, value in values if value is not None])
+        return Printed(self.skyrl + 1, [(name, value) for name, value in values if value is not None])
 
     def _nemo_rl_step(self, stream: str, text: str) -> int | None:
         """The step of NeMo-RL's block that a line stands in; two pipelines of RLix print in one log."""

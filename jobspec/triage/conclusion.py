@@ -22,6 +22,8 @@ from jobspec.triage.ranking import (
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
+# Of a run without a train step these explain more than its end, though other processes may have gone on.
+EXCEPTIONS = frozenset({"effect.exception", "effect.rollout"})
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 
 
@@ -136,7 +138,7 @@ def _held_up(match: Match, parts: Sequence[Part]) -> bool:
         return False
     began = any(part.attempt.course.first_step for part in parts)
     work = next((part.attempt.work.last for part in parts if part.file == match.file), None)
-    return not began and (work is None or work.line < match.line)
+    return not began and (match.signature in EXCEPTIONS or work is None or work.line < match.line)
 
 
 def _below_end(match: Match, end: Match, blocked: Match) -> Match:

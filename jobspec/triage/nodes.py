@@ -51,7 +51,7 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
     elif names and len(every) > 1:
         fact = f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
     elif not names and len(ended) > 1:
-        fact = f"tasks failed on {_names(ended)}; inferred: excluding one node does not help"
+        fact = f"tasks failed on {_names(ended)}; the line names no node, so it may be of one or of all"
     else:
         return match
     return replace(match, facts=(*match.facts, fact))

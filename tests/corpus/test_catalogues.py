@@ -329,7 +329,7 @@ FURTHER = [
     ("ValueError: Ran out of ports: No available ports. Please specify a wider range", "network.ports-out"),
     ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "network.names"),
     ("OSError: We couldn't connect to 'https://hub.example.org' to load the files", "network.outside"),
-    ("Failed to initialize NVML: Driver/library version mismatch", "gpu.driver"),
+    ("Failed to initialize NVML: Driver/library version mismatch", "gpu.driver-reload"),
     ("RuntimeError: CUDA error: device-side assert triggered", "gpu.device-assert"),
     ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "gpu.no-kernel"),
     ("ValueError: 4.38 GiB is needed, which is larger than the available KV cache memory", "gpu.vllm-memory"),

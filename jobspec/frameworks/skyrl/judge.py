@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence, LogFile
 
 REWARD = "reward/avg_raw_reward"
-POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss")  # newest names first
+POLICY = ("policy/final_loss", "policy/policy_loss", "final_loss", "policy_loss", "timing/step")
 SYNC = "Weight transfer"
 DIFFERENCE = "policy/rollout_train_logprobs_abs_diff_mean"
 LENGTH = "generate/avg_num_tokens"
@@ -91,10 +91,9 @@ def judge_sync(evidence: Evidence) -> Deliverable:
 
 
 def _trained(evidence: Evidence) -> str:
-    """The metric that shows trained steps: the reward, else what files of another origin have of the policy."""
-    logged = evidence.metrics
-    others = POLICY if evidence.foreign and not logged.series(REWARD) else ()
-    return next((name for name in others if len(logged.series(name)) > 1), REWARD)
+    """The metric that shows trained steps: the reward, or of files of another origin the one with most steps."""
+    names = (REWARD, *POLICY) if evidence.foreign else (REWARD,)
+    return max(names, key=lambda name: len(evidence.metrics.series(name)))
 
 
 def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
