@@ -18,8 +18,8 @@ AREAS = (
 )
 # A line that names an exception, as Python prints it below a traceback, perhaps after a logger's prefix.
 RAISED = re.compile(
-    r"(?:^|[])] )(?!ray\.exceptions\.RayTaskError)(?:[A-Za-z_][\w.]*\.)?(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)"
-    r"(?=\(|:|\s*$)"
+    r"(?:^|[])] )(?!ray\.exceptions\.RayTaskError)(?:[A-Za-z_][\w.]*\.)?"
+    r"(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)(?=\(|:|\s*$)"
 )
 
 

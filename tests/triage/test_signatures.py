@@ -76,7 +76,7 @@ NEMO_FAILURES = {
     "SECTION D3": "slurm.gpus-not-claimed",
     "SECTION E1": "config.tp-accuracy",
     "SECTION E2": "config.hydra-key",
-    "SECTION E3": "gpu.illegal-access",
+    "SECTION E3": "gpu.illegal-access-graph",
     "SECTION E4": "hub.rate-limit",
     "SECTION E5": "disk.full",
     "SECTION E6": "disk.read-only",

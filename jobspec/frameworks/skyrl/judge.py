@@ -91,7 +91,7 @@ def judge_sync(evidence: Evidence) -> Deliverable:
 
 
 def _trained(evidence: Evidence) -> str:
-    """The metric that shows trained steps: the reward, or of files of another origin the one with most steps."""
+    """The metric that shows trained steps: the reward; in files of others the one with the most steps."""
     names = (REWARD, *POLICY) if evidence.foreign else (REWARD,)
     return max(names, key=lambda name: len(evidence.metrics.series(name)))
 
