@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from jobspec.checks import containers, environment, launch, network, resources, staging, upstream
+from jobspec.checks import (
+    containers,
+    environment,
+    launch,
+    network,
+    resources,
+    sbatch_options,
+    staging,
+    upstream,
+)
 from jobspec.finding import ERROR, Finding, is_allowed, warning
 from jobspec.plan import Plan
 from jobspec.spec.job import JobSpec
@@ -19,6 +28,7 @@ Rule = Callable[[Plan, JobSpec, ClusterProfile], Iterable[Finding]]
 
 RULES: tuple[Rule, ...] = (
     *resources.RULES,
+    *sbatch_options.RULES,
     *launch.RULES,
     *containers.RULES,
     *environment.RULES,

@@ -60,7 +60,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "ref-mismatch ref-unknown timeout unreadable"
         ),
         "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
-        "resources": _names("cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time"),
+        "resources": _names(
+            "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"
+        ),
         "rlix": _names(
             "admit-delay async bucket-size cache checkout checkpoint colocation config cpus data "
             "driver engine-awake engine-group engine-pp engine-tp engines gpu gpus-per-node "
@@ -84,7 +86,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "unquoted value version"
         ),
         "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
-        "sweep": _names("empty max-array more none resources skipped"),
+        "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
         "train": _names("workers-gpus workers-uneven"),
         "trl": _names(
             "algorithm batch data generations idle-gpus idle-nodes mode model owned-option parallel "

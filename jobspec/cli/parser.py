@@ -178,6 +178,14 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_baseline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--baseline",
+        metavar="PATH",
+        help="known-good run, folder or file: the learnt metric must end no worse than there",
+    )
+
+
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", metavar="RUN", nargs="?", default="last", help="run id, prefix, directory, or last (default)"

@@ -25,6 +25,8 @@ STATED = {
     ("peft", True): "only an adapter was trained: full-parameter training is not proved",
 }
 
+NO_BASELINE = "no known-good baseline was compared: the trend counts from the run's own start"
+
 
 def limitations(evidence: Evidence) -> tuple[str, ...]:
     """One sentence per thing that the run does not prove, each once."""
@@ -33,6 +35,7 @@ def limitations(evidence: Evidence) -> tuple[str, ...]:
     sentences.extend(_of_sources(evidence))
     sentences.extend(_of_training(evidence))
     sentences.extend(_of_learning(evidence, sentences))
+    sentences.extend([NO_BASELINE] if evidence.plan.expect.learning is not None else [])
     return tuple(dict.fromkeys(sentences))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobspec.checks.sbatch_options import resource_options
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
@@ -200,7 +201,7 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
             yield f"--{flag}={value}"
     yield f"--nodes={plan.nodes}"
     yield "--ntasks-per-node=1"
-    yield from _resource_directives(plan)
+    yield from map(str, resource_options(plan))
     yield "--requeue" if slurm.requeue_max else "--no-requeue"
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
@@ -209,22 +210,6 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     if slurm.array:
         yield f"--array={slurm.array}"
     yield from slurm.extra_sbatch
-
-
-def _resource_directives(plan: Plan) -> Iterator[str]:
-    slurm = plan.slurm
-    if slurm.time:
-        yield f"--time={slurm.time}"
-    if slurm.exclusive:
-        yield "--exclusive"
-    if plan.gpus_per_node and slurm.gpus == "gres":
-        yield f"--gres=gpu:{plan.gpus_per_node}"
-    if plan.gpus_per_node and slurm.gpus == "gpus-per-node":
-        yield f"--gpus-per-node={plan.gpus_per_node}"
-    if slurm.cpus_per_task:
-        yield f"--cpus-per-task={slurm.cpus_per_task}"
-    if slurm.memory or slurm.exclusive:
-        yield f"--mem={slurm.memory or 0}"  # 0: all that the node has
 
 
 def _srun_flags(plan: Plan) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ from jobspec.verdict import (
 MAX_KEY_LINES = 6
 MAX_COMMAND = 300
 MAX_DIRTY = 20  # files named; the patch in the run directory has all
+# Behind `Result` and `Requested coverage`, in their order.
+FIELDS = ("Model", "Deliverables", "Evidence", "Limitations", "Follow-ups")
 UNKNOWN = "not known: no file of the run says so"
 NOT_EVIDENCE = "this is not evidence against {}"
 # Deliverables of every run: the short form shows them only when they went wrong.
@@ -40,8 +42,8 @@ def render_summary(report: Report) -> str:
     """`Result` to `Follow-ups`, for every framework; with a guide, its deliverables come first."""
     verdict = report.verdict
     lines = [
-        f"Result: {_overall(verdict.result)} - {_one_line(_sentence(report))}",
-        f"Requested coverage: {_coverage(report)}",
+        f"Result: {overall(verdict.result)} - {sentence(report)}",
+        f"Requested coverage: {coverage(report)}",
         f"Model: {report.model or UNKNOWN}",
         "Deliverables:",
         *_items(_deliverables(report)),
@@ -70,7 +72,7 @@ def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _overall(result: Result) -> str:
+def overall(result: Result) -> str:
     """The result in the guides' words, which have no `nothing ran`: such a run is `Blocked`."""
     return str(Result.BLOCKED if result is Result.NOTHING_RAN else result)
 
@@ -79,7 +81,12 @@ def _tested(report: Report) -> str:
     return "the Bridge provider" if report.guide else "what is tested"
 
 
-def _sentence(report: Report) -> str:
+def sentence(report: Report) -> str:
+    """What the result means, in one line."""
+    return _one_line(_in_words(report))
+
+
+def _in_words(report: Report) -> str:
     verdict = report.verdict
     if verdict.result is Result.PASS:
         return verdict.proves or verdict.reason
@@ -107,7 +114,7 @@ def _how_far(report: Report) -> str:
     return ""
 
 
-def _coverage(report: Report) -> str:
+def coverage(report: Report) -> str:
     verdict = report.verdict
     level = (
         f"Level {verdict.number} ({verdict.level})"

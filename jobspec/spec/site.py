@@ -37,7 +37,10 @@ class Slurm(Base, frozen=True):
     ] = "gres"
     extra_sbatch: Annotated[
         tuple[str, ...],
-        doc("Further sbatch options, each one word.", ["--constraint=h200", "--reservation=rl"]),
+        doc(
+            "Further sbatch options, each one word; none that the job script has already.",
+            ["--constraint=h200", "--reservation=rl"],
+        ),
     ] = ()
     mpi: Annotated[str | None, doc("Value of `srun --mpi`. Default: not passed.", "none", "pmix")] = None
 

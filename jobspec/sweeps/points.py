@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.finding import allow as allow_rules
 from jobspec.plan import Plan
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.sweeps.shared_folders import shared_folders
 
 if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
-    from jobspec.spec.job import Sweep
+    from jobspec.spec.job import JobSpec, Sweep
     from jobspec.spec.load import LoadedSpec
 
 MAX_SHOWN = 20  # findings of points that are printed one by one
@@ -185,6 +187,7 @@ def check_points(loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[
         findings += outcome.findings
     if points or not any(finding.is_error for finding in findings):
         findings += _over_all(points, resolved, cluster, sweep)
+        findings += allow_rules(shared_folders(_trained(points, resolved)), allow)
     return Checked(tuple(points), tuple(resolved), _shown(findings), tuple(pruned))
 
 
@@ -219,6 +222,11 @@ def _over_all(
                 path="sweep",
             )
             return
+
+
+def _trained(points: Sequence[Point], resolved: Sequence[Resolved]) -> Iterator[tuple[str, JobSpec, Plan]]:
+    for point, item in zip(points, resolved, strict=True):
+        yield point.label, item.spec, item.ready_plan
 
 
 def _allocation(plan: Plan) -> tuple[object, ...]:

@@ -76,6 +76,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("resources.gpus-per-node", "resources.gpus_per_node", {"resources": {"gpus_per_node": 9}}, {}),
     ("resources.cpus-per-node", "resources.cpus_per_node", {"resources": {"cpus_per_node": 65}}, {}),
     ("resources.memory", "resources.memory", {"resources": {"memory": "1T"}}, {}),
+    (
+        "resources.sbatch",
+        "resources.memory",
+        {"resources": {"memory": "120G"}},
+        {"slurm": {"extra_sbatch": ["--mem-per-cpu=3968M"]}},
+    ),
     ("train.workers-gpus", "train.workers", {"train": {"workers": 18}}, {}),
     ("train.workers-uneven", "train.workers", {"train": {"workers": 3}}, {}),
     ("launch.grace", "resources.time", {"resources": {"time": "5"}}, {}),

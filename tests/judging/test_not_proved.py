@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobspec.evidence.evidence import Attempt, Evidence
-from jobspec.judging.not_proved import limitations
+from jobspec.judging.not_proved import NO_BASELINE, limitations
 from jobspec.plan import LearningPlan, Plan
 from tests.kits.verdict_kit import PLAN
 
@@ -33,7 +33,7 @@ def changed(**expect: Any) -> Plan:
 
 
 def test_whole_run_is_limited_only_in_what_it_learned() -> None:
-    assert told(WHOLE) == (SIGNAL,)
+    assert told(WHOLE) == (SIGNAL, NO_BASELINE)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,16 @@ def test_sentence_follows_from_the_plan(plan: Plan, text: str) -> None:
     "options", [{"ep": 2}, {"dummy_model": False}, {"text_only": False}, {"reward_model": True}, {"ep": "1"}]
 )
 def test_other_values_limit_nothing(options: dict[str, Any]) -> None:
-    assert told(changed(options=options)) == (SIGNAL,)
+    assert told(changed(options=options)) == (SIGNAL, NO_BASELINE)
 
 
 def test_plan_speaks_first_and_nothing_is_said_twice() -> None:
     level = ("no convergence is proved", "no GPU took part: nothing is proved about CUDA, NCCL or GPU memory")
-    assert told(replace(changed(limitations=level), gpus_per_node=0)) == level
+    assert told(replace(changed(limitations=level), gpus_per_node=0)) == (*level, NO_BASELINE)
+
+
+def test_without_a_learning_signal_no_baseline_is_missed() -> None:
+    assert NO_BASELINE not in told(changed(learning=None))
 
 
 def test_further_attempts_are_told() -> None:

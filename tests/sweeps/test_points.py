@@ -105,6 +105,51 @@ def test_a_sweep_within_the_sites_array_limit() -> None:
     assert [finding.rule for finding in findings if finding.is_error] == ["sweep.max-array"]
 
 
+@pytest.mark.parametrize(
+    ("more", "folder", "points"),
+    [
+        ("checkpoint: {dir: /shared/c}", "/shared/c", 2),
+        ("checkpoint: {dir: /shared/c/}", "/shared/c", 2),
+        ("train: {command: [python3, t.py, --output_dir, /shared/c]}", "/shared/c", 2),
+        (
+            "train: {command: ['python3 t.py --save=/shared/c --load /shared/base'], shell: true}",
+            "/shared/c",
+            2,
+        ),
+        ("train: {command: [python3, t.py, trainer.ckpt_path=/shared/c]}", "/shared/c", 2),
+        ("train: {command: [x], overrides: {checkpointing: {checkpoint_dir: /shared/c}}}", "/shared/c", 2),
+        (
+            "train: {command: [t.py, 'ckpt_path=/c/$${trainer.name}'], overrides: {trainer.name: n}}",
+            "/c/n",
+            2,
+        ),
+        ("container: {env: {CKPT_DIR: /shared/c}}", "/shared/c", 2),
+        ("checkpoint: {dir: '/shared/c/${spec:train.seed}'}", "", 0),
+        ("train: {command: [t.py, --output_dir, /shared/c/$JOBSPEC_RUN_DIR]}", "", 0),
+        ("train: {command: [t.py, --load_checkpoint_path, /shared/base, --data_dir, /shared/data]}", "", 0),
+        ("train: {command: [t.py, --ckpt_path, /shared/base/last.ckpt]}", "", 0),
+    ],
+)
+def test_points_that_save_into_one_folder_are_named(more: str, folder: str, points: int) -> None:
+    text = "version: 1\nname: x\nframework: command\nresources: {nodes: 1, time: '10'}\n"
+    text += "sweep: {grid: {train.seed: [1, 2]}}\n" + more + "\n"
+    text += "" if "train:" in more else "train: {command: [x], seed: 0}\n"
+    cluster = parse_cluster(SLURM, Path("lab.yaml"), "--cluster-file", {})
+    _, _, findings = check_sweep(parse_spec(text, "/specs/spec.yaml", env={}), cluster)
+    found = [item for item in findings if item.rule == "sweep.shared-checkpoint"]
+    assert [item.is_error for item in found] == [True] * (points > 0)
+    for item in found:
+        assert item.what.startswith(f"{points} points of the sweep save into one folder, `{folder}`: ")
+        assert item.what.endswith("train.seed=1; train.seed=2")
+
+
+def test_only_the_points_that_share_are_named() -> None:
+    points = "[{checkpoint.dir: /c/a}, {checkpoint.dir: /c/b, train.seed: 2}, {checkpoint.dir: /c/b}]"
+    _, _, findings = checked(f"{{list: {points}}}")
+    (found,) = [item for item in findings if item.rule == "sweep.shared-checkpoint"]
+    assert found.what.startswith("2 points of the sweep save into one folder, `/c/b`: ")
+
+
 def test_many_errors_are_counted_not_listed() -> None:
     seeds = ", ".join(map(str, range(50)))
     _, _, findings = checked(
@@ -180,7 +225,8 @@ def test_points_of_an_interpolated_spec_fill_in_the_profile_again(tmp_path: Path
     grid = '{container.env.A: ["${cluster:hf_home}", "$${x}"]}'
     text = BASE + 'checkpoint: {dir: "${cluster:runs}/c"}\n' + f"sweep: {{grid: {grid}}}\n"
     resolved = resolve_text(text, SLURM)
-    made = render_sweep(resolved.loaded, resolved.cluster, RUN_ID, str(tmp_path))
+    allow = ["sweep.shared-checkpoint"]
+    made = render_sweep(resolved.loaded, resolved.cluster, RUN_ID, str(tmp_path), allow=allow)
     assert made.files, [finding.text() for finding in made.findings]
     plans = [from_json(made.files[f"points/{index}/plan.json"].decode()) for index in (0, 1)]
     assert [plan.env["A"] for plan in plans] == ["/shared/hf", "${x}"]

@@ -45,6 +45,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         default=[],
         help="where a module must come from",
     )
+    parser.add_baseline(into)
     into.add_argument("--format", choices=RUN_FORMATS, default="text", help="what is printed (default text)")
     parser.add_json(into)
 
@@ -66,5 +67,9 @@ def run(args: argparse.Namespace) -> int:
     )
     expectation = replace(expectation, inferred=inferred)
     evidence, verdict = foreign_run.judge_files(Path(args.path), expectation)
+    if args.baseline:
+        from jobspec.judging.baseline import with_baseline
+
+        verdict = with_baseline(verdict, evidence, Path(args.baseline))
     conclude.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

@@ -3,6 +3,9 @@
 The report of a sweep is the table of its points, with settings, speed, status and the best point. Only this
 table has the formats `csv` and `jsonl`; its `html` has a plot.
 
+Several runs of one framework, such as the levels of one validation, give one summary: `--format summary`.
+Its result is the worst, and each level has its line.
+
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """
 
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
@@ -23,15 +27,30 @@ FORMATS = (*RUN_FORMATS, *conclude.SWEEP_ONLY)
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    parser.add_run(into)
+    into.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="*",
+        default=["last"],
+        help="run id, prefix, directory, or last (default); several with --format summary",
+    )
+    parser.add_runs(into)
+    parser.add_baseline(into)
     into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
     parser.add_json(into)
 
 
 def run(args: argparse.Namespace) -> int:
-    run_paths = pipeline.store(args.runs).find(args.run)
-    _settle(run_paths)
-    return conclude.conclude(run_paths, "json" if args.json else args.format, show_tail=False)
+    store, fmt = pipeline.store(args.runs), "json" if args.json else args.format
+    runs = [store.find(name) for name in args.run]
+    for run_paths in runs:
+        _settle(run_paths)
+    baseline = Path(args.baseline) if args.baseline else None
+    if baseline is not None and not baseline.exists():
+        baseline = store.find(args.baseline).root
+    if len(runs) > 1:
+        return conclude.conclude_together(runs, fmt, baseline)
+    return conclude.conclude(runs[0], fmt, show_tail=False, baseline=baseline)
 
 
 def _settle(run_paths: RunPaths) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec import pipeline
@@ -20,13 +22,15 @@ TAIL_LINES = 20
 SWEEP_ONLY = ("csv", "jsonl")
 
 
-def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
+def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | None = None) -> int:
     """Print the verdict of a run, or of every point of a sweep; the exit code of the worst."""
+    if run.is_sweep and baseline is not None:
+        raise fail("usage.arguments", "a sweep has no baseline", fix="name one of its points")
     if run.is_sweep:
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
-    evidence, verdict = pipeline.judge_run(run.root)
+    evidence, verdict = _judged(run, baseline)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
@@ -36,11 +40,45 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True) -> int:
     return verdict.exit_code
 
 
+def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None = None) -> int:
+    """Print one summary over several runs of one framework; the exit code of the worst."""
+    from jobspec.report import build_report
+    from jobspec.report.joint_summary import render_joint_summary, worst
+    from jobspec.verdict import EXIT_CODES
+
+    if fmt != "summary" or any(run.is_sweep for run in runs):
+        what = "several runs, none of them a sweep, have a summary only"
+        raise fail("usage.arguments", what, fix="add `--format summary`, or name one run")
+    judged = [(run, *_judged(run, baseline)) for run in runs]
+    names = list(dict.fromkeys(evidence.plan.framework for _, evidence, _ in judged))
+    if len(names) > 1:
+        what = f"the runs are of {', '.join(f'`{name}`' for name in names)}: one summary is of one framework"
+        raise fail("usage.arguments", what, fix="name the runs of one framework")
+    for run, evidence, verdict in judged:
+        _write_reports(run, verdict, evidence)
+    reports = [build_report(verdict, evidence) for _, evidence, verdict in judged]
+    _print_text(render_joint_summary(reports), "summary")
+    return EXIT_CODES[worst(reports)]
+
+
+def _judged(run: RunPaths, baseline: Path | None) -> tuple[Evidence, Verdict]:
+    evidence, verdict = pipeline.judge_run(run.root)
+    if baseline is not None:
+        from jobspec.judging.baseline import with_baseline
+
+        verdict = with_baseline(verdict, evidence, baseline)
+    return evidence, verdict
+
+
 def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
     from jobspec.report import render_report
+
+    _print_text(render_report(verdict, evidence, fmt), fmt)
+
+
+def _print_text(text: str, fmt: str) -> None:
     from jobspec.report.text import fit
 
-    text = render_report(verdict, evidence, fmt)
     if fmt in ("text", "summary") and sys.stdout.isatty():
         text = fit(text, shutil.get_terminal_size().columns)
     print(text, end="" if text.endswith("\n") else "\n")

@@ -48,6 +48,8 @@ def check(context: Context) -> Iterator[Finding]:
     wrapper = read_wrapper(context.repo_paths)
     if wrapper is None:
         yield _no_wrapper(context)
+        if context.gpus_per_node:
+            yield from check_sizes(context, None)
         return
     yield from check_variables(context, wrapper)
     yield from check_keys(context)

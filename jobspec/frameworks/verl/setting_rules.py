@@ -12,6 +12,7 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.batch_sizes import Batch, batch, check_batch
 from jobspec.frameworks.verl.checkout import IMAGE_MEGATRON, Wrapper, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK
 from jobspec.frameworks.verl.parquet import row_count
@@ -205,7 +206,7 @@ def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
 # -- sizes -------------------------------------------------------------------------------------------
 
 
-def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
+def check_sizes(context: Context, wrapper: Wrapper | None) -> Iterator[Finding]:
     """Grids of roles with sizes of their own, engines, and batches; the actor's grid is every Megatron's."""
     bad = list(_check_role_values(context))
     yield from bad
@@ -220,7 +221,7 @@ def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
         size = settings.role_sizes(context, role)
         group = size["tp"] * size["pp"] * size["cp"]
         if world % group == 0:
-            yield from _check_batch(context, wrapper, role, world // group)
+            yield from check_batch(context, wrapper, role, world // group)
     tp = settings.rollout_tp(context)
     if world % tp:
         fix = f"use {nearest_numbers(divisors(world), tp)}"
@@ -230,29 +231,30 @@ def check_sizes(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
 
 def check_rows(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
     """Files with fewer rows than one step takes: verl drops the last part of an epoch, and no step runs."""
-    batch = settings.batch(context, wrapper)
+    sizes = batch(context, wrapper)
     for index, item in enumerate(context.spec.data):
         source = Path(item.source)
         path = source / "train.parquet" if item.name not in ("train", "val") else source
-        if batch is None or item.prepare or item.name == "val" or not source.is_absolute():
+        if sizes is None or item.prepare or item.name == "val" or not source.is_absolute():
             continue
         if os.path.isfile(path):  # noqa: PTH113 - never raises
-            yield from _check_file(path, batch, f"data[{index}].source")
+            yield from _check_file(path, sizes, f"data[{index}].source")
 
 
-def _check_file(path: Path, batch: settings.Batch, place: str) -> Iterator[Finding]:
+def _check_file(path: Path, sizes: Batch, place: str) -> Iterator[Finding]:
     try:
         rows = row_count(path)
     except ImportError:
-        what = f"the rows of `{path.name}` were not counted; one step takes {batch.train}"
+        what = f"the rows of `{path.name}` were not counted; one step takes {sizes.train}"
         why = "pyarrow is not installed, and with too few rows verl stops in its first epoch"
         fix = "install it: `pip install 'jobspec-rl[data]'`"
         yield warning("verl.rows-not-counted", what, why, fix, path=place)
         return
-    if rows is not None and rows < batch.train:
-        what = f"`{path.name}` has {rows} rows, one step takes {batch.train}"
+    if rows is not None and rows < sizes.train:
+        key = sizes.keys.get("train", "MICRO_BSZ")
+        what = f"`{path.name}` has {rows} rows, one step takes {sizes.train}"
         why = "verl would stop in its first epoch, or end without a step"
-        fix = f"give {batch.train} rows or more, or a smaller `MICRO_BSZ` (now {batch.micro})"
+        fix = f"give {sizes.train} rows or more, or a smaller `{key}`"
         yield error("verl.rows", what, why, fix, path=place)
 
 
@@ -291,31 +293,3 @@ def _check_grid(context: Context, role: str, world: int) -> Iterator[Finding]:
     if (size["vpp"] or 1) > 1 and size["pp"] == 1:
         what = f"vpp is {size['vpp']}, and the {role} has one pipeline stage"
         yield error("verl.role-world", what, fix="set it to `null`", path=path.replace("_TP", "_VPP"))
-
-
-def _check_batch(context: Context, wrapper: Wrapper, role: str, replicas: int) -> Iterator[Finding]:
-    """Responses of a mini batch are shared evenly by the data-parallel replicas, from release 0.8.0 on."""
-    path, batch = "train.overrides.MICRO_BSZ", settings.batch(context, wrapper)
-    if batch is None:
-        if role == "actor":
-            what = f"`MICRO_BSZ` is {context.spec.train.overrides['MICRO_BSZ']!r}"
-            yield error("verl.batch", f"{what}, a whole number from 1 on is needed", path=path)
-        return
-    responses, step = batch.mini * settings.RESPONSES, 4 * settings.RESPONSES
-    if not wrapper.batch_grows_with_gpus and responses % replicas:
-        fits = [m for m in range(1, batch.micro + replicas + 1) if (m * step) % replicas == 0]
-        others = nearest_numbers(divisors(responses), replicas)
-        yield error(
-            "verl.batch",
-            f"{responses} responses of a mini batch cannot be shared by {replicas} data-parallel replicas"
-            + (f" of the {role}" if role != "actor" else ""),
-            f"`MICRO_BSZ` {batch.micro} x 4 prompts x {settings.RESPONSES} responses",
-            f"set `MICRO_BSZ` to {nearest_numbers(fits, batch.micro)}, or have {others} replicas",
-            path=path,
-        )
-    group = replicas * batch.micro
-    static = str(context.spec.train.overrides.get("USE_DYNAMIC_BSZ", True)) == "False"
-    if static and batch.train * settings.RESPONSES % group:
-        what = f"{batch.train * settings.RESPONSES} responses of a step do not divide into groups of {group}"
-        why = f"{replicas} data-parallel replicas x `MICRO_BSZ` {batch.micro}, without dynamic batches"
-        yield error("verl.batch", what, why, "leave `USE_DYNAMIC_BSZ` on", path=path)

@@ -11,7 +11,6 @@ from typing import Any
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
-from jobspec.frameworks.shared.whole_numbers import is_count
 from jobspec.frameworks.verl.checkout import Wrapper
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
@@ -20,7 +19,6 @@ DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "archite
 # A script that lacks the variable behaves as with this value.
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
 ALGORITHMS = {"ppo": "gae"}
-RESPONSES = 4  # of one prompt, fixed in the script
 SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 FSDP_OVERRIDES = tuple(
     f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
@@ -34,15 +32,6 @@ class Overrides:
 
     variables: Mapping[str, Any]
     hydra: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sizes that the script computes from `MICRO_BSZ`: prompts of a step and of a mini batch."""
-
-    micro: int
-    mini: int
-    train: int
 
 
 def schedule(context: Context) -> when.Schedule:
@@ -97,15 +86,6 @@ def rollout_tp(context: Context) -> int:
     if tp:
         return tp
     return sizes(context)["tp"] or 1
-
-
-def batch(context: Context, wrapper: Wrapper) -> Batch | None:
-    """None when `MICRO_BSZ` is no number; the rules name it."""
-    micro = context.spec.train.overrides.get("MICRO_BSZ", 2)
-    if not is_count(micro):
-        return None
-    mini = micro * context.gpus_per_node * 8 if wrapper.batch_grows_with_gpus else micro * 4
-    return Batch(micro, mini, mini * 2)
 
 
 # -- variables ---------------------------------------------------------------------------------------

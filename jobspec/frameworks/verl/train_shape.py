@@ -6,7 +6,7 @@ from typing import Any
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.whole_numbers import is_count
-from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl import batch_sizes, settings
 from jobspec.frameworks.verl.checkout import Wrapper
 from jobspec.megatron.shape import OptimizerShape, RolloutShape, TrainShape
 
@@ -16,11 +16,10 @@ MEMORY_FRACTION = 0.6  # fixed in the script, for rollout and reward model
 def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
     """The actor's sizes; None when a value is no number, which the rules have named."""
     variables = settings.variables(context, wrapper)
-    sizes, batch = settings.role_sizes(context, "actor"), settings.batch(context, wrapper)
+    sizes, batch = settings.role_sizes(context, "actor"), batch_sizes.batch(context, wrapper)
     overrides = context.spec.train.overrides
     if batch is None or not context.gpus_per_node or not all(_is_size(value) for value in sizes.values()):
         return None
-    dynamic = variables.get("USE_DYNAMIC_BSZ", "True") == "True"
     rank, prompt, response, tokens = (
         _number(variables.get(name), default)
         for name, default in (
@@ -37,12 +36,12 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
         framework="verl",
         **sizes,
         seq_length=prompt + response,
-        micro_batch=None if dynamic else batch.micro,
-        tokens_per_microbatch=tokens if dynamic else None,
+        micro_batch=batch.micro if batch.static else None,
+        tokens_per_microbatch=None if batch.static else tokens,
         train_batch=batch.train,
-        samples_per_prompt=settings.RESPONSES,
+        samples_per_prompt=batch.responses,
         # Before release 0.8.0 the worker rounds a mini batch down and checks nothing.
-        global_batch=None if wrapper.batch_grows_with_gpus else batch.mini * settings.RESPONSES,
+        global_batch=None if wrapper.batch_grows_with_gpus else batch.mini * batch.responses,
         optimizer=OptimizerShape(offload=1.0 if variables.get("OPTIM_MEMORY_EFFICIENT") == "True" else 0.0),
         param_offload=variables.get("COMMON_PARAM_OFFLOAD", str(offload)) == "True",
         lora_rank=rank,
@@ -55,7 +54,9 @@ def train_shape(context: Context, wrapper: Wrapper) -> TrainShape | None:
                 for name in sizes
                 if f"ACTOR_{name.upper()}" in overrides
             },
-            **dict.fromkeys(("global_batch", "train_batch", "micro_batch"), "train.overrides.MICRO_BSZ"),
+            "global_batch": batch.path("mini", "responses"),
+            "train_batch": batch.path("train"),
+            "micro_batch": batch.path("micro"),
         },
     )
 

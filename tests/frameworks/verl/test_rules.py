@@ -162,6 +162,65 @@ def test_sizes_of_the_actor_alone_make_level_parallel() -> None:
     assert errors("parallel", train={"overrides": {"ACTOR_TP": 2}}) == []
 
 
+MINI, SAMPLES = "actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.rollout.n"
+MICRO, STEP = "++actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "data.train_batch_size"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "what"),
+    [
+        ({MINI: 1}, MINI, "4 responses of a mini batch cannot be shared by 8 data-parallel replicas"),
+        ({f"++{MINI}": "1"}, f"++{MINI}", "4 responses of a mini batch cannot be shared by 8"),
+        ({MINI: 8, SAMPLES: 5, f"+{MINI}": 3, STEP: 9}, f"+{MINI}", "15 responses of a mini batch cannot"),
+        ({MINI: 1, "MICRO_BSZ": 1, SAMPLES: 4}, MINI, "4 responses of a mini batch cannot be shared by 8"),
+        ({MINI: 64, STEP: 32}, MINI, "a step takes 32 prompts, fewer than the 64 of a mini batch"),
+        ({STEP: 4}, STEP, "a step takes 4 prompts, fewer than the 8 of a mini batch"),
+        (
+            {"++critic.ppo_mini_batch_size": 1},
+            "++critic.ppo_mini_batch_size",
+            "4 responses of a mini batch cannot",
+        ),
+        (
+            {MINI: 6, STEP: 24, MICRO: 2, "USE_DYNAMIC_BSZ": False},
+            MICRO,
+            "3 responses of a mini batch on each replica do not divide into micro batches of 2",
+        ),
+        ({MINI: 0}, MINI, f"`{MINI}` is 0, a whole number from 1 on is needed"),
+    ],
+)
+def test_sizes_given_by_hydra_keys_are_checked_together(
+    overrides: dict[str, Any], path: str, what: str
+) -> None:
+    algorithm = "ppo" if "critic" in path else "grpo"
+    more = {"CRITIC_TP": 1} if algorithm == "ppo" else {}
+    found = errors(train={"algorithm": algorithm, "overrides": {**more, **overrides}})
+    assert [(finding.rule, finding.path) for finding in found] == [("verl.batch", f"train.overrides.{path}")]
+    assert found[0].what.startswith(what)
+
+
+def test_sizes_that_fit_together_are_fine() -> None:
+    for overrides in ({MINI: 2, STEP: 8}, {MINI: 4, SAMPLES: 16, STEP: 4}, {MINI: 1, SAMPLES: 8}):
+        assert errors(train={"algorithm": "grpo", "overrides": overrides}) == []
+
+
+def test_sizes_are_checked_before_the_checkout_is_there() -> None:
+    def rules(**overrides: int) -> list[str]:
+        names = {"mini": MINI, "step": STEP}
+        asked: Any = {names[name]: value for name, value in overrides.items()}
+        found = errors(repos={}, train={"algorithm": "grpo", "overrides": asked})
+        return [finding.rule for finding in found]
+
+    assert rules(mini=1) == ["verl.checkout", "verl.batch"]
+    assert rules(mini=64) == ["verl.checkout"]  # prompts of a step are the script's, and it is not here
+    assert rules(mini=64, step=32) == ["verl.checkout", "verl.batch"]
+
+
+def test_an_older_release_rounds_a_mini_batch_down_but_not_to_nothing() -> None:
+    for mini, rules in ((3, []), (1, ["verl.batch"])):
+        found = errors(release="0.7.1", train={"algorithm": "grpo", "overrides": {MINI: mini}})
+        assert [finding.rule for finding in found] == rules
+
+
 def test_mini_batch_must_be_shared_evenly_from_080_on() -> None:
     more: dict[str, Any] = {"gpus": 6, "train": {"parallel": {"pp": 1}}}
     found = errors(**more)
