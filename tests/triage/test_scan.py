@@ -152,7 +152,6 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, block:
     whole = [(match.signature, match.line) for match in scan_lines(text.splitlines())]
     monkeypatch.setattr(log_search, "BLOCK_BYTES", block)
     monkeypatch.setattr(scan, "HEAD_BYTES", block)
-    monkeypatch.setattr(log_search, "FEW_BYTES", 0)
     assert (
         [(match.signature, match.line) for match in scan_stream(BytesIO(text.encode()))]
         == whole

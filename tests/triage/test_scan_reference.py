@@ -108,7 +108,6 @@ def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
 def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Match]:
     monkeypatch.setattr(log_search, "BLOCK_BYTES", block)
     monkeypatch.setattr(scan, "HEAD_BYTES", block)
-    monkeypatch.setattr(log_search, "FEW_BYTES", block)
     log = scan._Log(NAME, "", HintIndex(), latest=WRITTEN)
     log.read(BytesIO(data))
     return conclude([log.parts()])
