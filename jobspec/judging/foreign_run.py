@@ -302,7 +302,7 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
             yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
-    if not foreign.facts.ended:
+    if not foreign.facts.ended and not foreign.facts.stated:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"
 
@@ -311,10 +311,10 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: b
     """How the run ended, where a log states it; else the first failure line of a run without other proof, or
     of one that may have been `short`."""
     code, item = _exit_code(facts)
-    if item is not None and code and (facts.ended or not _proved(others)):
+    if item is not None and code and (facts.ended or facts.stated or not _proved(others)):
         status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
         return Deliverable(RUN, status, (item,), f"the run ended with exit code {code}")
-    if item is not None and facts.ended:
+    if item is not None and (facts.ended or facts.stated):
         # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
@@ -329,11 +329,14 @@ def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: b
 
 
 def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
-    """The exit code of the last job by its stated end time; else of the first failed task; else 0."""
+    """The exit code of the last job by its stated end time; else what a script states, or a failed task's."""
     if facts.ended:
         _, code, item = max(facts.ended, key=lambda end: end[0])
         return code, item
-    return next(((code, item) for code, item in facts.tasks if code), (0, None))
+    task = next(((code, item) for code, item in facts.tasks if code), None)
+    # Of several logs one may be an earlier attempt's: a code of 0 among them leaves the others open.
+    stated = min(facts.stated.values(), key=lambda end: end[0], default=None)
+    return stated or task or (0, None)
 
 
 def _proved(others: Sequence[Deliverable]) -> bool:

@@ -81,6 +81,7 @@ STEP = (
 )
 # The program has reached its end: later complaints come from its shutdown.
 DONE = (
+    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
     kind("Max number of steps has been reached"),
     kind("GRPO training complete!"),
     kind("Final validation metrics:"),

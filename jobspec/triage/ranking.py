@@ -56,8 +56,9 @@ class Course:
 
     @property
     def ended_well(self) -> bool:
-        """Whether a good end is stated after the last train step."""
-        return bool(self.stated_end and self.last_step and self.last_step.line < self.stated_end.line)
+        """Whether a good end is stated after the last train step, or after the trainer's own end."""
+        last = max((mark.line for mark in (self.last_step, self.done) if mark is not None), default=0)
+        return self.stated_end is not None and 0 < last < self.stated_end.line
 
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
