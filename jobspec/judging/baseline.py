@@ -94,7 +94,7 @@ def _judge(run: Signal, baseline: Signal) -> tuple[Status, str]:
     )
     if lack + SIGNIFICANT * error <= margin:
         return Status.PASS, f"no worse than the baseline: {figures}"
-    if lack - MIN_EFFECT * error > 0 and lack > margin:
+    if lack - MIN_EFFECT * error > margin:
         return Status.FAIL, f"clearly worse than the baseline: {figures}"
     return Status.BLOCKED, f"the noise leaves open whether it is worse than the baseline: {figures}"
 
