@@ -28,7 +28,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
             "mounts-unused oci-config oci-mount registry-form workdir"
         ),
-        "coverage": _names("level-unknown"),
+        "coverage": _names("checks level-unknown"),
         "data": _names("source unpinned"),
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
@@ -36,7 +36,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "grace incomplete mode moved no-command no-job no-paramiko no-program no-ssh not-yours refused "
             "remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
             "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
-            "upstream-container upstream-shared upstream-slurm upstream-unsupported"
+            "upstream-container upstream-gpus upstream-shared upstream-slurm upstream-unsupported"
         ),
         "megatron": _names(
             "batch-dp batch-micro batch-steps context-parallel engine-experts engine-heads "

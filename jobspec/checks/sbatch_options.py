@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -49,8 +48,8 @@ def read_option(text: str) -> Option:
     ('--nodes=2', '--time=30', '--mem=4G')
     """
     if text.startswith("--"):
-        name, value = (*re.split(r"[=\s]+", text[2:], maxsplit=1), "")[:2]
-        return Option(SAME.get(name, name), value.strip())
+        name, _, value = text[2:].partition("=")
+        return Option(SAME.get(name, name), value)
     return Option(SHORT.get(text[1:2], text[1:2]), text[2:].strip())
 
 
@@ -72,12 +71,13 @@ def options_agree(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
         if other is None or not problem:
             continue
         key = SPEC_KEYS.get(other.name, "")
+        given = key and getattr(spec.resources, key.partition(".")[2]) is not None
         refused, why = problem
         yield (error if refused else warning)(
             "resources.sbatch",
             f"the job script asks for `{other}`, and the site's `slurm.extra_sbatch[{index}]` is `{text}`",
             why,
-            f"remove `{text}` from the profile" + (f", or `{key}` from the spec" if key else ""),
+            f"remove `{text}` from the profile" + (f", or change `{key}` in the spec" if given else ""),
             path=key,
         )
 
@@ -107,7 +107,7 @@ def _gpus_of_a_node(option: Option, nodes: int) -> int | None:
     >>> _gpus_of_a_node(Option("gres", "gpu:h100:8,nvme:1"), 2), _gpus_of_a_node(Option("gpus", "16"), 2)
     (8, 8)
     """
-    items = [item.removeprefix("gres/").split(":") for item in re.split(r",", option.value)]
+    items = [item.removeprefix("gres/").split(":") for item in option.value.split(",")]
     if option.name == "gres":
         items = [item[1:] or ["1"] for item in items if item[0] == "gpu"]
     numbers = [item[-1].split("(")[0] for item in items]

@@ -61,6 +61,19 @@ def nodes_are_its_own(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Ite
         )
 
 
+def gpus_are_the_nodes(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """The script compares GPUS_PER_NODE with the partition's GRES, and ends with 1 where they differ."""
+    has = profile.node.gpus
+    if plan.upstream is not None and plan.slurm.gpus != "none" and has and plan.gpus_per_node != has:
+        yield error(
+            "launch.upstream-gpus",
+            f"the run asks for {plan.gpus_per_node} GPUs a node, a node of `{plan.cluster}` has {has}",
+            why=f"`{plan.upstream.script}` ends with 1 where GPUS_PER_NODE is not what the partition reports",
+            fix=f"use `gpus_per_node: {has}`, or `launch: {{mode: ray}}`",
+            path="resources.gpus_per_node",
+        )
+
+
 def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     """The script does not quote: a blank or a sign of the shell would change a text."""
     if plan.upstream is None:
@@ -83,4 +96,4 @@ def words_survive(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterato
             )
 
 
-RULES = (script_is_known, slurm_runs_it, nodes_are_its_own, words_survive)
+RULES = (script_is_known, slurm_runs_it, nodes_are_its_own, gpus_are_the_nodes, words_survive)

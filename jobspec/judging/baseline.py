@@ -68,7 +68,8 @@ def compare(evidence: Evidence, baseline: Table, name: str) -> Deliverable:
     for whose, found in (("this run", rows), (f"the baseline `{name}`", theirs)):
         if not found:
             reason = f"{whose} logged no `{metric or 'reward'}`: nothing can be compared"
-            return Deliverable(BASELINE, Status.BLOCKED, reason=reason)
+            fix = "name the metric: `metrics.learning` of the spec, `--learning` of `judge`"
+            return Deliverable(BASELINE, Status.BLOCKED, reason=reason, fix=fix)
     last = min(rows[-1].step or 0, theirs[-1].step or 0)
     learning = evidence.plan.expect.learning
     direction: Direction = "down" if learning is not None and learning.direction == "down" else "up"
@@ -94,7 +95,7 @@ def _judge(run: Signal, baseline: Signal) -> tuple[Status, str]:
     )
     if lack + SIGNIFICANT * error <= margin:
         return Status.PASS, f"no worse than the baseline: {figures}"
-    if lack - MIN_EFFECT * error > 0 and lack > margin:
+    if lack - MIN_EFFECT * error > margin:
         return Status.FAIL, f"clearly worse than the baseline: {figures}"
     return Status.BLOCKED, f"the noise leaves open whether it is worse than the baseline: {figures}"
 

@@ -193,7 +193,9 @@ def _ask(resolution: Resolution, framework: Framework, context: Context) -> Fram
         resolution.findings += problems
         if any(problem.is_error for problem in allow_rules(problems, resolution.allow)):
             return None
-        return framework.plan(context)
+        planned = framework.plan(context)
+        resolution.findings += _unplanned_checks(resolution.spec, planned)
+        return planned
     except JobspecError as problem:  # an allowed error that leaves nothing to plan
         resolution.findings += problem.findings
     except OSError as problem:  # adapters read checkouts and files that these name
@@ -239,6 +241,19 @@ def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
             fix=f"use {one_of(modes)}",
             path="launch.mode",
         )
+
+
+def _unplanned_checks(spec: JobSpec, planned: FrameworkPlan) -> Iterator[Finding]:
+    """Errors for tests that the adapter, perhaps of another package, gives no command for."""
+    names = {command.name for command in planned.checks}
+    for index, tested in enumerate(spec.coverage.checks):
+        if f"checks-{tested.repo}" not in names:
+            yield error(
+                "coverage.checks",
+                f"`{spec.framework}` runs no tests, so those of `{tested.repo}` would be left out",
+                fix="remove them here, and run them by a spec with `framework: command`",
+                path=f"coverage.checks[{index}]",
+            )
 
 
 def _framework(resolution: Resolution) -> Framework | None:

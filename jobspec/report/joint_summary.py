@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobspec.report.content import Report
 from jobspec.report.summary import FIELDS, coverage, overall, render_summary, sentence
@@ -35,8 +35,17 @@ def render_joint_summary(reports: Sequence[Report]) -> str:
             for row in own_rows
             if row not in shared and row != "- none"
         ]
+        own = [*(_other_sources(reports) if field == "Limitations" else ()), *own]
         lines += [f"{field}:", *(shared if not own else [row for row in shared if row != "- none"]), *own]
     return "\n".join(lines) + "\n"
+
+
+def _other_sources(reports: Sequence[Report]) -> Iterator[str]:
+    """Repositories that are not the same in all runs: together these prove nothing about one state."""
+    for name in dict.fromkeys(repo.name for report in reports for repo in report.repos):
+        states = {repo.commit for report in reports for repo in report.repos if repo.name == name}
+        if len(states) > 1:
+            yield f"- the runs had different commits of `{name}`: no single one is proved at every level"
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:

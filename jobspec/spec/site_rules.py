@@ -94,7 +94,7 @@ def _paths(profile: ClusterProfile) -> Iterator[Finding]:
 
 def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
     for index, option in enumerate(profile.slurm.extra_sbatch):
-        if not re.fullmatch(r"-[^\n]+", option):
+        if not re.fullmatch(r"-[^\n]+", option) or re.match(r"--[\w-]+\s", option):
             what = f"`{option}` is not an sbatch option"
             yield error(
                 "cluster.sbatch",

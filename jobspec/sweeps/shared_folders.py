@@ -43,7 +43,7 @@ def shared_folders(points: Iterable[tuple[str, JobSpec, Plan]]) -> Iterator[Find
         yield error(
             "sweep.shared-checkpoint",
             f"{len(keys)} points of the sweep save into one folder, `{folder}`: {named}",
-            f"`{key}` is the same for them: a point overwrites or resumes what another one has trained",
+            f"`{key}` names it for each of them: a point overwrites or resumes what another one has trained",
             f"{own}; or put the swept value into its name, such as `{folder}/${{spec:KEY}}`",
             path=key if key.startswith(("checkpoint", "train.")) else "sweep",
         )

@@ -210,7 +210,9 @@ def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) 
     [
         ({}, []),
         ({"upstream": None}, ["launch.upstream-unsupported"]),
+        ({"gpus_per_node": 2}, ["launch.upstream-gpus"]),
         ({"slurm": SlurmPlan()}, ["launch.upstream-shared"]),
+        ({"slurm": SlurmPlan(exclusive=True), "gpus_per_node": 2}, []),
         ({"scheduler": "local"}, ["launch.upstream-slurm"]),
         ({"container": ContainerPlan()}, ["launch.upstream-container"]),
         ({"upstream": UpstreamPlan("/src/my RL")}, ["launch.upstream-characters"]),
@@ -220,8 +222,13 @@ def test_plans_that_no_spec_should_give(keys: dict[str, Any], rules: list[str]) 
     ],
 )  # fmt: skip
 def test_an_upstream_script_gets_only_what_it_can_take(keys: dict[str, Any], rules: list[str]) -> None:
-    image, own = ContainerPlan("pyxis", "registry.example.com#nvidia/x:1"), SlurmPlan(exclusive=True)
-    sound = replace(bare(), mode="upstream", upstream=UpstreamPlan("/src/RL"), container=image, slurm=own)
+    image, own = (
+        ContainerPlan("pyxis", "registry.example.com#nvidia/x:1"),
+        SlurmPlan(exclusive=True, gpus="gres"),
+    )
+    sound = replace(
+        bare(gpus_per_node=8), mode="upstream", upstream=UpstreamPlan("/src/RL"), container=image, slurm=own
+    )
     found = plan_rules(replace(sound, **keys))
     assert [rule for rule in found if rule.startswith("launch.upstream")] == rules
 

@@ -41,7 +41,7 @@ def findings(option: str, **slurm: object) -> list[Finding]:
         ("--gpus-per-node=4", "--gres=gpu:8"),
         ("-G 8", "--gres=gpu:8"),
         ("-N4", "--nodes=2"),
-        ("--nodes 1-4", "--nodes=2"),
+        ("--nodes=1-4", "--nodes=2"),
         ("--ntasks=16", "--ntasks=2"),
         ("--tasks-per-node=8", "--ntasks-per-node=1"),
         ("--export=ALL", "--export=NIL"),
@@ -81,6 +81,13 @@ def test_an_option_that_wins_or_repeats_is_told(option: str, ours: str) -> None:
 )
 def test_an_option_of_its_own_is_fine(option: str) -> None:
     assert findings(option) == []
+
+
+def test_the_fix_names_a_key_that_the_spec_has() -> None:
+    (found,) = findings("--mem=64G")
+    assert "resources.memory" not in found.fix  # `exclusive` asks for it, or this spec would have the key
+    (nodes,) = findings("-N4")
+    assert nodes.fix.endswith("or change `resources.nodes` in the spec")
 
 
 def test_another_resource_beside_the_gpus_is_fine() -> None:

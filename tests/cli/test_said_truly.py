@@ -92,3 +92,33 @@ def test_a_run_directory_elsewhere_keeps_its_name_and_its_digits(project: Projec
     assert "12485" in project.cli("status", "copy/run").out
     table = project.cli("compare", "copy/run", "copy/run", "--metric", "trainer/tokens_per_second_per_gpu")
     assert "3239 -> 12485 (max 12485)" in table.out
+
+
+def test_several_runs_have_one_summary(project: Project) -> None:
+    project.write("bad.yaml", HELLO.replace("name: hello", "name: bad").replace("echo", "false"))
+    project.cli("run", "hello.yaml")
+    project.cli("run", "bad.yaml")
+    names = [run["run_id"] for run in project.cli("status", "--json").json]
+    done = project.cli("report", *names, "--format", "summary")
+    assert done.code == 1
+    assert done.out.startswith("Result: Fail - 1 of 2 runs passed\n")
+    refused = project.cli("report", *names)
+    assert refused.code == 2
+    assert "several runs, none of them a sweep, have a summary only" in refused.err
+
+
+def test_a_baseline_is_a_run_a_folder_or_a_file(project: Project) -> None:
+    log = "".join(
+        f"{{'loss': {2 - step / 30}, 'reward': {step / 40}, 'epoch': {step / 30}}}\n" for step in range(30)
+    )
+    for name in ("new", "good"):
+        (project.root / name).mkdir()
+        (project.root / name / "train.log").write_text(log)
+    argv = ["judge", "new", "--framework", "trl", "--learning", "reward", "--steps", "30"]
+    assert "no known-good baseline was compared" in project.cli(*argv).out
+    for place in ("good", "good/train.log"):
+        done = project.cli(*argv, "--baseline", place)
+        assert "Known-good baseline" in done.out
+        assert "no worse than the baseline" in done.out
+        assert "no known-good baseline was compared" not in done.out
+    assert project.cli(*argv, "--baseline", "nosuch").code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import msgspec
 import pytest
 
 from jobspec import frameworks
@@ -13,6 +14,7 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.frameworks import Source, load, merge
 from jobspec.metrics import Table
 from jobspec.plan import CommandPlan, from_json, to_json
+from jobspec.spec.job import Check
 from jobspec.verdict import Deliverable, Status
 from tests.kits.framework_kit import MINIMAL, context, evidence, plan_of
 
@@ -57,6 +59,20 @@ def test_plans_are_pure_and_travel_as_json(name: str, level: str) -> None:
     plan = plan_of(context(name, level))
     assert plan == plan_of(context(name, level))
     assert from_json(to_json(plan)) == plan
+
+
+@pytest.mark.parametrize("name", frameworks.BUILT_IN)
+def test_every_asked_check_is_planned(name: str) -> None:
+    """`coverage.checks` that no command runs would be tests that nobody misses."""
+    asked = context(name, frameworks.get(name).levels[0].name)
+    repo = next((repo.name for repo in asked.spec.repos), "tested")
+    checks = (Check(repo=repo, tests=("tests/unit/test_a.py",)),)
+    coverage = msgspec.structs.replace(asked.spec.coverage, checks=checks)
+    spec = msgspec.structs.replace(asked.spec, coverage=coverage)
+    planned = frameworks.get(name).plan(dataclasses.replace(asked, spec=spec)).checks
+    assert [(command.name, command.argv[-1]) for command in planned] == [
+        (f"checks-{repo}", "tests/unit/test_a.py")
+    ]
 
 
 @pytest.mark.parametrize(("name", "level"), LEVELS)

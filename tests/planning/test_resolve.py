@@ -397,3 +397,18 @@ def test_a_level_and_a_profile_given_by_argument_are_said_to_be() -> None:
 def test_the_place_of_a_value_of_the_file() -> None:
     (found,) = resolved(LOCAL, resources={"nodes": 2}).findings
     assert (found.file, found.line) == ("/specs/spec.yaml", 8)
+
+
+def test_tests_that_an_adapter_would_leave_out_are_an_error(tmp_path: Path) -> None:
+    """The toy of CONTRIBUTING.md, like an adapter of another package, gives no command for them."""
+    text = (
+        "version: 1\nname: t\nframework: {}\ntrain: {{}}\n" + f"repos: [{{{{name: r, path: {tmp_path}}}}}]\n"
+    )
+    text += "coverage: {{checks: [{{repo: r}}]}}\n"
+    site = parse_cluster(dump_spec(LOCAL), Path("here.yaml"), "--cluster-file", {})
+    for framework, missed in (("toy", ["coverage.checks[0]"]), ("command", [])):
+        spec = text.format(framework).replace(
+            "train: {}", "train: {command: [x]}" if not missed else "train: {}"
+        )
+        findings = resolve(parse_spec(spec, "/s.yaml", env={}), site, env={}).findings
+        assert [item.path for item in findings if item.rule == "coverage.checks"] == missed

@@ -50,6 +50,13 @@ def test_what_all_runs_say_stands_once(tmp_path: Path) -> None:
     assert "- none" not in text
 
 
+def test_runs_of_different_commits_prove_no_single_one(tmp_path: Path) -> None:
+    one, other = report(tmp_path, "smoke", 0), report(tmp_path, "moe", 4)
+    assert "different commits" not in render_joint_summary([one, other])
+    other = replace(other, repos=(replace(other.repos[0], commit="ffee"),))
+    assert "- the runs had different commits of `bridge`: no single" in render_joint_summary([one, other])
+
+
 def test_all_runs_pass_or_the_result_is_no_pass(tmp_path: Path) -> None:
     good = report(tmp_path, "smoke", 0)
     for result in (Result.FAIL, Result.BLOCKED, Result.NOTHING_RAN):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
+from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
 from jobspec.plan import AbortPlan, ExpectPlan, MadePlan, PartPlan
 
@@ -91,6 +92,7 @@ class RlixFramework:
         pipelines = pipeline_settings(context, read_recipes(context)[0])
         return FrameworkPlan(
             commands=commands.commands(context, pipelines),
+            checks=check_commands(context, context.container.python),
             ray_mode="external",
             env=commands.environment(context, memory.chosen_bucket(context, pipelines)),
             expect=_expect(context, pipelines),

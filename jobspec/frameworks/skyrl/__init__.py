@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
 from jobspec.frameworks.skyrl import dummy_trainers, locked_versions, settings
 from jobspec.frameworks.skyrl.typed_settings import check_values
@@ -85,6 +86,7 @@ class SkyRlFramework:
             commands=tuple(
                 _command(context, str(checkout), label, until) for label, until in schedule.commands
             ),
+            checks=check_commands(context, context.container.python),
             ray_mode="external",
             env=settings.environment(context),
             expect=_expect(context),
