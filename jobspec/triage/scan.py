@@ -201,7 +201,8 @@ class _Log:
         hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
-            for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
+            last = offsets[:-MAX_TRIES:-1] if len(offsets) > 1 else []
+            for part in (offsets[:cut], offsets[cut:], last):
                 self._try(view.lines, part, hot[shape], hits)
             shown = {hits[offset].signature.id for offset in offsets if offset in hits} if hits else ()
             for signature in shown:
@@ -280,6 +281,7 @@ class _Log:
 
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
+        place = _place(traceback_above(view.lines, offset), hit.text)
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -291,11 +293,11 @@ class _Log:
             text=show(hit.text),
             title=signature.title,
             why=signature.why,
-            fix=signature.fix.replace("{place}", hit.place or NO_PLACE),
+            fix=signature.fix.replace("{place}", place or NO_PLACE),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            place=hit.place,
+            place=place,
             boundary=signature.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
@@ -341,11 +343,10 @@ def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
 
 
 class Hit(NamedTuple):
-    """A signature, the part of the line that shows it, and where that was raised."""
+    """A signature and the part of the line that shows it."""
 
     signature: Signature
     text: str
-    place: str = ""
 
 
 def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
@@ -358,13 +359,13 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
                 continue
             if signature.verdict != NOTE and NOISE.search(text):
                 break
-            above = above or traceback_above(lines, offset)
             if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text, _place(above, text))
+                return Hit(signature, text)
+            above = above or traceback_above(lines, offset)
             if above.ignored:
                 break
             if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text, _place(above, text))
+                return Hit(signature, text)
     return None
 
 
