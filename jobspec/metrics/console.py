@@ -62,6 +62,7 @@ DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+
 STEP_HEAD = b"Step"
 SKYRL_MARKS = (b"avg_final_rewards", b"from global_step", b"Finished: 'step'")
 MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
+VERL_MARK = re.compile(rb"step:[\d\x1b]")  # many messages have `step: 3`; a number may be coloured
 NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
 OF_METRICS = (b"epoch", b"step", b"loss", b"reward", b"Step", b"rollout", b"perf ", b"eval", b"iteration")
 BLOCK_BYTES = 4 * 1024**2
@@ -170,7 +171,7 @@ class ConsoleReader:
 
     def _worth(self, line: bytes) -> bool:
         """Whether a line with a mark is looked at closer, which takes as long as a hundred of these tests."""
-        if b"step:" in line or b"= Epoch " in line or (self.blocks and BLOCK_MARK in line):
+        if VERL_MARK.search(line) or b"= Epoch " in line or (self.blocks and BLOCK_MARK in line):
             return True
         if b"Step " in line and (b"= Step " in line or line.rstrip().endswith(b":")):
             return True

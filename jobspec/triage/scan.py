@@ -31,7 +31,7 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import NOTE, Signature
-from jobspec.triage.times import ISO_TIME, find_time
+from jobspec.triage.times import ISO_TIME, LineTimes, find_time
 from jobspec.triage.traceback import Traceback, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
@@ -125,6 +125,7 @@ class _Log:
     attempts: list[Attempt] = field(default_factory=lambda: [Attempt()])
     starts: Attempts = field(default_factory=Attempts)
     number: int = 1
+    times: LineTimes = field(default_factory=lambda: LineTimes(()))
 
     @property
     def now(self) -> Attempt:
@@ -200,14 +201,15 @@ class _Log:
         hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
-            for part in (offsets[:cut], offsets[cut:], offsets[:-MAX_TRIES:-1]):
+            last = offsets[:-MAX_TRIES:-1] if len(offsets) > 1 else []
+            for part in (offsets[:cut], offsets[cut:], last):
                 self._try(view.lines, part, hot[shape], hits)
             shown = {hits[offset].signature.id for offset in offsets if offset in hits} if hits else ()
             for signature in shown:
                 names = {speaker(view.lines[offset]) for offset in offsets[:MOST_LINES]}
                 self.now.speakers.setdefault(signature, set()).update(names - {""})
         stepped = step < 0
-        for offset in sorted(hits):
+        for offset in _kept(hits, step):
             if not stepped and offset > step:
                 self.now.since.clear()
                 stepped = True
@@ -279,6 +281,7 @@ class _Log:
 
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
+        place = _place(traceback_above(view.lines, offset), hit.text)
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -290,11 +293,11 @@ class _Log:
             text=show(hit.text),
             title=signature.title,
             why=signature.why,
-            fix=signature.fix.replace("{place}", hit.place or NO_PLACE),
+            fix=signature.fix.replace("{place}", place or NO_PLACE),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            place=hit.place,
+            place=place,
             boundary=signature.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
@@ -302,14 +305,11 @@ class _Log:
         )
 
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
-        """The time on the line, else on the nearest line with a time, first before it, then after it."""
-        before = range(offset, max(-1, offset - LINES_BEFORE), -1)
-        after = range(offset + 1, min(len(lines), offset + LINES_AFTER))
-        for at in (*before, *after):
-            seconds = find_time(lines[at][:MAX_LINE_CHARS].decode("utf-8", "replace"), self.latest)
-            if seconds is not None:
-                return seconds - self.ahead_s
-        return None
+        """The time that the line or one around it tells, by the clock of no node."""
+        if self.times.lines is not lines:
+            self.times = LineTimes(lines, self.latest)
+        seconds = self.times.near(offset, LINES_BEFORE, LINES_AFTER)
+        return None if seconds is None else seconds - self.ahead_s
 
 
 def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, list[int]]:
@@ -319,6 +319,15 @@ def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, lis
         if shape in hot:
             places.setdefault(shape, []).append(offset)
     return places
+
+
+def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
+    """The offsets of hits that an attempt may keep: of each signature the first two and the last, before the
+    step's line and after it."""
+    offsets: dict[tuple[str, bool], list[int]] = {}
+    for offset in sorted(hits):
+        offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
+    return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
 
 
 def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
@@ -334,11 +343,10 @@ def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
 
 
 class Hit(NamedTuple):
-    """A signature, the part of the line that shows it, and where that was raised."""
+    """A signature and the part of the line that shows it."""
 
     signature: Signature
     text: str
-    place: str = ""
 
 
 def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
@@ -351,13 +359,13 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
                 continue
             if signature.verdict != NOTE and NOISE.search(text):
                 break
-            above = above or traceback_above(lines, offset)
             if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text, _place(above, text))
+                return Hit(signature, text)
+            above = above or traceback_above(lines, offset)
             if above.ignored:
                 break
             if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text, _place(above, text))
+                return Hit(signature, text)
     return None
 
 

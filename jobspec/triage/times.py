@@ -7,10 +7,16 @@ their order matters. A time without a year gets the latest year that puts it bef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
+from functools import cached_property
 
 _CLOCK = r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6})\d*)?"
+CLOCK = re.compile(rb"\d\d:\d\d:\d\d")  # part of each form
+MAX_LINE_BYTES = 4000  # of a line, searched for a time
+CLOSE = 10  # lines that are looked at before all are
 _MONTHS = {name: number for number, name in enumerate(
     ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}  # fmt: skip
 _MONTH = "|".join(_MONTHS)
@@ -43,6 +49,40 @@ def find_time(line: str, latest: float | None = None) -> float | None:
         if time is not None:
             return time
     return None
+
+
+@dataclass
+class LineTimes:
+    """Which time the lines around a line tell. A log without times is searched for a clock but once."""
+
+    lines: Sequence[bytes]
+    latest: float | None = None
+    read: dict[int, float | None] = field(default_factory=dict)
+
+    def near(self, offset: int, before: int, after: int) -> float | None:
+        """The time on the line, else on the nearest line with a time, first before it, then after it."""
+        close = range(offset, max(-1, offset - min(before, CLOSE)), -1)
+        time = self._first(at for at in close if CLOCK.search(self.lines[at]))
+        if time is not None:
+            return time
+        place = bisect_right(self.clocks, offset)
+        above = (at for at in reversed(self.clocks[:place]) if at > offset - before)
+        below = (at for at in self.clocks[place:] if at < offset + after)
+        return self._first((*above, *below))
+
+    @cached_property
+    def clocks(self) -> list[int]:
+        """The lines that may tell a time."""
+        return [at for at, line in enumerate(self.lines) if CLOCK.search(line)]
+
+    def _first(self, places: Iterable[int]) -> float | None:
+        for at in places:
+            if at not in self.read:
+                text = self.lines[at][:MAX_LINE_BYTES].decode("utf-8", "replace")
+                self.read[at] = find_time(text, self.latest)
+            if (time := self.read[at]) is not None:
+                return time
+        return None
 
 
 def _iso(match: re.Match[str], latest: float | None) -> float | None:

@@ -14,7 +14,7 @@ from jobspec.log_search import line_at
 from jobspec.log_text import clean
 from jobspec.triage.blocks import View
 from jobspec.triage.landmarks import STEP, Kind, kind, present, shows
-from jobspec.triage.times import find_time
+from jobspec.triage.times import CLOCK, find_time
 
 FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
 MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
@@ -42,7 +42,6 @@ _BAR = re.compile(
     r"^(?P<name>.*?)\d+%\|[^|]*\| *(?P<done>[\d.]+)\w?/\S+ "
     r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)<"
 )
-_CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 # Slurm's clock may show another zone than the program's. Idle lines only say that a program lives, or ends.
 _SLURM = re.compile(r"^(?:slurmstepd|srun|sbatch|scontrol)\b|\*\*\* (?:JOB|STEP) ")
 _IDLE = re.compile(
@@ -124,7 +123,7 @@ class Work:
         """Take the last lines of the attempt; `number` is that of the line after them."""
         for back, line in enumerate(reversed(lines[-TAIL_LINES:]), 1):
             text = clean(line[:TEXT_CHARS].decode("utf-8", "replace")).strip()
-            time = find_time(text, latest) if _CLOCK.search(line) else None
+            time = find_time(text, latest) if CLOCK.search(line) else None
             if _SLURM.search(text) or not text:
                 continue
             if time is None:
@@ -214,7 +213,7 @@ def _time_between(text: bytes, start: int, end: int, latest: float) -> float | N
     while end > start:
         begin = text.rfind(b"\n", start, end) + 1 or start
         line = text[begin : min(end, begin + TEXT_CHARS)]
-        time = find_time(line.decode("utf-8", "replace"), latest) if _CLOCK.search(line) else None
+        time = find_time(line.decode("utf-8", "replace"), latest) if CLOCK.search(line) else None
         if time is not None:
             return time
         end = begin - 1

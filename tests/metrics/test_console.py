@@ -42,6 +42,11 @@ def test_printed_configuration_is_no_metric() -> None:
     assert values("{'actor': {'megatron': {'context_parallel_size': 1,") == {}
 
 
+def test_coloured_step_opens_a_line_of_metrics() -> None:
+    message = "worker says step: 4 - actor/loss:9.0"
+    assert values(message, "step:\x1b[1m3\x1b[0m - actor/loss:0.5") == {"actor/loss": 0.5}
+
+
 def test_verl_lines() -> None:
     table = read_console(FIXTURES / "verl_log_example.txt")
     assert table.last_step() == 2

@@ -1,0 +1,33 @@
+"""The nearest time of a line against a plain walk over all lines."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jobspec.triage.times import LineTimes, find_time
+
+LINES = (b"loss 1", b"took 00:10:00", b"2026-13-99 10:00:00 x", b"", b"00:00:00" * 9)
+LATEST = 1.8e9
+
+
+def plainly(lines: list[bytes], offset: int, before: int, after: int) -> float | None:
+    above = range(offset, max(-1, offset - before), -1)
+    below = range(offset + 1, min(len(lines), offset + after))
+    times = (find_time(lines[at].decode(), LATEST) for at in (*above, *below))
+    return next((time for time in times if time is not None), None)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_nearest_time_is_that_of_a_plain_walk(seed: int) -> None:
+    draw = random.Random(seed)
+    timed = draw.choice([0.0, 0.02, 0.3])
+    lines = [
+        b"2026-08-22 10:%02d:00 INFO" % (at % 60) if draw.random() < timed else draw.choice(LINES)
+        for at in range(150)
+    ]
+    times = LineTimes(lines, LATEST)
+    for before, after in ((60, 15), (5, 3), (200, 200)):
+        for offset in range(len(lines)):
+            assert times.near(offset, before, after) == plainly(lines, offset, before, after)
