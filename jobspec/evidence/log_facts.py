@@ -41,8 +41,8 @@ NAMES = {
     "expert_tensor_parallel_size": "etp",
 }
 WORDS = (
-    "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes", "nnodes", "gpus_per_node", "parallel_size",
-    "model_name", "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ",
+    "exit_code=", "Exited with exit code", "xit code", "xit status", "xit_code", "rc=", "rc: ", "num_nodes",
+    "nnodes", "gpus_per_node", "parallel_size", "model_name", "model.path=", "MODEL_ID=", "MODEL_PATH=", "+ ",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
+from jobspec.judging.foreign_end import judge_end
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -30,7 +31,6 @@ from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
-from jobspec.triage.signatures import NOTE
 from jobspec.verdict import (
     IMPORT_PROOF,
     VOID,
@@ -44,9 +44,6 @@ from jobspec.verdict import (
     void_item,
 )
 from jobspec.words import did_you_mean, one_of
-
-RUN = "Run"
-ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
 @dataclass(frozen=True)
@@ -224,7 +221,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         metrics_deliverable(evidence, finished=True),
     )
     short = _is_short(evidence, expectation, framework_items)
-    run = _run(foreign.facts, attempt, (imports, *framework_items, metrics), short)
+    run = judge_end(foreign.facts, attempt, (imports, *framework_items, metrics), short)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -305,43 +302,6 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
     if not foreign.facts.ended and not foreign.facts.stated:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"
-
-
-def _run(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], short: bool) -> Deliverable:
-    """How the run ended, where a log states it; else the first failure line of a run without other proof, or
-    of one that may have been `short`."""
-    code, item = _exit_code(facts)
-    if item is not None and code and (facts.ended or facts.stated or not _proved(others)):
-        status = Status.BLOCKED if code in ENDED_FROM_OUTSIDE else Status.FAIL
-        return Deliverable(RUN, status, (item,), f"the run ended with exit code {code}")
-    if item is not None and (facts.ended or facts.stated):
-        # The last command's code: a batch shell that got SIGTERM alone states 0 as well.
-        reason = "exit code 0, which alone proves nothing"
-        return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
-    lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
-    serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
-    if serious is None or (_proved(others) and not short):
-        reason = "no exit code is among the files"
-        return Deliverable(RUN, Status.SKIPPED, reason=reason, required=False)
-    item = EvidenceItem(serious.file, serious.line, serious.text)
-    status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
-    return Deliverable(RUN, status, (item,), serious.title or serious.kind)
-
-
-def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
-    """The exit code of the last job by its stated end time; else what a script states, or a failed task's."""
-    if facts.ended:
-        _, code, item = max(facts.ended, key=lambda end: end[0])
-        return code, item
-    task = next(((code, item) for code, item in facts.tasks if code), None)
-    # Of several logs one may be an earlier attempt's: a code of 0 among them leaves the others open.
-    stated = min(facts.stated.values(), key=lambda end: end[0], default=None)
-    return stated or task or (0, None)
-
-
-def _proved(others: Sequence[Deliverable]) -> bool:
-    statuses = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
-    return bool(statuses) and all(status is Status.PASS for status in statuses)
 
 
 def _imports(imports: Imports, roots: Mapping[str, str]) -> Deliverable:
