@@ -132,7 +132,8 @@ def _reason(requirement: Requirement, judged: Judgement, table: Table) -> str:
         close = did_you_mean(metric, table.metrics)
         return f"`{metric}` was never logged" + (f"; {close}" if close else "")
     if judged.wild:
-        return f"{judged.wild} of {total} values of `{metric}` are not finite"
+        first = f"the first is {judged.value:g}" + (f" at step {judged.row.step}" if judged.row else "")
+        return f"{judged.wild} of {total} values of `{metric}` are not finite: {first}"
     if requirement.function == "finite":
         return f"all {total} values of `{metric}` are finite"
     word = "holds" if judged.holds else "does not hold"

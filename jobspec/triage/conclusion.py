@@ -11,6 +11,7 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
     EFFECT,
+    HANGS,
     NEVER_SURVIVED,
     SAME_MOMENT_S,
     demote_end,
@@ -24,7 +25,6 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout"})
-HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 
 
 class Part(NamedTuple):

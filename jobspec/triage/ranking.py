@@ -25,6 +25,8 @@ LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
 TERMINATED = "effect.terminated"  # every other effect says more
+KILLED = "effect.killed"
+HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
@@ -65,6 +67,7 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
     settled = [_survived(match, courses) for match in matches]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
+    settled = [_after_hang(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -144,6 +147,14 @@ def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
         course.ended_well or (course.done is not None and course.done.line < match.line)
     )
     return replace(match, survived=True, generic=True) if went_on or shutdown else match
+
+
+def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
+    """The match; as an effect if it is the kill of a process that had given up a collective before."""
+    before = (other for other in matches if other.file == match.file and other.line < match.line)
+    if match.signature == KILLED and any(other.signature in HANGS for other in before):
+        return replace(match, wrapper=True)
+    return match
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:

@@ -148,7 +148,6 @@ def test_what_is_allowed_is_allowed_at_every_point_of_a_sweep(project: Project) 
     allowed = project.cli("validate", "sweep.yaml", "--allow", "spec.mount")
     assert allowed.code == 0, allowed.err
     assert project.cli("render", "sweep.yaml", "--allow", "spec.mount", "--out", "out").code == 0
-    filled = project.cli(
-        "validate", "sweep.yaml", "--allow", "spec.mount", "--set", "checkpoint.dir=${cluster:runs}/${spec:name}"
-    )
+    beside = "checkpoint.dir=${cluster:runs}/${spec:name}"
+    filled = project.cli("validate", "sweep.yaml", "--allow", "spec.mount", "--set", beside)
     assert filled.code == 0, filled.err

@@ -50,7 +50,7 @@ def test_requirement_holds_as_read(text: str, expected: bool) -> None:
 def test_one_nan_is_enough_to_fail(text: str) -> None:
     outcome = evaluate(parse_requirement(text), WILD)
     assert not outcome.holds
-    assert outcome.reason == "1 of 3 values of `loss` are not finite"
+    assert outcome.reason == "1 of 3 values of `loss` are not finite: the first is nan at step 2"
 
 
 def test_last_value_alone_decides_last() -> None:

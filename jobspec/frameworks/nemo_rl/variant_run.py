@@ -64,6 +64,10 @@ class VariantRun:
         """The answer where a cause outside of the tested code hides the proof."""
         return answer.blocked(f"`{self.name}`: {reason}", items)
 
+    def not_tested(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+        """The answer where something else than what the variant tests ran."""
+        return answer.not_tested(self.foreign, f"`{self.name}`: {reason}", items)
+
     def unseen(self, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
         """The answer where no file shows it: a failure of our own runs, whose files are whole, else blocked.
 

@@ -39,6 +39,15 @@ def unseen(foreign: bool, reason: str, items: Sequence[EvidenceItem] = ()) -> An
     return blocked(f"not shown: {reason}", items) if foreign else failed(reason, items)
 
 
+def not_tested(foreign: bool, reason: str, items: Sequence[EvidenceItem] = ()) -> Answer:
+    """Something else ran: our own run was to use this, so it failed; a run of others tells nothing of it."""
+    return (
+        blocked(f"{reason}: the run is no evidence for this level", items)
+        if foreign
+        else failed(reason, items)
+    )
+
+
 def worst(answers: Sequence[Answer]) -> Answer | None:
     """The first answer of the worst status; None when every answer is a `Pass`."""
     ordered = (answer for status in FROM_WORST for answer in answers if answer.status is status)

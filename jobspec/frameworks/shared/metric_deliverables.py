@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
+from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
@@ -116,9 +117,9 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
-        return Deliverable(
-            TRAINING, Status.FAIL, ends, f"{done}; step {gaps[0].start} is the first missing one"
-        )
+        kept_in_part = evidence.foreign and not _failure_shown(evidence)
+        lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
+        return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import bridge_checks
-from jobspec.frameworks.shared.answer import Answer, failed, passed, unseen
+from jobspec.frameworks.shared.answer import Answer, failed, not_tested, passed, unseen, worst
 from jobspec.frameworks.shared.bridge_import import judge_import
 from jobspec.frameworks.shared.metric_deliverables import row_item
 from jobspec.frameworks.shared.unmapped_weights import HF_IMPORT
@@ -57,9 +57,9 @@ def judge_run(seen: Seen) -> Deliverable:
     bridge = next((setting.item for setting in vanilla if setting.value == "False"), None)
     megatron = seen.any_line("megatron")
     steps = _check_steps(seen)
-    wrong = next((answer for answer in _wrong(seen, vanilla, steps) if answer is not None), None)
+    wrong = worst([answer for answer in _wrong(seen, vanilla, steps) if answer is not None])
     if wrong is not None:
-        return Deliverable(RUN, Status.FAIL, wrong.items, wrong.reason)
+        return Deliverable(RUN, wrong.status, wrong.items, wrong.reason)
     if steps.status is not Status.PASS:
         return Deliverable(RUN, steps.status, steps.items, steps.reason)
     proofs = tuple(item for item in (bridge, megatron, seen.adapter, *steps.items) if item is not None)
@@ -81,9 +81,10 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
     for setting in vanilla:
         if setting.value == "True":
             what = "`vanilla_mbridge` is True: the package `mbridge` built the model, not the Bridge"
-            yield failed(what, [setting.item])
+            yield not_tested(seen.evidence.foreign, what, [setting.item])
     other = seen.any_line("other_engine")
-    yield failed("an engine other than Megatron trained", [other]) if other else None
+    if other:
+        yield not_tested(seen.evidence.foreign, "an engine other than Megatron trained", [other])
     yield steps if steps.status is Status.FAIL else None
     frozen = seen.frozen_adapter if seen.asks_lora else None
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None

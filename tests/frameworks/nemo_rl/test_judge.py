@@ -161,13 +161,23 @@ def switched_off(log: str) -> str:
 
 
 WRONG: dict[str, tuple[Change, str]] = {
-    "dtensor": (dtensor, RUN),
-    "dtensor-workers": (lambda log: log.replace("MegatronPolicyWorker", "DTensorPolicyWorkerV2"), RUN),
-    "megatron-off": (switched_off, RUN),
     "table": (lambda log: log.replace("PASS  ", "FAIL  ", 1), CAPTURE),
     "ascii-table": (lambda log: log.replace("│ PASS ", "| FAIL ").replace("│", "|"), CAPTURE),
     "finished": (no_steps, RUN),
 }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [dtensor, lambda log: log.replace("MegatronPolicyWorker", "DTensorPolicyWorkerV2"), switched_off],
+    ids=["dtensor", "dtensor-workers", "megatron-off"],
+)
+def test_run_on_another_backend_is_no_evidence(healthy: Path, change: Change) -> None:
+    """Somebody else's run may be healthy, and proves nothing of this level."""
+    write(healthy, change(section("A")))
+    verdict = judged(healthy)
+    assert (verdict.result, status(verdict, RUN)) == ("Blocked", Status.BLOCKED)
+    assert "the policy ran on DTensor, not on Megatron" in reason(verdict, RUN)
 
 
 @pytest.mark.parametrize("name", WRONG)
