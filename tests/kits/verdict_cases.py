@@ -142,21 +142,26 @@ def _score_triage(case: Case) -> Score:
     if not causes:
         return Score(WRONG, "nothing", ("no cause was found",), (), output)
     first = causes[0]
-    line = f"{first['text']}\n{_line(first)}"
+    lines = (first["text"], _line(first))
     said = " ".join([first["title"], first["why"], first["fix"], *first["facts"], _own_words(output)])
     group = GROUPS.get(first["class"], first["class"])
     verdict = first["verdict"]
     checks = {
-        f"line: {first['text'][:100]}": any(re.search(text, line) for text in case.right["lines"]),
+        f"line: {first['text'][:100]}": _shows(lines, case.right["lines"]),
         f"verdict {verdict}": verdict in case.right.get("verdicts", [verdict]),
         f"class {first['class']}": _grouped(group, case.right.get("groups") or [group]),
         f"advice: {first['fix']}": not case.right.get("advice") or _says(said, case.right["advice"]),
     }
     missing = tuple(name for name, ok in checks.items() if not ok)
     hit, known, grouped, _ = checks.values()
-    near = any(re.search(text, line) for text in (case.answer.get("partly") or {}).get("lines") or [])
+    near = _shows(lines, (case.answer.get("partly") or {}).get("lines") or [])
     grade = RIGHT if not missing else PARTLY if hit or near or (known and grouped) else WRONG
     return Score(grade, verdict, missing, tuple(_falsehoods(case, output)), output)
+
+
+def _shows(lines: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a line, as triage or as the file has it, is one of those that the answer names."""
+    return any(re.search(pattern, line) for pattern in patterns for line in lines)
 
 
 def _line(match: Mapping[str, Any]) -> str:
