@@ -25,5 +25,5 @@ def test_sizes_over_two_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
     made, report = lab.passed(lab.write_spec("nemo-rl-sizes", spec))
     told = report["deliverables"]
     assert told["Requested variants"]["evidence"][0]["text"].startswith("Overrides: [")
-    assert told["Local Bridge import in NeMo-RL"]["reason"].endswith("the Megatron worker")
+    assert told["Local Bridge import in NeMo-RL"]["reason"].endswith("of the Megatron worker")
     assert "cluster.num_nodes=2" in lab.head_log(made["run_dir"], "sizes")

@@ -51,12 +51,19 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
         fix = "" if VOID in problem else SHOW
         return Deliverable(name, Status.BLOCKED, items, problem, settled=True, fix=fix)
     core_items, limits = _core(evidence, root, shown[CORE])
-    where = "also in a Ray worker" if workers else "no line is from a Ray worker"
+    where = _seen_by(workers)
     limits = limits if workers else (DRIVER_ONLY, *limits)
     items = tuple(dict.fromkeys(line.item for line in (*recorded[:2], *workers[:1], *shown[BRIDGE][:2])))
     return Deliverable(
         name, Status.PASS, (*items, *core_items), f"{lines[0].file}; {where}", settled=True, limits=limits
     )
+
+
+def _seen_by(workers: Sequence[ImportLine]) -> str:
+    if not workers:
+        return "no line is from a Ray worker"
+    in_ray = any(line.worker for line in workers)
+    return "also in a Ray worker" if in_ray else "also in the interpreter of the Megatron worker"
 
 
 def _problem(
