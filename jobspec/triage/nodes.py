@@ -15,8 +15,9 @@ STEP_ENDED = "effect.step-ended"
 MOST_LINES, MOST_NAMES = 200, 8
 UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
-    r"\bip=(?P<ip>[\d.]+)\)|^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)"
-    r"(?::\d+:\d+ \[|: |\])"
+    r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
+    r"^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda)\d+\b|python|torch|lib)"
+    r"(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)(?:: |\])"
 )
 
 
@@ -25,7 +26,7 @@ def speaker(line: bytes) -> str:
     if b"[repeated " in line:
         return UNTOLD
     match = _SPEAKER.search(strip_ansi(line[:400].decode("utf-8", "replace")))
-    return (match["ip"] or match["name"]) if match is not None else ""
+    return (match["ip"] or match["nccl"] or match["name"]) if match is not None else ""
 
 
 def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str]]]) -> list[Match]:

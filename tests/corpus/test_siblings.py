@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.triage import first_cause, scan_files
+from jobspec.triage.nodes import speaker
 from tests.corpus.line_kit import EXITED, at, cause_of, raised, ray_starts, shown, verl_steps
 
 # -- wrappers, and who speaks --------------------------------------------------------------------------
@@ -191,6 +192,19 @@ def test_place_is_read_from_other_forms_of_tracebacks() -> None:
 # -- nodes ---------------------------------------------------------------------------------------------
 
 HOOK = "nvidia-container-cli: mount error: failed to add device rules"
+
+
+@pytest.mark.parametrize(
+    "line", ["[rank10]: x", "rank0: x", "step1: loss", "gpu0: x", "[worker1] x", "python3: x"]
+)
+def test_rank_or_step_is_no_node(line: str) -> None:
+    assert speaker(line.encode()) == ""
+
+
+def test_node_of_an_nccl_line() -> None:
+    """Its host stands before process, thread and device, also behind a time."""
+    line = "alpha:71:90 [2] transport/nvls.cc:9 NCCL WARN Cuda failure 1 'x'"
+    assert speaker(line.encode()) == speaker(f"[2026-03-01 10:20:01] {line}".encode()) == "alpha"
 
 
 @pytest.mark.parametrize(

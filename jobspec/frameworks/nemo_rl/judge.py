@@ -96,9 +96,8 @@ def _backend(run: VariantRun) -> Answer:
     """`Pass` when Megatron built a model; a configuration may fall back to DTensor."""
     if run.lines.get("built"):
         return run.passed()
-    off = _items(run, "dtensor") or (() if run.lines.get("megatron-on") else _items(run, "megatron-off"))
-    if off:
-        return run.not_tested("the policy ran on DTensor, not on Megatron", off)
+    if run.other_backend:
+        return run.not_tested("the policy ran on DTensor, not on Megatron", [run.other_backend[0].item])
     if not run.lines.get("started") and not run.began:
         early = _stopped_early(run)
         if early is not None:

@@ -84,6 +84,14 @@ class VariantRun:
         return next(iter(self.lines.get("skipped", ())), None)
 
     @property
+    def other_backend(self) -> tuple[Line, ...]:
+        """Lines that show a policy on DTensor, of a run that shows no model that Megatron built."""
+        if self.lines.get("built"):
+            return ()
+        off = () if self.lines.get("megatron-on") else self.lines.get("megatron-off", ())
+        return tuple(self.lines.get("dtensor") or off)
+
+    @property
     def exit_code(self) -> int | None:
         """The command's exit code; None where no file states it."""
         command = self.evidence.last.command(self.name) if self.evidence.last else None
