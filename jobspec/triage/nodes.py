@@ -16,7 +16,8 @@ MOST_LINES, MOST_NAMES = 200, 8
 UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
-    r"^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda)\d+\b|python|torch|lib)"
+    r"^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?"
+    r"(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda)\d+\b|python|torch|lib)"
     r"(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)(?:: |\])"
 )
 
