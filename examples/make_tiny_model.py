@@ -44,7 +44,10 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen2 model; `std` is the spread of the random weights."""
+    """Sizes of a Qwen2 model; `std` is the spread of the random weights.
+
+    `special` and `characters` are tokens beside the usual ones.
+    """
 
     hidden: int
     layers: int
@@ -52,6 +55,8 @@ class Shape:
     kv_heads: int
     mlp: int
     std: float
+    special: tuple[str, ...] = ()
+    characters: str = ""
 
 
 TINY = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=128, std=0.02)  # 77,568 parameters
@@ -61,11 +66,16 @@ ADDER = Shape(hidden=128, layers=3, heads=4, kv_heads=4, mlp=384, std=0.06)  # 0
 # -- files of a model repository ---------------------------------------------------------------------
 
 
-def vocabulary() -> dict[str, int]:
-    return {token: index for index, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS))}
+def special_tokens(shape: Shape) -> tuple[str, ...]:
+    return (*SPECIAL_TOKENS, *shape.special)
 
 
-def tokenizer_files() -> dict[str, bytes]:
+def vocabulary(shape: Shape = TINY) -> dict[str, int]:
+    tokens = (*special_tokens(shape), *CHARACTERS, *shape.characters)
+    return {token: index for index, token in enumerate(tokens)}
+
+
+def tokenizer_files(shape: Shape = TINY) -> dict[str, bytes]:
     """One token per character: a BPE without merges, as a `tokenizers` file."""
     added = [
         {
@@ -77,14 +87,14 @@ def tokenizer_files() -> dict[str, bytes]:
             "normalized": False,
             "special": True,
         }
-        for index, token in enumerate(SPECIAL_TOKENS)
+        for index, token in enumerate(special_tokens(shape))
     ]
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
         "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"},
         "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-                  "ignore_merges": False, "vocab": vocabulary(), "merges": []},
+                  "ignore_merges": False, "vocab": vocabulary(shape), "merges": []},
     }  # fmt: skip
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -103,7 +113,7 @@ def tokenizer_files() -> dict[str, bytes]:
 
 
 def config_files(shape: Shape) -> dict[str, bytes]:
-    ids = vocabulary()
+    ids = vocabulary(shape)
     config = {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -135,7 +145,7 @@ def random_weights(shape: Shape, seed: int) -> Weights:
     def normal(*size: int) -> np.ndarray:
         return (draw.standard_normal(size) * shape.std).astype(np.float32)
 
-    weights: Weights = {"model.embed_tokens.weight": normal(len(vocabulary()), shape.hidden)}
+    weights: Weights = {"model.embed_tokens.weight": normal(len(vocabulary(shape)), shape.hidden)}
     for layer in range(shape.layers):
         name = f"model.layers.{layer}."
         for part, rows in (("q", shape.hidden), ("k", shape.kv_heads * head), ("v", shape.kv_heads * head)):

@@ -17,6 +17,7 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.reward_file import find_reward_file
 from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
@@ -243,34 +244,8 @@ def find_reward(context: Context) -> Mapping[str, str] | Finding:
             did_you_mean(reward, BUILT_IN) or f"use {one_of(sorted(BUILT_IN))}, or `path/in/repo.py:function`"
         )
         return error("trl.reward", f"there is no built-in reward `{reward}`", fix=fix, path="train.reward")
-    name, _, function = reward.rpartition(":")
-    candidates = [Path(root) / name for root in context.repo_paths.values()]
-    file = next((path for path in candidates if path.is_file()), None)
-    # An absent repository may hold the file, and its own finding comes first.
-    if file is None and context.absent:
-        return {"file": str(Path(context.absent[0]) / name), "function": function}
-    if file is None:
-        paths = ", ".join(f"`{path}`" for path in candidates)
-        why = f"looked for {paths}" if paths else "`repos` names no repository"
-        what, fix = f"reward file `{name}` is in no repository", "give its path from a repository's root"
-        return error("trl.reward", what, why, fix, path="train.reward")
-    functions = _functions(file)
-    if function not in functions:
-        fix = did_you_mean(function, functions) or f"name a function of the file: {one_of(sorted(functions))}"
-        return error("trl.reward", f"`{file}` has no function `{function}`", fix=fix, path="train.reward")
-    return {"file": str(file), "function": function}
-
-
-def _functions(path: Path) -> frozenset[str]:
-    """Names that a module binds at its top level by `def`, assignment or import."""
-    try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError):
-        return frozenset()
-    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    names |= {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
-    names |= {a.asname or a.name for n in body if isinstance(n, ast.ImportFrom) for a in n.names}
-    return frozenset(names)
+    found = find_reward_file(context, reward, "trl.reward")
+    return found if isinstance(found, Finding) else found._asdict()
 
 
 # -- data, steps, launch -----------------------------------------------------------------------------

@@ -35,6 +35,11 @@ class Wrapper:
         return re.search(rf"\$\{{?{re.escape(name)}\b", self.text) is not None
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Configuration keys that the script sets and does not add (`+key`)."""
+        return tuple(re.findall(r"(?m)^\s+([a-z_]+(?:\.\w+)+)=", self.text))
+
+    @property
     def reward_switch(self) -> str:
         """The key that turns the reward model off, empty when the script sets none.
 

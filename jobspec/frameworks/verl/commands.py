@@ -24,6 +24,8 @@ from jobspec.spec.job import Repo
 
 BRIDGE = "megatron.bridge"
 WORKER_ENV = "++ray_kwargs.ray_init.runtime_env.env_vars"
+# Every trainer imports this; since Bridge 0.6 it needs `megatron-energon`.
+TRAINING = "megatron.bridge.training.config"
 # Saving an adapter, and Megatron-FSDP, pull this in; it needs `nvidia-modelopt`, which some images lack.
 CHECKPOINTING = "megatron.bridge.training.checkpointing"
 NEEDS_PYTHON = """
@@ -77,10 +79,10 @@ def bridge_repo(context: Context) -> Repo | None:
 
 def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
     """Prints where the packages come from, in the driver and in a Ray worker, and ends a void run early."""
-    needed = [CHECKPOINTING] if context.level.name in ("checkpoint", "fsdp") else []
     request = {
         "modules": ["verl", BRIDGE, "megatron.core", "modelopt"],
-        "needed": needed,
+        "needed": [TRAINING, *([CHECKPOINTING] if settings.needs_modelopt(context) else [])],
+        "needs": list(settings.environment_needs(context)),
         "roots": dict(_roots(context)),
     }
     text = resources.files("jobspec.frameworks.verl").joinpath("import_probe.py").read_text(encoding="utf-8")

@@ -12,9 +12,22 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import socket
 import sys
 from typing import Any
+
+# Modules whose package has another name, and that the Bridge imports by its training part.
+PACKAGES = {
+    "megatron.energon": "megatron-energon with its dependencies",
+    "modelopt": "nvidia-modelopt",
+    "transformer_engine": "transformer_engine[pytorch]",
+    "mbridge": "mbridge",
+}
+SLOW_START = (
+    "PYTHONDONTWRITEBYTECODE is set: each of verl's processes compiles all that it imports, which can double "
+    "the time to the first step; set it to an empty text in `container.env`"
+)
 
 
 def say(text: str) -> None:
@@ -41,7 +54,8 @@ def look(wanted: dict[str, Any]) -> dict[str, Any]:
         except BaseException as problem:  # noqa: BLE001 - a module may raise anything
             errors[name] = f"{type(problem).__name__}: {problem}"
     places = {name: find(name) for name in wanted["modules"]}
-    return {"host": socket.gethostname(), "places": places, "errors": errors}
+    lacks = [need["problem"] for need in wanted["needs"] if not any(find(name) for name in need["any_of"])]
+    return {"host": socket.gethostname(), "places": places, "errors": errors, "lacks": lacks}
 
 
 def judge(where: str, seen: dict[str, Any], roots: dict[str, str]) -> list[str]:
@@ -58,8 +72,16 @@ def judge(where: str, seen: dict[str, Any], roots: dict[str, str]) -> list[str]:
             told = f"is imported from {place}" if place else "is not found"
             problems.append(f"{name} {told} in the {where}, not from {root}: the run is void")
     for name, problem in seen["errors"].items():
-        problems.append(f"{name} cannot be imported in the {where}: {problem}")
+        problems.append(f"{name} cannot be imported in the {where}: {problem}{cure(problem)}")
+    problems += [f"in the {where} {problem}" for problem in seen["lacks"]]
     return problems
+
+
+def cure(problem: str) -> str:
+    """Which package to install, where the missing module is known."""
+    missing = re.search(r"No module named '([\w.]+)'", problem)
+    package = next((PACKAGES[name] for name in PACKAGES if missing and missing[1].startswith(name)), "")
+    return f"; install {package} in the image" if package else ""
 
 
 def in_worker(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +100,8 @@ def in_worker(wanted: dict[str, Any]) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     """0 when everything is where it must be, 3 otherwise."""
     wanted = json.loads(argv[1])
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        say(SLOW_START)
     problems = judge("driver", look(wanted), wanted["roots"])
     if not problems:
         problems = judge("worker", in_worker(wanted), wanted["roots"])

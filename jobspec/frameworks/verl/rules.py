@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +30,14 @@ from jobspec.frameworks.verl.setting_rules import (
     check_keys,
     check_overrides,
     check_rows,
+    check_script,
     check_sizes,
     check_variables,
 )
 from jobspec.words import one_of
 
+# TransferQueue's controller, and a core that is free for a moment: Ray starts an actor only where one is.
+QUEUE_CPUS = 2
 CPUS_PER_GPU = 3  # verl's placement groups ask Ray for them, and wait for ever. Source: max_colocate_count
 
 
@@ -52,6 +56,7 @@ def check(context: Context) -> Iterator[Finding]:
             yield from check_sizes(context, None)
         return
     yield from check_variables(context, wrapper)
+    yield from check_script(context, wrapper)
     yield from check_keys(context)
     if context.gpus_per_node:
         yield from check_sizes(context, wrapper)
@@ -84,11 +89,19 @@ def check_inputs(context: Context) -> Iterator[Finding]:
     yield from check_proof(context, "verl.bridge")
     yield from check_core(context, "verl.megatron-lm")
     yield from _check_data(context)
-    reward = spec.train.reward
-    if reward not in (None, "rule") and settings.reward_model(context) is None:
-        fix = "use `rule`, or `model:` with a folder or a Hugging Face repository"
-        what = f"`train.reward` is `{reward}`, neither `rule` nor `model:NAME`"
-        yield error("verl.reward", what, fix=fix, path="train.reward")
+    yield from _check_reward(context)
+
+
+def _check_reward(context: Context) -> Iterator[Finding]:
+    reward, function = context.spec.train.reward, settings.reward_function(context)
+    if isinstance(function, Finding):
+        yield function
+    elif function is None and reward not in (None, "rule") and settings.reward_model(context) is None:
+        fix = "use `rule`, `path/in/repo.py:function`, or `model:` with a folder or a Hugging Face repository"
+        yield error("verl.reward", f"there is no reward `{reward}`", fix=fix, path="train.reward")
+    elif function is not None and re.search(r"[^\w./@%+-]", function.file):
+        what = f"the path `{function.file}` does not survive the script and Hydra"
+        yield error("verl.reward", what, fix="use letters, digits and _./@%+- only", path="train.reward")
 
 
 def _check_data(context: Context) -> Iterator[Finding]:
@@ -152,8 +165,7 @@ def check_resources(context: Context) -> Iterator[Finding]:
         why = "in mode `srun` verl starts its own Ray, which has a single node"
         what = f"mode `srun` allows one node, `resources.nodes` is {nodes}"
         yield error("verl.srun", what, why, "use `launch.mode: ray`, or one node", path="launch.mode")
-    gpus, requested_cpus = context.gpus_per_node, context.spec.resources.cpus_per_node
-    if not gpus:
+    if not context.gpus_per_node:
         yield error(
             "verl.gpus",
             "verl cannot train without GPUs",
@@ -161,15 +173,32 @@ def check_resources(context: Context) -> Iterator[Finding]:
             "set `resources.gpus_per_node` to 1 or more",
             path="resources.gpus_per_node",
         )
-    cpus, needed = requested_cpus or context.cluster.node.cpus, CPUS_PER_GPU * gpus + 1
-    if gpus and cpus is not None and cpus < needed:
-        yield error(
-            "verl.cpus",
-            f"{gpus} GPUs need {needed} CPU cores on a node, the node has {cpus}",
-            f"verl asks Ray for {CPUS_PER_GPU} cores a GPU and one for its runner, and never stops waiting",
-            f"ask for {needed} or more, or for {max(1, (cpus - 1) // CPUS_PER_GPU)} GPUs",
-            path="resources.cpus_per_node",
-        )
+    yield from _check_cpus(context)
+
+
+def _check_cpus(context: Context) -> Iterator[Finding]:
+    """Ray has to have the cores that verl's parts ask for: what is missing is waited for without a word."""
+    gpus, nodes = context.gpus_per_node, context.spec.resources.nodes
+    cpus = context.spec.resources.cpus_per_node or context.cluster.node.cpus
+    queue = settings.queue_units(context)
+    others = 1 + (queue + QUEUE_CPUS if queue else 0)  # anywhere in the job, the runner first
+    needed = CPUS_PER_GPU * gpus + -(-others // nodes)
+    if not gpus or cpus is None or cpus >= needed:
+        return
+    parts = f"{CPUS_PER_GPU} cores a GPU and one for its runner"
+    if queue:
+        parts += f", {queue} for TransferQueue's storage, one for its controller and one to start actors with"
+    fewer = (cpus - -(-others // nodes)) // CPUS_PER_GPU
+    fix = f"ask for {needed} or more" + (f", or for {fewer} GPUs" if fewer > 0 else "")
+    if queue:
+        fix += f"; or lower `train.overrides.{settings.QUEUE_UNITS}`"
+    yield error(
+        "verl.cpus",
+        f"{gpus} GPUs need {needed} CPU cores on a node, the node has {cpus}",
+        f"verl asks Ray for {parts}, and never stops waiting",
+        fix,
+        path="resources.cpus_per_node",
+    )
 
 
 def check_variants(context: Context) -> Iterator[Finding]:

@@ -82,6 +82,11 @@ OWNED = {
     "data.train_files": "data",
     "data.val_files": "data",
     "data.seed": "train.seed",
+    **{
+        f"{place}custom_reward_function.{key}": "train.reward"
+        for place in ("reward.", "")
+        for key in ("path", "name")
+    },
 }
 # The same by other names: keys of the Bridge switches and of sizes.
 OWNED_TOO = re.compile(r"\.(?:use_mbridge|vanilla_mbridge|use_megatron_fsdp|\w*parallel_size)$")
@@ -146,6 +151,18 @@ def _check_dummy(context: Context) -> Iterator[Finding]:
         what = f"the verl checkout has no `{config}`"
         fix = "name a file below the checkout, or an absolute path that the nodes can read"
         yield error("verl.dummy", what, fix=fix, path=path)
+
+
+def check_script(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
+    """Keys that the script sets and the checkout's configuration lacks."""
+    config = read_config(context.repo_paths)
+    lacking = [key for key in wrapper.keys if config is not None and unknown_part(config, key) is not None]
+    if lacking:
+        what = (
+            f"this verl checkout's script sets {one_of(lacking[:3])}, and its configuration has no such key"
+        )
+        why = "Hydra ends the run on it; script and package are of two releases"
+        yield error("verl.script", what, why, "check out one release as a whole", path="repos")
 
 
 def check_keys(context: Context) -> Iterator[Finding]:

@@ -5,13 +5,15 @@ Source: verl, tests/special_e2e/run_ppo_trainer_megatron.sh, releases 0.7.0 to 0
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
-from jobspec.frameworks.verl.checkout import Wrapper
+from jobspec.frameworks.shared.reward_file import RewardFile, find_reward_file
+from jobspec.frameworks.verl.checkout import Wrapper, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
 
@@ -20,6 +22,8 @@ DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "archite
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
 ALGORITHMS = {"ppo": "gae"}
 SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
+QUEUE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+TRANSFORMER = "actor_rollout_ref.actor.megatron.override_transformer_config"
 FSDP_OVERRIDES = tuple(
     f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
     for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
@@ -55,6 +59,61 @@ def estimator(context: Context) -> str:
 def is_dummy(context: Context) -> bool:
     switch = context.spec.train.overrides.get("USE_DUMMY_MODEL", False)
     return str(switch) == "True" or any(item.name == "dummy" for item in chosen_variants(context))
+
+
+def needs_modelopt(context: Context) -> bool:
+    """Whether the Bridge's checkpointing is imported: by adapters that are saved, and by Megatron-FSDP."""
+    saves = context.level.name == "checkpoint" or context.spec.checkpoint.every is not None
+    adapter = not any(item.variables.get("LORA_RANK") == "0" for item in chosen_variants(context))
+    return context.level.name == "fsdp" or (saves and adapter)
+
+
+def environment_needs(context: Context) -> Iterator[dict[str, Any]]:
+    """Modules that verl's default settings of Megatron need, without the settings that do without them.
+
+    Source: Megatron-Core 0.19 (`ColumnParallelLinear`) and Transformer Engine 2.20 (`get_attention_backend`).
+    """
+    hydra = {
+        key.lstrip("+"): value_text(value)
+        for key, value in split_overrides(context.spec.train.overrides).hydra.items()
+    }
+    fusion, backend = (
+        f"{TRANSFORMER}.{name}" for name in ("gradient_accumulation_fusion", "attention_backend")
+    )
+    if hydra.get(fusion) != "False" and context.level.name != "fsdp":
+        yield {
+            "any_of": ["fused_weight_gradient_mlp_cuda"],
+            "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer asks "
+            f"for it: set `train.overrides.++{fusion}: false`",
+        }
+    if hydra.get(backend, "flash") == "flash":
+        yield {
+            "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
+            "problem": "no flash-attn is there, and verl's default attention backend is `flash`: "
+            f"set `train.overrides.{backend}: auto`",
+        }
+
+
+def queue_units(context: Context) -> int:
+    """Storage units of TransferQueue, an actor with one CPU core each; 0 where the trainer uses none.
+
+    Source: verl 0.9.1, `trainer/main_ppo.py`: the V1 trainer always starts it.
+    """
+    config = read_config(context.repo_paths) or {}
+    hydra = {
+        key.lstrip("+"): value for key, value in split_overrides(context.spec.train.overrides).hydra.items()
+    }
+    if not hydra.get("trainer.use_v1", _at(config, "trainer.use_v1")):
+        return 0
+    units = hydra.get(QUEUE_UNITS, _at(config, QUEUE_UNITS))
+    return units if isinstance(units, int) else 0
+
+
+def _at(config: Any, key: str) -> Any:
+    """The value of a dotted key; None when it is not there."""
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
 
 
 # -- sizes -------------------------------------------------------------------------------------------
@@ -137,6 +196,10 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
     ]
     if reward_model(context) is None:
         overrides.append(f"{wrapper.reward_switch}=False")
+    function = reward_function(context)
+    if isinstance(function, RewardFile):
+        key = custom_reward_key(context)
+        overrides += [f"{key}.path={function.file}", f"{key}.name={function.function}"]
     if spec.train.seed is not None:
         overrides.append(f"data.seed={spec.train.seed}")
     if spec.checkpoint.keep:
@@ -162,3 +225,23 @@ def reward_model(context: Context) -> str | None:
     """The reward model of `train.reward: model:NAME`; None for verl's own rule reward."""
     kind, _, name = (context.spec.train.reward or "rule").partition(":")
     return name if kind == "model" and name else None
+
+
+def reward_function(context: Context) -> RewardFile | Finding | None:
+    """The function of `train.reward: path/in/repo.py:function`, or what is wrong; None for other rewards."""
+    reward = context.spec.train.reward or "rule"
+    if ":" not in reward or reward_model(context) is not None:
+        return None
+    return find_reward_file(context, reward, "verl.reward")
+
+
+def custom_reward_key(context: Context) -> str:
+    """Where this checkout's configuration takes the user's reward function.
+
+    It is below `reward.` from release 0.7.1 on; the old place is still there, and is copied or ignored.
+    """
+    config = read_config(context.repo_paths)
+    new = "reward.custom_reward_function"
+    return (
+        new if config is not None and unknown_part(config, f"{new}.path") is None else new.partition(".")[2]
+    )
