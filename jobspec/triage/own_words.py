@@ -86,6 +86,21 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
     return Raised(match[1], match[2] or "", "" if match[2] else above.code)
 
 
+def is_silent(text: str, above: Traceback) -> bool:
+    """Whether the text names an exception without a message, and its statement is known."""
+    return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
+
+
+def place(text: str, above: Traceback) -> str:
+    """Where it was raised; of an exception without a message with the statement, which says more."""
+    return f"{above.place} (`{above.code}`)" if is_silent(text, above) else above.place
+
+
+def with_statement(text: str, above: Traceback) -> str:
+    """The text; of an exception without a message with the statement that raised it."""
+    return f"{text.rstrip().removesuffix(':')} (`{above.code}`)" if is_silent(text, above) else text
+
+
 def _tests(rule: Rule, raised: Raised, above: Traceback) -> Iterator[bool]:
     yield rule.name is None or rule.name.search(raised.name) is not None
     yield rule.says is None or rule.says.search(raised.message) is not None
@@ -109,5 +124,7 @@ def _rules() -> tuple[Rule, ...]:
 
 
 def _rule(item: dict[str, Any]) -> Rule:
-    patterns = ("name", "says", "frames", "at", "code")
-    return Rule(**{key: re.compile(value) if key in patterns else value for key, value in item.items()})
+    patterns: dict[str, Any] = {
+        key: re.compile(item[key]) for key in ("name", "says", "frames", "at", "code") if key in item
+    }
+    return Rule(**{**item, **patterns})

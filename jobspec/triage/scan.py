@@ -282,7 +282,7 @@ class _Log:
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
         above = traceback_above(view.lines, offset)
-        place = _place(above, hit.text)
+        place = own_words.place(hit.text, above)
         told = own_words.told(signature, hit.text, above)
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
@@ -292,7 +292,7 @@ class _Log:
             verdict=told.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(_with_statement(hit.text, above)),
+            text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
             why=signature.why,
             fix=told.fix.replace("{place}", place or NO_PLACE),
@@ -305,7 +305,7 @@ class _Log:
             time=self._time(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"the statement stands at line {self._number(view, above.offset)} of the log",)
-            if _is_silent(hit.text, above)
+            if own_words.is_silent(hit.text, above)
             else (),
         )
 
@@ -372,21 +372,6 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
     return None
-
-
-def _place(above: Traceback, text: str) -> str:
-    """Where it was raised; of an exception without a message with the statement, which says more."""
-    return f"{above.place} (`{above.code}`)" if _is_silent(text, above) else above.place
-
-
-def _is_silent(text: str, above: Traceback) -> bool:
-    """Whether the text names an exception without a message, and its statement is known."""
-    return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
-
-
-def _with_statement(text: str, above: Traceback) -> str:
-    """The text; of an exception without a message with the statement that raised it."""
-    return f"{text.rstrip().removesuffix(':')} (`{above.code}`)" if _is_silent(text, above) else text
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
