@@ -304,7 +304,7 @@ class _Log:
             node=self.node,
             time=self._time(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
-            facts=(f"the statement stands at line {self._number(view, above.offset)} of the log",)
+            facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
             if own_words.is_silent(hit.text, above)
             else (),
         )

@@ -171,7 +171,7 @@ def test_silent_assert_is_told_by_its_statement() -> None:
     cause = cause_of(lines)
     assert (cause.line, cause.text) == (5, f"AssertionError (`{statement}`)")
     assert f"`{statement}`" in cause.title and "model.py:12 train" in cause.title
-    assert cause.facts == ("the statement stands at line 3 of the log",)
+    assert cause.facts == ("its frame stands at line 3 of the log",)
 
 
 def test_statement_that_rich_marks_is_found() -> None:
