@@ -24,7 +24,7 @@ from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
-EXCEPTIONS = frozenset({"effect.exception", "effect.rollout"})
+EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 
 
 class Part(NamedTuple):

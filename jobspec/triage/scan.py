@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
-from jobspec.triage import landmarks
+from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
@@ -281,27 +281,32 @@ class _Log:
 
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
-        place = _place(traceback_above(view.lines, offset), hit.text)
+        above = traceback_above(view.lines, offset)
+        place = own_words.place(hit.text, above)
+        told = own_words.told(signature, hit.text, above)
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
             signature=signature.id,
-            kind=signature.kind,
-            verdict=signature.verdict,
+            kind=told.kind,
+            verdict=told.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(hit.text),
-            title=signature.title,
+            text=show(own_words.with_statement(hit.text, above)),
+            title=told.title,
             why=signature.why,
-            fix=signature.fix.replace("{place}", place or NO_PLACE),
+            fix=told.fix.replace("{place}", place or NO_PLACE),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
             place=place,
-            boundary=signature.boundary,
+            boundary=told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
+            facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
+            if own_words.is_silent(hit.text, above)
+            else (),
         )
 
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
@@ -367,12 +372,6 @@ def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signat
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
     return None
-
-
-def _place(above: Traceback, text: str) -> str:
-    """Where it was raised; of an exception without a message with the statement, which says more."""
-    silent = above.code and re.search(r"(?:Error|Exception):?\s*$", text)
-    return f"{above.place} (`{above.code}`)" if silent else above.place
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -43,6 +43,7 @@ class Signature:
     frames: re.Pattern[str] | None = None
     near: re.Pattern[str] | None = None
     raised: bool = False
+    own_words: bool = False
     order: str = ""
     samples: tuple[str, ...] = ()
 
@@ -75,10 +76,15 @@ def _place(signature: Signature) -> int:
     return 3 if signature.generic else 1 + (signature.order == "last")
 
 
-def _read(name: str) -> list[Signature]:
+def read_table(name: str) -> list[dict[str, Any]]:
+    """The entries of a table beside this module, as they are written."""
     text = files("jobspec.triage").joinpath(name).read_text("utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return [_signature(item) for item in yaml.load(text, Loader=loader)]
+    return cast(list[dict[str, Any]], yaml.load(text, Loader=loader))
+
+
+def _read(name: str) -> list[Signature]:
+    return [_signature(item) for item in read_table(name)]
 
 
 def _signature(item: dict[str, Any]) -> Signature:

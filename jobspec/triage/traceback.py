@@ -11,6 +11,7 @@ from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
 # Python's own form, with loguru's mark of the innermost frame, and rich's.
 _FRAME = re.compile(r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)')
+_CURRENT = re.compile(r"^│ ❱ +\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich marks
 _INSIDE = (" ", "\t", "", ">", "│", "╰")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 # Libraries that carry other people's code: an error in them was mostly caused by their caller.
@@ -27,13 +28,16 @@ _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 class Traceback:
     """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
 
-    `place` is the innermost frame that is no library's, as `file:line function`, and `code` its statement.
+    `place` is the innermost frame that is no library's, as `file:line function`, `own` the same as
+    `file:function`, `code` its statement and `offset` its line, -1 without one.
     """
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
     place: str = ""
+    own: str = ""
     code: str = ""
+    offset: int = -1
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
@@ -44,7 +48,8 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     owner = _owner(_text(lines[offset]))
     frames: list[tuple[str, str, str]] = []
     codes: list[str] = []
-    below, ignored = "", False
+    offsets: list[int] = []
+    below, marked, ignored = "", "", False
     for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
         raw = _text(lines[at])
         if _owner(raw) != owner:
@@ -53,20 +58,26 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         frame = _FRAME.match(text)
         if frame is not None:
             frames.append((frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]))
-            codes.append(below)
+            codes.append(marked if frame[4] else below)
+            offsets.append(at)
+            marked = ""
         elif _HEAD.search(text):
             ignored = _IGNORED.match(bare(_text(lines[at - 1])) if at else "") is not None
             break
         elif text[:1] not in _INSIDE:
             break  # neither a frame nor its source: there is no traceback
         below = text.strip()
+        current = _CURRENT.match(text)
+        marked = current[1] if current is not None else marked
     at = next((at for at, frame in enumerate(frames) if not _CARRIER.search(frame[0])), 0)
     own = frames[at] if frames else None
     return Traceback(
         tuple(f"{file}:{function}" for file, _, function in reversed(frames)),
         ignored,
         f"{own[0]}:{own[1]} {own[2]}" if own is not None else "",
+        f"{own[0]}:{own[2]}" if own is not None else "",
         codes[at] if codes else "",
+        offsets[at] if offsets else -1,
     )
 
 

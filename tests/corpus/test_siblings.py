@@ -151,7 +151,7 @@ LANDMARKS = {
 def test_landmark_places_an_unknown_exception(name: str) -> None:
     line, mark = LANDMARKS[name]
     cause = cause_of([line, *raised("/home/u/reward.py", "score", "LookupError: no answer")])
-    assert cause is not None and (cause.verdict, cause.fix) == ("Fail", "look at /home/u/reward.py:66 score")
+    assert cause is not None and cause.verdict == "Fail" and "/home/u/reward.py:66 score" in cause.fix
     assert mark in cause.why and cause.why.endswith("(log:1)")
 
 

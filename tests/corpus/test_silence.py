@@ -215,7 +215,7 @@ ATTEMPTS = {
     "node failure, then a full disk": (
         [ray_starts(0), *verl_steps(1, 2), PREEMPTED.replace("PREEMPTION", "NODE FAILURE, SEE SLURMCTLD LOG"),
          ray_starts(HOUR), *verl_steps(3), DISK, EXITED],
-        ("disk.full", 7), "a node of the job failed (log:4)"),
+        ("disk.full", 7), "Slurm lost a node of the job, or set it down (log:4)"),
     "Slurm's count of restarts": (
         ["SLURM_RESTART_COUNT=0", ray_starts(0), *verl_steps(1), OOM, EXITED,
          "SLURM_RESTART_COUNT=1", ray_starts(HOUR), *verl_steps(2), DISK],
@@ -225,7 +225,7 @@ ATTEMPTS = {
          "[rank2]: RuntimeError: CUDA error: uncorrectable ECC error encountered",
          "[default] Worker group FAILED. 2/3 attempts left; will restart worker group",
          "{'loss': 0.4, 'epoch': 0.2}", "[rank1]: ValueError: bad sample 17"],
-        ("effect.exception", 5), "a GPU of this node is broken (log:2)"),
+        ("effect.exception", 5), "a hardware fault of a GPU or its links is reported (log:2)"),
     "a script's first line again": (
         ["launching trainer for grpo run exp-7 on node", ray_starts(0), OOM, EXITED,
          "launching trainer for grpo run exp-7 on node", ray_starts(HOUR), *verl_steps(1), DISK],

@@ -64,7 +64,7 @@ def test_text_states_the_first_cause_and_its_fix(blocked: tuple[Verdict, Evidenc
     text = render_report(*blocked, "text")
     assert "Blocked [disk] n1 attempts/1/logs/n1/train.log:2" in text
     assert DISK in text
-    assert "fix:  move caches, model and checkpoints to a larger disk" in text
+    assert "fix:  the path in the line or in the frames names the disk" in text
 
 
 def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]) -> None:

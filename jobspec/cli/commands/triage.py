@@ -138,7 +138,9 @@ def _text(match: Match) -> str:
 
 
 def _context(match: Match) -> Iterator[str]:
-    """The lines around the match, which is marked."""
+    """The lines around the match, which is marked; of a silent exception its statement as well."""
+    text = match.text.strip()
+    marked = text.removesuffix("`)").split(" (`", 1) if text.endswith("`)") else (text,)
     for line in match.context or (match.text,):
-        mark = ">" if match.text.strip() and match.text.strip() in line else "|"
+        mark = ">" if any(part and part in line for part in marked) else "|"
         yield f"  {mark} {line.strip()[:MAX_CONTEXT_CHARS]}"

@@ -1,0 +1,130 @@
+"""What an exception that no signature knows shows by its own words, its frame and its statement.
+
+`exceptions.yaml` says which words and frames show a class; where none of its entries fits the signature's
+class stays, and the title gives the words and the frame alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from jobspec.triage.signatures import Signature, read_table
+from jobspec.triage.traceback import Traceback
+
+MAX_CHARS = 160  # of a program's words in a title
+UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
+_RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
+# A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
+_LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
+
+
+class Raised(NamedTuple):
+    """The exception that a line names, and its message; the statement that raised it where it has none."""
+
+    name: str
+    message: str = ""
+    statement: str = ""
+
+    @property
+    def words(self) -> str:
+        said = self.message or (f"`{self.statement}`" if self.statement else "")
+        return f"{self.name}: {said}" if said else self.name
+
+
+class Told(NamedTuple):
+    """What is said of a line: its class, its verdict with the boundary that decides it, title and advice."""
+
+    kind: str
+    verdict: str
+    boundary: str
+    title: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One entry of `exceptions.yaml`; its head explains the fields."""
+
+    kind: str
+    what: str
+    fix: str
+    verdict: str = ""
+    name: re.Pattern[str] | None = None
+    says: re.Pattern[str] | None = None
+    frames: re.Pattern[str] | None = None
+    at: re.Pattern[str] | None = None
+    code: re.Pattern[str] | None = None
+
+    def fits(self, raised: Raised, above: Traceback) -> bool:
+        return all(_tests(self, raised, above))
+
+
+def told(signature: Signature, text: str, above: Traceback) -> Told:
+    """What the line says, in its own words where the signature asks for these."""
+    own = Told(signature.kind, signature.verdict, signature.boundary, signature.title, signature.fix)
+    raised = exception_in(text, above) if signature.own_words else None
+    if raised is None:
+        return own
+    if signature.kind == UNKNOWN:
+        rule = next((rule for rule in _rules() if rule.fits(raised, above)), None)
+        if rule is not None:
+            verdict, boundary = (rule.verdict, "") if rule.verdict else (own.verdict, own.boundary)
+            own = Told(rule.kind, verdict, boundary, rule.what, rule.fix)
+    return own._replace(title=f"{own.title}: {_cut(raised.words)}{_where(above)}")
+
+
+def exception_in(text: str, above: Traceback) -> Raised | None:
+    """The exception that the text names."""
+    match = _LOGGED.search(text) or _RAISED.search(text)
+    if match is None:
+        return None
+    return Raised(match[1], match[2] or "", "" if match[2] else above.code)
+
+
+def is_silent(text: str, above: Traceback) -> bool:
+    """Whether the text names an exception without a message, and its statement is known."""
+    return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
+
+
+def place(text: str, above: Traceback) -> str:
+    """Where it was raised; of an exception without a message with the statement, which says more."""
+    return f"{above.place} (`{above.code}`)" if is_silent(text, above) else above.place
+
+
+def with_statement(text: str, above: Traceback) -> str:
+    """The text; of an exception without a message with the statement that raised it."""
+    return f"{text.rstrip().removesuffix(':')} (`{above.code}`)" if is_silent(text, above) else text
+
+
+def _tests(rule: Rule, raised: Raised, above: Traceback) -> Iterator[bool]:
+    yield rule.name is None or rule.name.search(raised.name) is not None
+    yield rule.says is None or rule.says.search(raised.message) is not None
+    yield rule.frames is None or any(rule.frames.search(frame) for frame in above.frames)
+    yield rule.at is None or rule.at.search(above.own) is not None
+    yield rule.code is None or rule.code.search(above.code) is not None
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= MAX_CHARS else f"{words[:MAX_CHARS]}..."
+
+
+def _where(above: Traceback) -> str:
+    file, _, function = above.place.rpartition(" ")
+    return f", raised in {PurePosixPath(file).name} {function}" if file else ""
+
+
+@lru_cache(maxsize=1)
+def _rules() -> tuple[Rule, ...]:
+    return tuple(_rule(item) for item in read_table("exceptions.yaml"))
+
+
+def _rule(item: dict[str, Any]) -> Rule:
+    patterns: dict[str, Any] = {
+        key: re.compile(item[key]) for key in ("name", "says", "frames", "at", "code") if key in item
+    }
+    return Rule(**{**item, **patterns})

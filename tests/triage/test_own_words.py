@@ -1,0 +1,188 @@
+"""An exception that no signature knows is told by its own words, its frame and its statement."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobspec.triage import Match, first_cause, scan_lines
+
+
+def raised(file: str, function: str, statement: str, exception: str, head: str = "") -> list[str]:
+    frame = f'  File "{file}", line 12, in {function}'
+    lines = ["Traceback (most recent call last):", frame, f"    {statement}", exception]
+    return [f"{head}{line}" for line in lines]
+
+
+def cause_of(lines: list[str]) -> Match:
+    cause = first_cause(scan_lines(lines))
+    assert cause is not None
+    return cause
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "statement", "exception", "kind", "verdict", "said"),
+    [
+        # Each was reported in public; names of folders are shortened.
+        (
+            "/x/openrlhf/cli/train_ppo_ray.py",
+            "train",
+            "assert actor_world_size % args.vllm_num_engines == 0",
+            "AssertionError",
+            "config",
+            "Blocked",
+            "does not divide",
+        ),
+        (
+            "/x/slime/utils/http_utils.py",
+            "init",
+            "n = args.concurrency * args.rollout_num_gpus",
+            "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'",
+            "config",
+            "Blocked",
+            "a setting has no value",
+        ),
+        (
+            "/x/verl/utils/dataset.py",
+            "_build_messages",
+            "prompt_str: str = example[self.prompt_key]",
+            "KeyError: 'problem'",
+            "data",
+            "Blocked",
+            "prompt_key",
+        ),
+        (
+            "/x/train.py",
+            "main",
+            "show(train_dataset[0][INPUT_IDS_PROMPT_KEY], tokenizer)",
+            "KeyError: 'input_ids_prompt'",
+            "data",
+            "Blocked",
+            "lacks the key",
+        ),
+        (
+            "/x/train.py",
+            "main",
+            'rows = raw_datasets["test"]',
+            "KeyError: 'test'",
+            "data",
+            "Blocked",
+            "split",
+        ),
+        (
+            "/x/grpo_fast.py",
+            "grpo_train",
+            'truncated = repeated_batch["truncated"]',
+            "KeyError: 'truncated'",
+            "exception",
+            "Fail",
+            "a batch lacks an entry",
+        ),
+        (
+            "/x/src/grpo.py",
+            "__init__",
+            "self.num_iterations = args.num_iterations",
+            "AttributeError: 'GRPOConfig' object has no attribute 'num_iterations'",
+            "image",
+            "Blocked",
+            "version",
+        ),
+        (
+            "/x/torch_ops.py",
+            "forward",
+            "return a + b",
+            "RuntimeError: The size of tensor a (768) must match the size of tensor b (3072)",
+            "exception",
+            "Fail",
+            "shapes of one operation",
+        ),
+        (
+            "/x/model.py",
+            "forward",
+            "y = F.linear(x, w)",
+            "RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all",
+            "exception",
+            "Fail",
+            "DTensor",
+        ),
+        (
+            "/x/retool.py",
+            "reward_func",
+            "text = sample.prompt + sample.response",
+            'TypeError: can only concatenate list (not "str") to list',
+            "exception",
+            "Fail",
+            "answers",
+        ),
+        (
+            "/x/run.py",
+            "main",
+            "shutil.move(a, b)",
+            "IsADirectoryError: [Errno 21] Is a directory: 'b'",
+            "storage",
+            "Blocked",
+            "ls -ld",
+        ),
+        (
+            "/x/client.py",
+            "post",
+            "r = self.http.post(url)",
+            "TimeoutError: no answer in 60 s",
+            "exception",
+            "Fail",
+            "what was waited for",
+        ),
+        (
+            "/x/load.py",
+            "load_config",
+            "return json.load(f)",
+            "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+            "exception",
+            "Fail",
+            "LFS",
+        ),
+        (
+            "/x/prepare.py",
+            "main",
+            "table = pq.read_table(path)",
+            "pyarrow.lib.ArrowInvalid: Failed to parse string: 'n/a' as a scalar of type double",
+            "data",
+            "Blocked",
+            "type in all files",
+        ),
+    ],
+)
+def test_words_frame_and_statement_give_class_and_advice(
+    file: str, function: str, statement: str, exception: str, kind: str, verdict: str, said: str
+) -> None:
+    cause = cause_of(raised(file, function, statement, exception, "[rank0]: "))
+    assert (cause.line, cause.kind, cause.verdict) == (4, kind, verdict)
+    assert said in f"{cause.title} {cause.fix}" and f"{file}:12 {function}" in cause.fix
+
+
+def test_words_that_show_no_class_are_told_with_their_frame() -> None:
+    cause = cause_of(raised("/x/grpo.py", "step", "self.check(x)", "LookupError: no answer of sample 7"))
+    assert (cause.kind, cause.verdict) == ("exception", "Fail")
+    assert cause.title.endswith("LookupError: no answer of sample 7, raised in grpo.py:12 step")
+
+
+def test_silent_assert_is_told_by_its_statement() -> None:
+    statement = "assert config.no_sync_func is None"
+    lines = ["step 1 starts", *raised("/x/slime/model.py", "train", statement, "AssertionError")]
+    cause = cause_of(lines)
+    assert (cause.line, cause.text) == (5, f"AssertionError (`{statement}`)")
+    assert f"`{statement}`" in cause.title and "model.py:12 train" in cause.title
+    assert cause.facts == ("its frame stands at line 3 of the log",)
+
+
+def test_statement_that_rich_marks_is_found() -> None:
+    lines = [
+        "╭──────────────── Traceback (most recent call last) ─────────────────╮",
+        "│ /x/train.py:71 in train                                            │",
+        "│                                                                    │",
+        "│   70 │                                                             │",
+        "│ ❱ 71 │   │   assert len(self.parts) > 0                            │",
+        "│   72 │                                                             │",
+        "╰────────────────────────────────────────────────────────────────────╯",
+        "AssertionError",
+    ]
+    assert cause_of(lines).text == "AssertionError (`assert len(self.parts) > 0`)"
