@@ -10,6 +10,7 @@ from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 RUN = "Run"
+MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as well
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -25,6 +26,8 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
         reason = "exit code 0, which alone proves nothing"
         return Deliverable(RUN, Status.PASS, (item,), reason, required=False)
     lines = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
+    if any(item.status is Status.FAIL for item in others):  # they name the metric and its step
+        lines = [match for match in lines if match.kind not in MEASURED]
     serious = next((match for match in lines if not match.generic or (short and not match.wrapper)), None)
     if serious is None or (_proved(others) and not short):
         reason = "no exit code is among the files"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,6 +28,12 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 
 
+# Logs of Ray's own services. They go on while a run ends, and then tell of peers that are gone.
+RAY_SERVICE = re.compile(
+    r"(?:^|/)(?:dashboard\w*|gcs_server|raylet|monitor|log_monitor|runtime_env_agent)\.(?:log|out|err)(?:\.\d+)?(?:\.gz)?$"
+)
+
+
 class Part(NamedTuple):
     """One attempt of one log."""
 
@@ -37,7 +44,7 @@ class Part(NamedTuple):
 
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
-    logs = [_begun(parts) for parts in logs]
+    logs = [[_of_service(part) for part in _begun(parts)] for parts in logs]
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -61,6 +68,20 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
         for match in found
     ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _of_service(part: Part) -> Part:
+    """The part; in a log of Ray's services a line that is an effect at best explains nothing."""
+    if RAY_SERVICE.search(part.file) is None:
+        return part
+    return part._replace(
+        matches=[
+            replace(match, verdict=NOTE, why=f"{match.title}; in a log of Ray's own services")
+            if match.signature.startswith("effect.") and match.verdict != NOTE
+            else match
+            for match in part.matches
+        ]
+    )
 
 
 def _as_effect(match: Match) -> Match:

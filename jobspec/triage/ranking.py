@@ -84,12 +84,24 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         level: all(match.time is not None for match in unordered if _level(match) == level)
         for level in range(NOTES + 1)
     }
+    moments = _moments(unordered)
     ordered = sorted(
-        unordered, key=lambda m: (_level(m), (m.time or 0.0) if timed[_level(m)] else 0.0, m.order)
+        unordered, key=lambda m: (_level(m), moments[id(m)] if timed[_level(m)] else 0.0, m.order)
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
     return ordered
+
+
+def _moments(matches: Iterable[Match]) -> dict[int, float]:
+    """The time of each match by its id. A line may have its time from a neighbour, and programs print full
+    seconds: where a log has two lines in nearly one moment, their places in it decide."""
+    latest, moments = dict[str, float](), dict[int, float]()
+    for match in sorted(matches, key=lambda match: (match.file, match.line)):
+        time, before = match.time or 0.0, latest.get(match.file, 0.0)
+        moments[id(match)] = before if time < before <= time + SAME_MOMENT_S else time
+        latest[match.file] = max(moments[id(match)], before)
+    return moments
 
 
 def _move_up(launch: Match, ordered: list[Match]) -> None:

@@ -118,6 +118,8 @@ def verl_inputs(folder: Path) -> dict[str, Any]:
         "repos": [{"name": "verl", "path": str(checkout)}, bridge],
         "model": {"path": str(folder / "model")},
         "data": [{"name": "gsm8k", "source": str(folder / "data")}],
+        "train": {"overrides": {f"{TRANSFORMER}.attention_backend": "auto"}},  # no flash-attn is here
+        "resources": {"gpus_per_node": 1, "cpus_per_node": 14},
     }
 
 

@@ -38,6 +38,8 @@ VARIABLES = {
     "TOTAL_TRAIN_STEPS": "1",
     "USE_DYNAMIC_BSZ": "True",
     "MICRO_BSZ": "2",
+    "MAX_PROMPT_LENGTH": "512",
+    "MAX_RESPONSE_LENGTH": "512",
     "LORA_RANK": "0",
     "LORA_ALPHA": "${LORA_RANK}",
     "LORA_MERGE": "False",
@@ -123,6 +125,8 @@ def _parameters(about: Release) -> list[str]:
         'data.train_files="${TRAIN_FILES}"',
         'data.val_files="${VAL_FILES}"',
         "data.train_batch_size=${batch}",
+        "data.max_prompt_length=${MAX_PROMPT_LENGTH}",
+        "data.max_response_length=${MAX_RESPONSE_LENGTH}",
         'actor_rollout_ref.model.path="${MODEL_PATH}"',
         "actor_rollout_ref.model.lora.rank=${LORA_RANK}",
         "actor_rollout_ref.model.lora.alpha=${LORA_ALPHA}",
@@ -181,7 +185,8 @@ def make_bridge(root: Path, commit: bool = False) -> Path:
     for name in ("src/megatron/bridge", "src/megatron/bridge/training", "3rdparty/Megatron-LM/megatron/core"):
         (root / name).mkdir(parents=True)
         (root / name / "__init__.py").write_text("")
-    (root / "src/megatron/bridge/training/checkpointing.py").write_text("")
+    for name in ("checkpointing", "config"):
+        (root / f"src/megatron/bridge/training/{name}.py").write_text("")
     tests = root / "tests/unit_tests/models"
     tests.mkdir(parents=True)
     (tests / "test_param_mapping.py").write_text("def test_names() -> None:\n    assert True\n")

@@ -116,6 +116,19 @@ def guide_tests(bridge: str) -> tuple[str, ...]:
     return tuple(name for name in GUIDE_TESTS if (Path(bridge) / name).is_file())
 
 
+def needs_apex(bridge: str) -> bool:
+    """Whether the Bridge at `bridge` fuses gradient accumulation where Transformer Engine is.
+
+    Megatron's output layer, which is not Transformer Engine's, then asks for Apex. Releases 0.4.2 to 0.7.0.dev do.
+    """
+    try:
+        text = (Path(bridge) / "src/megatron/bridge/utils/fusions.py").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    body = re.search(r"(?ms)^def can_enable_gradient_accumulation_fusion\b.*?(?=^def |\Z)", text)
+    return body is not None and "import transformer_engine" in body[0]
+
+
 def megatron_core(root: str, pythonpath: Iterable[str]) -> str | None:
     """The first folder of a checkout's `pythonpath` that holds `megatron/core`; None when none does."""
     folders = (Path(root) / name for name in pythonpath)

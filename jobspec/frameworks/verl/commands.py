@@ -79,10 +79,13 @@ def bridge_repo(context: Context) -> Repo | None:
 
 def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
     """Prints where the packages come from, in the driver and in a Ray worker, and ends a void run early."""
+    bridge = bridge_repo(context)
     request = {
         "modules": ["verl", BRIDGE, "megatron.core", "modelopt"],
         "needed": [TRAINING, *([CHECKPOINTING] if settings.needs_modelopt(context) else [])],
-        "needs": list(settings.environment_needs(context)),
+        "needs": list(
+            settings.environment_needs(context, context.repo_paths.get(bridge.name, "") if bridge else "")
+        ),
         "roots": dict(_roots(context)),
     }
     text = resources.files("jobspec.frameworks.verl").joinpath("import_probe.py").read_text(encoding="utf-8")

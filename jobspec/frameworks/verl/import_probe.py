@@ -54,7 +54,9 @@ def look(wanted: dict[str, Any]) -> dict[str, Any]:
         except BaseException as problem:  # noqa: BLE001 - a module may raise anything
             errors[name] = f"{type(problem).__name__}: {problem}"
     places = {name: find(name) for name in wanted["modules"]}
-    lacks = [need["problem"] for need in wanted["needs"] if not any(find(name) for name in need["any_of"])]
+    lacks = [
+        need["problem"] for need in wanted.get("needs", ()) if not any(find(name) for name in need["any_of"])
+    ]
     return {"host": socket.gethostname(), "places": places, "errors": errors, "lacks": lacks}
 
 

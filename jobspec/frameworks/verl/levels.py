@@ -167,8 +167,10 @@ NOT_PROVED = (
     "convergence: no threshold of a benchmark was agreed",
 )
 NO_LEARNING = "nothing is proved about learning"
-INPUTS = "checkouts of verl and Megatron-Bridge, a small model, GSM8K-shaped data, 3 CPU cores a GPU and 11 "
-    "more (1 before verl 0.9)"
+INPUTS = (
+    "checkouts of verl and Megatron-Bridge, a small model, GSM8K-shaped data, 3 CPU cores a GPU and 11 more "
+    "(1 before verl 0.9)"
+)
 
 
 def _level(name: str, number: int, proves: str, needs: str, *not_proved: str) -> Level:

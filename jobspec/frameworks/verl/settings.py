@@ -13,7 +13,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.shared.reward_file import RewardFile, find_reward_file
-from jobspec.frameworks.verl.checkout import Wrapper, read_config, unknown_part
+from jobspec.frameworks.verl.checkout import Wrapper, needs_apex, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
 
@@ -68,29 +68,25 @@ def needs_modelopt(context: Context) -> bool:
     return context.level.name == "fsdp" or (saves and adapter)
 
 
-def environment_needs(context: Context) -> Iterator[dict[str, Any]]:
-    """Modules that verl's default settings of Megatron need, without the settings that do without them.
+def environment_needs(context: Context, bridge: str) -> Iterator[dict[str, Any]]:
+    """Modules that default settings of verl and of the Bridge checkout at `bridge` need, unless the spec sets
+    others: alternatives of each, and what is said where none is there.
 
-    Source: Megatron-Core 0.19 (`ColumnParallelLinear`) and Transformer Engine 2.20 (`get_attention_backend`).
+    Source: Megatron-Core 0.19 (`ColumnParallelLinear`), Transformer Engine 2.20 (`get_attention_backend`).
     """
-    hydra = {
-        key.lstrip("+"): value_text(value)
-        for key, value in split_overrides(context.spec.train.overrides).hydra.items()
-    }
-    fusion, backend = (
-        f"{TRANSFORMER}.{name}" for name in ("gradient_accumulation_fusion", "attention_backend")
-    )
-    if hydra.get(fusion) != "False" and context.level.name != "fsdp":
+    hydra = _hydra(context)
+    fusion, backend = f"{TRANSFORMER}.gradient_accumulation_fusion", f"{TRANSFORMER}.attention_backend"
+    if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
         yield {
             "any_of": ["fused_weight_gradient_mlp_cuda"],
             "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer asks "
             f"for it: set `train.overrides.++{fusion}: false`",
         }
-    if hydra.get(backend, "flash") == "flash":
+    if hydra.get(backend, _at(read_config(context.repo_paths), backend)) == "flash":
         yield {
             "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
-            "problem": "no flash-attn is there, and verl's default attention backend is `flash`: "
-            f"set `train.overrides.{backend}: auto`",
+            "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: set "
+            f"`train.overrides.{backend}: auto`",
         }
 
 
@@ -99,14 +95,17 @@ def queue_units(context: Context) -> int:
 
     Source: verl 0.9.1, `trainer/main_ppo.py`: the V1 trainer always starts it.
     """
-    config = read_config(context.repo_paths) or {}
-    hydra = {
-        key.lstrip("+"): value for key, value in split_overrides(context.spec.train.overrides).hydra.items()
-    }
+    config, hydra = read_config(context.repo_paths), _hydra(context)
     if not hydra.get("trainer.use_v1", _at(config, "trainer.use_v1")):
         return 0
     units = hydra.get(QUEUE_UNITS, _at(config, QUEUE_UNITS))
     return units if isinstance(units, int) else 0
+
+
+def _hydra(context: Context) -> dict[str, Any]:
+    """The spec's Hydra overrides by their bare keys."""
+    hydra = split_overrides(context.spec.train.overrides).hydra
+    return {key.lstrip("+"): value for key, value in hydra.items()}
 
 
 def _at(config: Any, key: str) -> Any:

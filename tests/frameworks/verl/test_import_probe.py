@@ -69,3 +69,28 @@ def test_probe_runs_on_the_oldest_python() -> None:
     import ast
 
     ast.parse(Path(import_probe.__file__).read_text(), feature_version=(3, 9))
+
+
+def test_lacking_modules_and_their_cures_are_told_together(bridge: Path) -> None:
+    """On the first GPU each of these cost minutes: the model was built before it was noticed."""
+    (bridge / "src/megatron/bridge/training/config.py").write_text("import megatron.energon\n")
+    need = {"any_of": ["flash_attn", "flash_attn_3"], "problem": "no flash-attn is there: set it to auto"}
+    there = {"any_of": ["no_such_module", "json"], "problem": "never said"}
+    name = "megatron.bridge.training.config"
+    wanted = {"modules": [], "needed": [name], "needs": [need, there], "roots": {}}
+    done = look(wanted, bridge / "src")
+    assert done.returncode == 3
+    told = [line for line in done.stdout.splitlines() if "blocked" in line]
+    assert told == [
+        f"jobspec: blocked: {name} cannot be imported in the driver: ModuleNotFoundError: "
+        "No module named 'megatron.energon'; install megatron-energon with its dependencies in the image",
+        "jobspec: blocked: in the driver no flash-attn is there: set it to auto",
+    ]
+
+
+def test_bytecode_that_is_not_kept_is_said() -> None:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    wanted = {"modules": [], "needed": ["no_such_module"], "roots": {}}
+    argv = [sys.executable, "-S", import_probe.__file__, json.dumps(wanted)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.stdout.startswith("jobspec: PYTHONDONTWRITEBYTECODE is set: ")

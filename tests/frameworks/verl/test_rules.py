@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,10 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.frameworks import get
-from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl import settings
+from jobspec.frameworks.verl.checkout import CONFIG, WRAPPER, Wrapper, read_wrapper
 from jobspec.frameworks.verl.parquet import row_count
-from tests.kits.fake_verl import RELEASES, fake_checkout
+from tests.kits.fake_verl import RELEASES, fake_bridge, fake_checkout, make_bridge, make_checkout
 from tests.kits.verl_kit import context, errors, findings, plan_of
 
 
@@ -135,6 +137,78 @@ def test_cores_for_eight_gpus(cpus: int, bad: bool) -> None:
     found = errors(resources={"cpus_per_node": cpus})
     assert [finding.rule for finding in found] == (["verl.cpus"] if bad else [])
     assert not bad or ("25" in found[0].what and "7 GPUs" in found[0].fix)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "cpus", "overrides", "bad"),
+    [
+        (1, 1, 13, {}, True),  # 3, the runner, 8 units, their controller, one to start actors with
+        (1, 1, 14, {}, False),
+        (8, 4, 26, {}, True),  # the 11 others are spread over the nodes
+        (8, 4, 27, {}, False),
+        (1, 1, 8, {"transfer_queue.backend.SimpleStorage.num_data_storage_units": 2}, False),
+        (1, 1, 4, {"trainer.use_v1": False}, False),
+    ],
+)
+def test_cores_for_transfer_queue(
+    gpus: int, nodes: int, cpus: int, overrides: dict[str, Any], bad: bool
+) -> None:
+    """With 8 cores verl 0.9.1 stood still for good after it had printed its configuration (one GPU)."""
+    resources = {"cpus_per_node": cpus, "nodes": nodes}
+    found = errors(gpus=gpus, release="0.9.0", resources=resources, train={"overrides": overrides})
+    assert [finding.rule for finding in found] == (["verl.cpus"] if bad else [])
+    assert not bad or "TransferQueue" in found[0].why
+
+
+def test_script_of_another_release_is_refused(tmp_path: Path) -> None:
+    """0.9.0's script sets a key that 0.9.1's package lacks: Hydra ended the run after 90 s."""
+    checkout = make_checkout(tmp_path / "verl", "0.9.0")
+    config = json.loads((checkout / CONFIG).read_text())
+    del config["data"]["train_batch_size"]
+    (checkout / CONFIG).write_text(json.dumps(config))
+    places = {"verl": str(checkout), "bridge": fake_bridge()}
+    found = errors(gpus=1, repos=places)
+    assert [finding.rule for finding in found] == ["verl.script"]
+    assert "data.train_batch_size" in found[0].what
+
+
+@pytest.mark.parametrize("release", ["0.7.0", "0.9.0"])
+def test_reward_function_of_ones_own(release: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def good(**more):\n    return 1.0\n")
+    places = {"verl": fake_checkout(release), "bridge": fake_bridge(), "rewards": str(tmp_path)}
+    text = script("smoke", release=release, repos=places, train={"reward": "mine.py:good"})
+    prefix = "" if release == "0.7.0" else "reward."
+    assert f" {prefix}custom_reward_function.path={tmp_path}/mine.py" in text
+    assert f" {prefix}custom_reward_function.name=good" in text
+    assert "reward_model.enable=False" in text
+    wrong = errors(release=release, repos=places, train={"reward": "mine.py:goood"})
+    assert [(finding.rule, finding.fix) for finding in wrong] == [("verl.reward", "did you mean `good`?")]
+    owned = errors(train={"overrides": {"reward.custom_reward_function.path": "mine.py"}})
+    assert "verl.owned" in [finding.rule for finding in owned]
+
+
+def needs(level: str, overrides: dict[str, Any], bridge: Path) -> list[str]:
+    """The first module of each need that the probe looks for."""
+    places = {"verl": fake_checkout("0.9.0"), "bridge": str(bridge)}
+    asked = context(level, release="0.9.0", repos=places, train={"overrides": overrides})
+    return [need["any_of"][0] for need in settings.environment_needs(asked, str(bridge))]
+
+
+def test_environment_is_asked_for_what_the_settings_need(tmp_path: Path) -> None:
+    bridge = make_bridge(tmp_path / "bridge")
+    assert needs("smoke", {}, bridge) == ["flash_attn"]  # this Bridge decides by Apex alone
+    fusions = bridge / "src/megatron/bridge/utils/fusions.py"
+    fusions.parent.mkdir()
+    fusions.write_text(
+        "def can_enable_gradient_accumulation_fusion():\n    import transformer_engine\n    return True\n"
+    )
+    assert needs("smoke", {}, bridge) == ["fused_weight_gradient_mlp_cuda", "flash_attn"]
+    transformer = "actor_rollout_ref.actor.megatron.override_transformer_config"
+    cured = {
+        f"++{transformer}.gradient_accumulation_fusion": False,
+        f"{transformer}.attention_backend": "auto",
+    }
+    assert needs("smoke", cured, bridge) == []
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ LEGACY = VERSION.startswith(("0.7", "0.8"))
 LAYOUT = 1 if LEGACY else 2
 FAULT = os.environ.get("FAKE_VERL_FAULT", "")
 BRIDGE = "/src/Megatron-Bridge/src/megatron/bridge"
+CUSTOM = {"path": None, "name": None}
 RUNNER = "TaskRunner" if LEGACY else "TaskRunnerV1"
 
 
@@ -39,13 +40,16 @@ def base() -> dict:
         switches["router_replay"] = {"mode": "disabled"}
     if not VERSION.startswith("0.7"):
         switches["qat"] = {"enable": False}
-    megatron = {**sizes, **offload, **switches, "override_transformer_config": {}}
+    megatron = {**sizes, **offload, **switches, "override_transformer_config": {"attention_backend": "flash"}}
     reward = {"enable": False, "model_path": None}
     family = (
         {"reward_model": {**reward, "model": {"path": None}}}
         if VERSION == "0.7.0"
-        else {"reward": {"reward_model": reward}}
+        else {"reward": {"reward_model": reward, "num_workers": 8, "custom_reward_function": dict(CUSTOM)}}
     )
+    if not LEGACY:  # the V1 trainer
+        storage = {"num_data_storage_units": 8}
+        family["transfer_queue"] = {"enable": False, "backend": {"SimpleStorage": storage}}
     return {
         "actor_rollout_ref": {
             "actor": {
@@ -65,16 +69,28 @@ def base() -> dict:
                 "n": 4,
                 "tensor_model_parallel_size": 2,
                 "enforce_eager": False,
+                "gpu_memory_utilization": 0.5,
+                "agent": {"num_workers": 8},
                 "enable_rollout_routing_replay": False,
             },
         },
         "algorithm": {"adv_estimator": "gae"},
         "critic": {"megatron": copied(megatron), "strategy": "megatron"},
-        "data": {"train_files": None, "val_files": None, "train_batch_size": 16, "seed": None},
+        "custom_reward_function": dict(CUSTOM),
+        "data": {
+            "train_files": None,
+            "val_files": None,
+            "train_batch_size": 16,
+            "max_prompt_length": 512,
+            "max_response_length": 512,
+            "dataloader_num_workers": 8,
+            "seed": None,
+        },
         "global_profiler": {"steps": None},
         "ray_kwargs": {"ray_init": {"num_cpus": None, "runtime_env": {"env_vars": {}}}},
         **family,
         "trainer": {
+            **({} if LEGACY else {"use_v1": True}),
             "logger": ["console"],
             "nnodes": 1,
             "n_gpus_per_node": 8,
