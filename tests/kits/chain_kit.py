@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from jobspec.frameworks.verl.settings import TRANSFORMER
 from tests.kits import fake_nemo_rl, fake_rlix, fake_verl
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,103 @@
+"""Files of verl runs on a real GPU (docs/gpu.md): judged without plan or spec, as somebody else's would be.
+
+Long lines are cut, paths are neutral, and failed runs are without the printed configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobspec.triage import first_cause, scan_files
+
+RUNS = Path(__file__).parents[2] / "fixtures/verl_gpu"
+BRIDGE = "megatron.bridge=/src/Megatron-Bridge"
+
+
+def judged(folder: Path, level: int, *more: str) -> dict[str, Any]:
+    argv = [
+        sys.executable,
+        "-m",
+        "jobspec.cli",
+        "judge",
+        folder,
+        "--framework",
+        "verl",
+        "--level",
+        str(level),
+    ]
+    done = subprocess.run([*argv, "--json", *more], capture_output=True, text=True)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("name", ["smoke", "lora"])
+def test_steps_that_ran_pass_with_the_checkout_named(name: str) -> None:
+    report = judged(RUNS / name, 0, "--expect-import", BRIDGE)
+    assert report["result"] == "Pass"
+    told = report["deliverables"]
+    run = told["verl Megatron backend run"]["reason"]
+    assert run.startswith("LoRA + DDP" if name == "lora" else "full parameters + DDP")
+    assert "2 trained steps up to step 2" in run
+    assert told["Local Bridge import in verl"]["status"] == "Pass"
+
+
+def test_steps_without_a_named_checkout_prove_no_bridge() -> None:
+    assert judged(RUNS / "smoke", 0)["result"] == "Blocked"
+
+
+def test_reward_that_rose_is_shown_though_the_run_was_cut_off() -> None:
+    """22 of 30 steps: a limit of 330 s ended it."""
+    report = judged(RUNS / "learning", 5, "--expect-import", BRIDGE)
+    assert report["result"] == "Blocked"
+    told = report["deliverables"]
+    assert "22 trained steps are shown; step 23 is the first missing one of 30" in report["reason"]
+    assert "rose beyond its noise: 0.4161 -> 0.9978" in told["Requested variants"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "line"),
+    [
+        ("broken-reward", "Fail", "ValueError: this reward is broken on purpose"),
+        ("killed-worker", "Blocked", "(raylet) A worker died or was killed while executing a task"),
+        ("engine-memory", "Blocked", "ValueError: No available memory for the cache blocks."),
+        ("other-release", "Blocked", "Could not override 'actor_rollout_ref.actor.megatron.grad_offload'."),
+    ],
+)
+def test_first_cause_of_failures(name: str, verdict: str, line: str) -> None:
+    found = first_cause(scan_files([RUNS / name / "train.log"]))
+    assert found is not None
+    assert (found.verdict, found.text[: len(line)]) == (verdict, line)
+
+
+@pytest.mark.parametrize("name", ["smoke", "lora"])
+def test_nothing_failed_where_nothing_did(name: str) -> None:
+    assert first_cause(scan_files(sorted((RUNS / name).glob("*.log")))) is None
+
+
+def test_wait_for_cores_that_do_not_exist_is_no_failure_of_the_code() -> None:
+    """Ray had 8 cores, the trainer asked for 13: no line says so, and SIGTERM ended it."""
+    found = first_cause(scan_files([RUNS / "waits-for-cores/train.log"]))
+    assert found is not None
+    assert (found.verdict, found.signature) == ("Blocked", "effect.terminated")
+
+
+def test_logs_of_rays_services_explain_nothing_by_lost_peers(tmp_path: Path) -> None:
+    """Ray's dashboard agent lost its peer when the run of the killed worker ended."""
+    shutil.copy(RUNS / "killed-worker/train.log", tmp_path)
+    (tmp_path / "dashboard_agent.log").write_text(
+        "2026-11-29 10:49:50,101\tERROR event_agent.py:99 -- Report event failed, retrying...\n"
+        "Traceback (most recent call last):\n"
+        '  File "/usr/lib/python3.12/asyncio/selector_events.py", line 691, in _sock_connect_cb\n'
+        "    raise OSError(err, f'Connect call failed {address}')\n"
+        "ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 8265)\n".replace("\\\n", "\n")
+    )
+    found = first_cause(scan_files(sorted(tmp_path.iterdir())))
+    assert found is not None
+    assert found.file.endswith("train.log")
