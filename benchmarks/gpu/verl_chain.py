@@ -4,8 +4,8 @@
     python benchmarks/gpu/verl_chain.py --bridge DIR --verl DIR [--only NAME,…] [--together N] [--json FILE]
 
 Each row is one `jobspec run` of `examples/verl/tiny.yaml`: its verdict beside the one it must have.
-`--together` runs so many at once on the one GPU; their seconds say nothing then, and the engines need room for
-each other.
+`--together` runs so many at once on the one GPU; their seconds say nothing then, and the engines need room
+for each other.
 `--other-bridge DIR` is a folder with another `megatron/bridge`, for the case that imports the wrong one. Exit
 code 0 when every verdict is as it must be.
 """

@@ -119,7 +119,7 @@ def guide_tests(bridge: str) -> tuple[str, ...]:
 def needs_apex(bridge: str) -> bool:
     """Whether the Bridge at `bridge` fuses gradient accumulation where Transformer Engine is.
 
-    Megatron's output layer, which is not Transformer Engine's, then asks for Apex. So it is from release 0.4.2 on.
+    Megatron's output layer, which is not Transformer Engine's, then asks for Apex: so from release 0.4.2 on.
     """
     try:
         text = (Path(bridge) / "src/megatron/bridge/utils/fusions.py").read_text(encoding="utf-8")
