@@ -86,27 +86,32 @@ def cure(problem: str) -> str:
     return f"; install {package} in the image" if package else ""
 
 
-def in_worker(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The same in a task of the Ray that verl will use, with the PYTHONPATH that its workers get."""
+def ask_worker(wanted: dict[str, Any]) -> Any:
+    """The same asked of a task of the Ray that verl will use, with the PYTHONPATH that its workers get."""
     import ray
 
     paths = {"PYTHONPATH": os.environ.get("JOBSPEC_WORKER_PYTHONPATH", "")}
     ray.init(runtime_env={"env_vars": paths}, log_to_driver=False, logging_level=logging.WARNING)
-    try:
-        seen: dict[str, Any] = ray.get(ray.remote(num_cpus=0)(look).remote(wanted))
-    finally:
-        ray.shutdown()
-    return seen
+    return ray.remote(num_cpus=0)(look).remote(wanted)
 
 
 def main(argv: list[str]) -> int:
-    """0 when everything is where it must be, 3 otherwise."""
+    """0 when everything is where it must be, 3 otherwise. Raises: what Ray raises, if the driver is right."""
     wanted = json.loads(argv[1])
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         say(SLOW_START)
+    asked, failed = None, None
+    try:  # both look at once: the imports take a quarter of a minute each
+        asked = ask_worker(wanted)
+    except Exception as problem:  # noqa: BLE001 - told once the driver is known to be right
+        failed = problem
     problems = judge("driver", look(wanted), wanted["roots"])
+    if not problems and failed is not None:
+        raise failed
     if not problems:
-        problems = judge("worker", in_worker(wanted), wanted["roots"])
+        problems = judge("worker", sys.modules["ray"].get(asked), wanted["roots"])
+    if asked is not None:
+        sys.modules["ray"].shutdown()
     for problem in problems:
         say(f"blocked: {problem}")
     return 3 if problems else 0

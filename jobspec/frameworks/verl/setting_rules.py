@@ -210,7 +210,8 @@ def check_variables(context: Context, wrapper: Wrapper) -> Iterator[Finding]:
     if settings.reward_model(context) is None and not wrapper.reward_switch:
         what = "the script of this verl checkout names no key that turns the reward model off"
         yield error("verl.knob", what, fix="use `train.reward: model:NAME`", path="train.reward")
-    if wrapper.prefers_image_megatron:
+    here = context.cluster.scheduler == "local" and context.container.runtime == "none"
+    if wrapper.prefers_image_megatron and not (here and not Path(IMAGE_MEGATRON).is_dir()):
         yield warning(
             "verl.image-megatron",
             f"the script puts `{IMAGE_MEGATRON}` before every checkout on the driver's PYTHONPATH",
