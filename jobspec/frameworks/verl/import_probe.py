@@ -103,8 +103,8 @@ def main(argv: list[str]) -> int:
     asked, failed = None, None
     try:  # both look at once: the imports take a quarter of a minute each
         asked = ask_worker(wanted)
-    except Exception as problem:  # noqa: BLE001 - told once the driver is known to be right
-        failed = problem
+    except Exception as why:  # noqa: BLE001 - told once the driver is known to be right
+        failed = why
     problems = judge("driver", look(wanted), wanted["roots"])
     if not problems and failed is not None:
         raise failed
