@@ -42,7 +42,6 @@ MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits diff
 TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
-NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
 _FIRST_MARKS = (
@@ -295,7 +294,7 @@ class _Log:
             text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
             why=signature.why,
-            fix=told.fix.replace("{place}", place or NO_PLACE),
+            fix=own_words.advice(told.fix, hit.text, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
