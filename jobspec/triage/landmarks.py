@@ -76,12 +76,19 @@ STEP = (
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    kind(" | Time: ", r"\bSUCCESS Step [1-9]\d* \| Time: "),  # prime-rl
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
 )
+# By itself, or behind the head of a logger: then it has to be all that the line says.
+TRAINED = (
+    r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"
+    r"|\b(?:INFO|SUCCESS|NOTICE)\b\W+(?:.{0,60} - )?(?:(?:RL|RLHF|GRPO|PPO|DPO|SFT) )?"
+    r"training (?:has |is |run )?(?:finished|completed?|done|ended)(?: successfully)?\W*$"
+)
 # The program has reached its end: later complaints come from its shutdown.
 DONE = (
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
+    kind("raining ", TRAINED),
     kind("Max number of steps has been reached"),
     kind("GRPO training complete!"),
     kind("Final validation metrics:"),
@@ -92,9 +99,9 @@ DONE = (
 # script says so of each of its commands.
 STATED_END = (
     kind("rc=", r"\brc=0\b"),
-    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b|\bexited with 0\b"),
     kind("succeeded", r"^Job '\w+' succeeded"),
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
+    kind("raining ", TRAINED),
 )
 
 ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STATED_END)

@@ -25,10 +25,12 @@ LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
 TERMINATED = "effect.terminated"  # every other effect says more
-KILLED = "effect.killed"
+KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+# What processes say of each other while a run ends; a retry that succeeds says the same.
+PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
+STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
 MARKS_SAY = {
     "construction": "the construction of the model began",
@@ -62,6 +64,12 @@ class Course:
         last = max((mark.line for mark in (self.last_step, self.done) if mark is not None), default=0)
         return self.stated_end is not None and 0 < last < self.stated_end.line
 
+    @property
+    def finished(self) -> bool:
+        """Whether the trainer reached its end, after a train step."""
+        steps = self.last_step is not None and self.done is not None and self.last_step.line < self.done.line
+        return steps or self.ended_well
+
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
@@ -76,8 +84,8 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     """The matches, the likeliest first cause first.
 
     Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
-    wrappers of kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the
-    reading order decides, since a line without a time has no place between two lines with times.
+    wrappers of kind `effect`, survived wrappers, notes. Within a level time decides if every match has a
+    time. Otherwise the reading order decides, since a line without a time has no place between two with times.
     """
     unordered = list(matches)
     timed = {
@@ -111,6 +119,8 @@ def _level(match: Match) -> int:
         return NOTES
     if match.wrapper:
         effect = match.kind == EFFECT or match.kind in ENDS
+        if match.survived:
+            return 7
         return 6 if match.signature == TERMINATED else 4 + effect
     if match.kind == STALL:
         return STALL_LEVEL
@@ -146,15 +156,23 @@ def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
     shutdown = match.generic and (
         course.ended_well or (course.done is not None and course.done.line < match.line)
     )
-    return replace(match, survived=True, generic=True) if went_on or shutdown else match
+    parting = match.signature in PARTING and any(course.finished for course in courses.values())
+    return replace(match, survived=True, generic=True) if went_on or shutdown or parting else match
 
 
 def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
-    """The match; as an effect if it is the kill of a process that had given up a collective before."""
+    """The match; as an effect if it is the kill of a process that had given up a collective before, and no
+    earlier than that if it is its abort, whose time is mostly that of another line."""
+    if match.signature not in (KILLED, ABORTED):
+        return match
     before = (other for other in matches if other.file == match.file and other.line < match.line)
-    if match.signature == KILLED and any(other.signature in HANGS for other in before):
+    hangs = [other for other in before if other.signature in HANGS]
+    if not hangs:
+        return match
+    if match.signature == KILLED:
         return replace(match, wrapper=True)
-    return match
+    times = [other.time for other in (match, *hangs) if other.time is not None]
+    return replace(match, time=max(times)) if match.time is not None else match
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:
