@@ -85,7 +85,7 @@ def rank(matches: Iterable[Match]) -> list[Match]:
 
     Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
     wrappers of kind `effect`, survived wrappers, notes. Within a level time decides if every match has a
-    time. Otherwise the reading order decides, since a line without a time has no place between two with times.
+    time. Otherwise the reading order decides, since a line without a time has no place between two.
     """
     unordered = list(matches)
     timed = {
