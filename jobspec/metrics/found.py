@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from jobspec.metrics.console import read_console
 from jobspec.metrics.names import logged_name
+from jobspec.metrics.plain_lines import read_bars
 from jobspec.metrics.readers import read_file, read_sources
 from jobspec.metrics.several_runs import several_runs
 from jobspec.metrics.table import Table, concat, fullest
 
 MANY = 4  # records a step: ranks and resumed runs repeat a step less often
+
+MIN_KEPT, REGULAR = 3, 0.8
+MIN_STEPS = 2  # a tracker's summary holds the last step alone
 
 
 def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Table:
@@ -22,14 +29,40 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     one, such as a record of another program, are left out.
     """
     files = read_sources(place, relative_to=root) if place.is_dir() else [read_file(place, place.name)]
+    logs = list(logs)
     sources = [
         *(without_samples(table) for table in files),
         concat(read_console(path, name) for path, name in logs),
     ]
+    if len({row.step for table in sources for row in table if row.step is not None}) < MIN_STEPS:
+        sources[-1] = concat(read_console(path, name, plain=True) for path, name in logs)
+    if not any(len(table) for table in sources):
+        sources[-1] = concat(read_bars(path, name) for path, name in logs)
     table = fullest(sources)
+    between = _between_values(table)
     stepped = {row.metric for row in table if row.step is not None}
-    kept = tuple(row for row in table if row.step is not None or row.metric not in stepped)
+    kept = tuple(
+        row
+        for row in table
+        if (row.step is not None or row.metric not in stepped)
+        and not (row.metric in between and math.isnan(row.value))
+    )
     return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+
+
+def _between_values(table: Table) -> set[str]:
+    """Metrics with a value at every N-th step and `null` at the others, as tables of all metrics hold."""
+    found = set()
+    for metric, rows in table.by_metric.items():
+        steps = [row.step for row in rows if row.step is not None]
+        kept = [row.step for row in rows if row.step is not None and not math.isnan(row.value)]
+        gaps = Counter(later - earlier for earlier, later in pairwise(kept))
+        if len(kept) < MIN_KEPT or 2 * len(kept) > len(steps):
+            continue
+        gap, times = gaps.most_common(1)[0]
+        if times >= REGULAR * (len(kept) - 1) and steps[-1] - kept[-1] < gap:
+            found.add(metric)
+    return found
 
 
 def without_samples(table: Table) -> Table:
