@@ -23,7 +23,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import judge_end
+from jobspec.judging.foreign_end import as_stopped, judge_end
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -221,6 +221,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         metrics_deliverable(evidence, finished=True),
     )
     short = _is_short(evidence, expectation, framework_items)
+    attempt = as_stopped(attempt) if short else attempt
     run = judge_end(foreign.facts, attempt, (imports, *framework_items, metrics), short)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
