@@ -103,6 +103,9 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
         for item in evidence.checkpoints
         if evidence.foreign and item.bytes
     ]
+    # The trainer says it behind the marker's writing.
+    said = not marked and evidence.foreign
+    marked = lines.get("saved", []) if said else marked
     last = evidence.plan.expect.steps
     if not marked:
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
@@ -113,6 +116,9 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     if step != last:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
         return Deliverable(CHECKPOINT, Status.FAIL, (item,), reason)
+    if said:
+        reason = f"the trainer says that it saved step {step} whole; the files of it are not among these"
+        return Deliverable(CHECKPOINT, Status.PASS, (item,), reason)
     return Deliverable(CHECKPOINT, Status.PASS, (item, *saved[-1:]), f"complete up to step {step}")
 
 
