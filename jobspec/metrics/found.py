@@ -18,6 +18,7 @@ from jobspec.metrics.table import Table, concat, fullest
 
 MANY = 4  # records a step: ranks and resumed runs repeat a step less often
 
+COUNTS = ("update", "updates", "iter", "it", "episode", "episodes", "round", "epoch")  # for want of a step
 MIN_KEPT, REGULAR = 3, 0.8
 MIN_STEPS = 2  # a tracker's summary holds the last step alone
 
@@ -36,6 +37,7 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     ]
     if len({row.step for table in sources for row in table if row.step is not None}) < MIN_STEPS:
         sources[-1] = concat(read_console(path, name, plain=True) for path, name in logs)
+        sources = [counted(table) for table in sources]
     if not any(len(table) for table in sources):
         sources[-1] = concat(read_bars(path, name) for path, name in logs)
     table = fullest(sources)
@@ -48,6 +50,24 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
         and not (row.metric in between and math.isnan(row.value))
     )
     return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+
+
+def counted(table: Table) -> Table:
+    """The table with the count of each record as its step, where no record of the file names one."""
+    stepped = {row.source for row in table if row.step is not None}
+    places: dict[str, dict[int, int]] = {}
+    for name in COUNTS:
+        counts: dict[str, dict[int, float]] = {}
+        for row in table:
+            if row.metric == name and row.source not in stepped and row.line:
+                counts.setdefault(row.source, {})[row.line] = row.value
+        for source, lines in counts.items():
+            values = list(lines.values())
+            whole = all(value.is_integer() and 0 <= value < 2**53 for value in values)
+            if whole and len(values) >= MIN_KEPT and all(one < other for one, other in pairwise(values)):
+                places.setdefault(source, {line: int(value) for line, value in lines.items()})
+    rows = (row._replace(step=places.get(row.source, {}).get(row.line, row.step)) for row in table)
+    return replace(table, rows=tuple(rows))
 
 
 def _between_values(table: Table) -> set[str]:

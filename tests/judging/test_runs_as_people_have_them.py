@@ -155,3 +155,46 @@ def test_skyrl_scores_of_each_evaluation_have_their_step(tmp_path: Path) -> None
         folder = tmp_path / f"exports/dumped_evals/global_step_{10 * step}_evals"
         write(folder / "aggregated_results.jsonl", [json.dumps({"eval/all/avg_score": score})])
     assert judged(tmp_path, learning="eval/all/avg_score").result is PASS
+
+
+def test_evaluation_that_failed_beside_the_run_is_not_its_end(tmp_path: Path) -> None:
+    end = "{'train_runtime': 1834.1, 'train_loss': 0.0012, 'epoch': 1.0}"
+    write(tmp_path / "train.log", [*trainer(60, 60), end])
+    missing = "ModuleNotFoundError: No module named 'math_verify'"
+    write(tmp_path / "eval.log", [*TRACE, missing, "exit code: 1"])
+    verdict = judged(tmp_path, "trl", steps=60)
+    assert verdict.result is PASS
+    assert any("math_verify" in finding.what for finding in verdict.findings)
+
+
+@pytest.mark.parametrize("count", ("episode", "epoch", "update"))
+def test_count_of_each_record_is_its_step(count: str, tmp_path: Path) -> None:
+    write(
+        tmp_path / "log.jsonl",
+        (json.dumps({count: at, "reward": v}) for at, v in enumerate(rising(60), 1)),
+    )
+    assert judged(tmp_path, learning="reward").result is PASS
+
+
+def test_values_without_any_step_are_told(tmp_path: Path) -> None:
+    write(tmp_path / "log.jsonl", (json.dumps({"reward": value}) for value in rising(60)))
+    verdict = judged(tmp_path, learning="reward")
+    assert verdict.result is BLOCKED
+    assert verdict.reason.startswith("Learning: no value of `reward` names its step")
+
+
+@pytest.mark.parametrize("steps_after", (0, 13))
+def test_resume_whose_log_just_ends_is_not_shown_to_fail(steps_after: int, tmp_path: Path) -> None:
+    head = "2025-09-08 17:02:58.556 | INFO     | skyrl_train.trainer:train:188 - "
+    step = [
+        f"{head}avg_final_rewards: 0.3, avg_response_length: 240.1",
+        f"{head}Finished: 'step', time cost: 23.0s",
+    ]
+    saved = f"{head}Successfully saved checkpoint for global_step_20 to: /ckpts/global_step_20"
+    resumed = [
+        f"{head}Resuming from global_step: 20",
+        f"{head}Successfully loaded complete checkpoint state from global_step_20",
+    ]
+    write(tmp_path / "1.log", [*step * 20, saved])
+    write(tmp_path / "2.log", [*resumed, *step * steps_after])
+    assert judged(tmp_path, "skyrl", "checkpoint", steps=40).result is BLOCKED

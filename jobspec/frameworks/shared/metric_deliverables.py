@@ -153,7 +153,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
-        kept_in_part = evidence.foreign and not _failure_shown(evidence)
+        kept_in_part = evidence.foreign and not failure_shown(evidence)
         lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
@@ -161,7 +161,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     done += f", logged every {every} steps" if every > 1 else ""
-    if not announced and _failure_shown(evidence):
+    if not announced and failure_shown(evidence):
         reason = (
             f"{done}, then the log shows a failure, and no file says how many were planned: give `--steps`"
         )
@@ -176,7 +176,8 @@ def _announced(evidence: Evidence) -> bool:
     return bool(options.get("steps") or table.planned or table.series(TRAINER_END))
 
 
-def _failure_shown(evidence: Evidence) -> bool:
+def failure_shown(evidence: Evidence) -> bool:
+    """Whether a log holds a failure that the run did not survive."""
     matches = () if evidence.last is None else evidence.last.matches
     return any(match.verdict != NOTE and not match.survived for match in matches)
 
