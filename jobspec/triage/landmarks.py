@@ -66,12 +66,17 @@ BUILT = (
     kind("SETUP COMPLETE"),
     kind("***** Running training *****"),
 )
-OWN_STEP = r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"
+# No loss of a validation, and no prose: an answer of the model may say what a step lost.
+OWN_STEP = (
+    r"^(?!(?i:\W*(?:\S+ )?(?:val|eval|test))|.*\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b)(?=.*"
+    r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])"
+    r"(?<!valid[_/ .])(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
+)
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
     kind("step:", r"^step:[1-9]\d* - .*\b(?:training/global_step|actor/\w+|critic/\w+)\b"),
     kind("Total step time: "),
-    kind("loss': ", rf"^\{{.*'loss': |{OWN_STEP}"),
+    kind("loss': ", rf"^\{{.*'loss': |(?:{OWN_STEP})"),
     kind("Finished: 'step'"),  # SkyRL
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
@@ -79,25 +84,37 @@ STEP = (
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
 )
-# The program has reached its end: later complaints come from its shutdown.
-DONE = (
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
+_SAID = r"(?i)^\W*(?:INFO\W+)?training (?:has |is |run )?(?:finished|completed?|done|ended)\b"
+# A trainer says that all its work is done.
+FINISHED = (
     kind("Max number of steps has been reached"),
     kind("GRPO training complete!"),
     kind("Final validation metrics:"),
     kind("'train_runtime': "),
-    kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
+    kind("Training done!", r"\bskyrl(?:_|\.)train\.\w+:train:\d+ - Training done!"),
+    kind(" finished", r"\bSUCCESS (?:Orchestrator|(?:RL |SFT )?[Tt]rain(?:er|ing)) finished\b"),  # prime-rl
+    kind("[after training is done]"),  # Megatron-LM
+    kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
+)
+# The program has reached its end: later complaints come from its shutdown. A script may say so of any end.
+DONE = (*FINISHED, kind("raining ", _SAID + r"(?!.*(?:\b(?:code|status|rc)\W{1,3}-?[1-9]|\b(?:fail|error)))"))
+# After the end of one stage: another one begins, with a model of its own.
+STAGES = (
+    kind("verl.trainer.main", r"-m verl\.trainer\.main_"),
+    kind("Loading checkpoint shards: "),
+    kind("***** Running training *****"),
+    kind("Started a local Ray instance"),
+    kind("launch", r"^\+ (?:accelerate|deepspeed) .*\S|^\+ \S*torchrun "),
 )
 # Somebody states a good end: a script its exit code, Ray the job. It counts after a train step alone, since a
 # script says so of each of its commands.
 STATED_END = (
     kind("rc=", r"\brc=0\b"),
-    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind("exit", r"(?i)^(?!.*\b(?:ray stop|stop|clean\w*|preprocess\w*|server|engine)\b).*\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
     kind("succeeded", r"^Job '\w+' succeeded"),
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STATED_END)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STAGES, *STATED_END)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:

@@ -27,6 +27,10 @@ LAUNCHER = re.compile(
 TERMINATED = "effect.terminated"  # every other effect says more
 KILLED = "effect.killed"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
+SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
+ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
@@ -54,6 +58,7 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
+    finished: Landmark | None = None
     stated_end: Landmark | None = None
 
     @property
@@ -65,7 +70,8 @@ class Course:
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    settled = [_survived(match, courses) for match in matches]
+    found = list(matches)
+    settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_hang(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
@@ -137,16 +143,38 @@ def _comes_after(match: Match, stall: Match) -> bool:
     return (match.time or 0.0) >= (stall.time or 0.0)
 
 
-def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
+def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> Match:
     """The match, weakened where the run went on after it or had ended before it."""
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
-    went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    course = courses.get(match.file, Course())
-    shutdown = match.generic and (
-        course.ended_well or (course.done is not None and course.done.line < match.line)
+    went_on = any(
+        _after(mark, match, file)
+        for file, course in courses.items()
+        for mark in (course.last_step, course.finished)
     )
+    own = courses.get(match.file, Course())
+    shutdown = (match.generic or match.kind in ENDED_WITH_IT) and (
+        (match.generic and own.ended_well) or any(_ended(course, match, file) for file, course in courses.items())
+    )
+    if shutdown and match.signature == EXCEPTION and not own.ended_well:
+        shutdown = not any(_failed(other) for other in found if other.line > match.line or other.file != match.file)
     return replace(match, survived=True, generic=True) if went_on or shutdown else match
+
+
+def _ended(course: Course, match: Match, file: str) -> bool:
+    """Whether the match comes from the shutdown after this end."""
+    if course.done is None:
+        return False
+    if file == match.file:
+        return course.done.line < match.line
+    if course.done.time is None or match.time is None:
+        return match.wrapper
+    return 0 <= match.time - course.done.time <= SHUTDOWN_S
+
+
+def _failed(match: Match) -> bool:
+    """Whether a launcher says that a process failed by itself, not by a signal."""
+    return match.signature == STEP_ENDED and BY_SIGNAL.search(match.text) is None
 
 
 def _after_hang(match: Match, matches: Iterable[Match]) -> Match:

@@ -45,11 +45,8 @@ CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
-_FIRST_MARKS = (
-    ("construction", landmarks.CONSTRUCTION),
-    ("built", landmarks.BUILT),
-    ("done", landmarks.DONE),
-)
+_FIRST_MARKS = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
+_END_MARKS = (("done", landmarks.DONE), ("finished", landmarks.FINISHED))
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
@@ -197,7 +194,7 @@ class _Log:
         self.now.work.end(lines, number, self.latest)
 
     def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
-        """Matches of a block; `step` is the offset of its last training step, -1 without one."""
+        """Matches of a block; `step` is the offset of its last training step or end, -1 without one."""
         hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
@@ -248,27 +245,66 @@ class _Log:
                 values.append(self._match(hit, view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
-        """Note how far the run has come in this block; returns the offset of the last step's line, or -1."""
+        """Note how far the run has come in this block; returns the offset of the last line that shows
+        it at work, that of a step or of its end, or -1."""
         course = self.now.course
         if not course.managed:
             course = replace(course, managed=bool(present(landmarks.MANAGED, hints)))
+        stages, last = self._stages(view.text, course, hints), -1
+        for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
+            if start in stages:
+                course = Course(managed=course.managed, last_step=course.last_step)
+            course, step = self._noted(view, start, end, course, hints)
+            last = step if step >= 0 else last
+        self.now.course = course
+        offset = -1 if last < 0 else view.offset(last)
+        end = course.finished.line - self.number + view.start if course.finished is not None else -1
+        return max(offset, end if end >= view.start else -1)
+
+    def _stages(self, text: bytes, course: Course, hints: Set[str]) -> list[int]:
+        """Where other stages begin, each after the end of one and with no step between."""
+        begins, dones = present(landmarks.STAGES, hints), present(landmarks.DONE, hints)
+        found, at, done = list[int](), 0, course.done is not None
+        while begins:
+            end = 0 if done else landmarks.find_first(text[at:], dones)
+            begin = landmarks.find_first(text[at + end :], begins) if end >= 0 else -1
+            if begin < 0:
+                break
+            end, begin = at + end, at + end + begin
+            step = landmarks.find_last(text[end:begin], present(landmarks.STEP, hints))
+            if step < 0:
+                found.append(begin)
+            at, done = (begin if step < 0 else end + step), False
+        return found
+
+    def _noted(
+        self, view: View, start: int, end: int, course: Course, hints: Set[str]
+    ) -> tuple[Course, int]:
+        """The course with what a part of the block shows, and where the last step's line starts."""
+        text = view.text[start:end]
+
+        def mark(at: int) -> Landmark | None:
+            return self._landmark(view, at + start if at >= 0 else -1)
+
         marks: dict[str, Any] = {}
         for name, kinds in _FIRST_MARKS:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
-                marks[name] = self._landmark(view, landmarks.find_first(view.text, held))
+                marks[name] = mark(landmarks.find_first(text, held))
         ends = present(landmarks.STATED_END, hints)
         if ends:
-            stated = self._landmark(view, landmarks.find_last(view.text, ends))
-            marks["stated_end"] = stated or course.stated_end
-        course = replace(course, **marks)
+            marks["stated_end"] = mark(landmarks.find_last(text, ends)) or course.stated_end
         steps = present(landmarks.STEP, hints)
-        step = self._landmark(view, landmarks.find_last(view.text, steps))
-        if step is not None:
-            first = course.first_step or self._landmark(view, landmarks.find_first(view.text, steps))
-            course = replace(course, first_step=first, last_step=step)
-        self.now.course = course
-        return -1 if step is None else step.line - self.number + view.start
+        step = landmarks.find_last(text, steps)
+        if step >= 0:
+            first = course.first_step or mark(landmarks.find_first(text, steps))
+            course = replace(course, first_step=first, last_step=mark(step), done=None, finished=None)
+        for name, kinds in _END_MARKS:
+            held = present(kinds, hints)
+            if held and getattr(course, name) is None:
+                at = landmarks.find_first(text[max(step, 0) :], held)
+                marks[name] = mark(at + max(step, 0) if at >= 0 else -1)
+        return replace(course, **marks), step + start if step >= 0 else -1
 
     def _landmark(self, view: View, at: int) -> Landmark | None:
         if at < 0:
