@@ -83,7 +83,9 @@ def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple
         return (kernel,)
     if low <= port <= high:
         return (f"{kernel}: port {port} is one of them, so any process may have got it",)
-    asked = "a process that asked for just this one has it: a service, another job, or an earlier or the same run"
+    asked = (
+        "a process that asked for just this one has it: a service, another job, or an earlier or the same run"
+    )
     return (f"{kernel}: port {port} is not one of them, so {asked}",)
 
 

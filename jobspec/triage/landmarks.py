@@ -69,8 +69,8 @@ BUILT = (
 # No loss of a validation, and no prose: an answer of the model may say what a step lost.
 OWN_STEP = (
     r"^(?!(?i:\W*(?:\S+ )?(?:val|eval|test))|.*\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b)(?=.*"
-    r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])"
-    r"(?<!valid[_/ .])(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
+    r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*"
+    r"(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])(?<!valid[_/ .])(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
 )
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
@@ -104,13 +104,19 @@ STAGES = (
     kind("Loading checkpoint shards: "),
     kind("***** Running training *****"),
     kind("Started a local Ray instance"),
-    kind("launch", r"^\+ (?:accelerate|deepspeed) .*\S|^\+ \S*torchrun "),
+    kind("torchrun", r"^\+ (?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
+    kind("launch", r"^\+ (?:\S+ ){0,3}accelerate launch "),
+    kind("deepspeed", r"^\+ (?:\S+ ){0,3}deepspeed .*\S"),
 )
 # Somebody states a good end: a script its exit code, Ray the job. It counts after a train step alone, since a
 # script says so of each of its commands.
 STATED_END = (
     kind("rc=", r"\brc=0\b"),
-    kind("exit", r"(?i)^(?!.*\b(?:ray stop|stop|clean\w*|preprocess\w*|server|engine)\b).*\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind(
+        "exit",
+        r"(?i)^(?!.*\b(?:stop|clean\w*|preprocess\w*|server|engine)\b).*"
+        r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b",
+    ),
     kind("succeeded", r"^Job '\w+' succeeded"),
 )
 

@@ -18,7 +18,7 @@ UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
     r"^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?"
-    r"(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda)\d+\b|python|torch|lib)"
+    r"(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda|fp|bf|int|uint|float|mxfp|nvfp)\d+\b|python|torch|lib)"
     r"(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)(?:: |\])"
 )
 

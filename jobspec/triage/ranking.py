@@ -152,13 +152,21 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         for file, course in courses.items()
         for mark in (course.last_step, course.finished)
     )
-    own = courses.get(match.file, Course())
-    shutdown = (match.generic or match.kind in ENDED_WITH_IT) and (
-        (match.generic and own.ended_well) or any(_ended(course, match, file) for file, course in courses.items())
-    )
-    if shutdown and match.signature == EXCEPTION and not own.ended_well:
-        shutdown = not any(_failed(other) for other in found if other.line > match.line or other.file != match.file)
-    return replace(match, survived=True, generic=True) if went_on or shutdown else match
+    weak = went_on or _in_shutdown(match, courses, found)
+    return replace(match, survived=True, generic=True) if weak else match
+
+
+def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
+    """Whether the match only shows that the run had ended, or was about to end well."""
+    if not match.generic and match.kind not in ENDED_WITH_IT:
+        return False
+    well = match.generic and courses.get(match.file, Course()).ended_well
+    if not well and not any(_ended(course, match, file) for file, course in courses.items()):
+        return False
+    if match.signature != EXCEPTION:
+        return True
+    later = (other for other in found if other.file != match.file or other.line > match.line)
+    return not match.main and (well or not any(_failed(other) for other in later))
 
 
 def _ended(course: Course, match: Match, file: str) -> bool:
@@ -169,6 +177,8 @@ def _ended(course: Course, match: Match, file: str) -> bool:
         return course.done.line < match.line
     if course.done.time is None or match.time is None:
         return match.wrapper
+    if not match.wrapper and match.kind not in ENDED_WITH_IT:
+        return False  # a log of another program
     return 0 <= match.time - course.done.time <= SHUTDOWN_S
 
 

@@ -55,6 +55,7 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
@@ -277,9 +278,7 @@ class _Log:
             at, done = (begin if step < 0 else end + step), False
         return found
 
-    def _noted(
-        self, view: View, start: int, end: int, course: Course, hints: Set[str]
-    ) -> tuple[Course, int]:
+    def _noted(self, view: View, start: int, end: int, course: Course, hints: Set[str]) -> tuple[Course, int]:
         """The course with what a part of the block shows, and where the last step's line starts."""
         text = view.text[start:end]
 
@@ -336,6 +335,7 @@ class _Log:
             generic=signature.generic,
             wrapper=signature.wrapper,
             place=place,
+            main=above.in_main,
             boundary=told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),

@@ -103,7 +103,8 @@ def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
         for name, kinds in (*scan._FIRST_MARKS, *scan._END_MARKS):
             if getattr(now, name) is None and is_any(kinds):
                 now = replace(now, **{name: here})
-    return replace(now, managed=any(mark.literal in line for mark in landmarks.MANAGED for line in lines[:end]))
+    managed = any(mark.literal in line for mark in landmarks.MANAGED for line in lines[:end])
+    return replace(now, managed=managed)
 
 
 def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Match]:
