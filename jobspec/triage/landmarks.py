@@ -70,7 +70,8 @@ BUILT = (
 OWN_STEP = (
     r"^(?!(?i:\W*(?:\S+ )?(?:val|eval|test))|.*\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b)(?=.*"
     r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*"
-    r"(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])(?<!valid[_/ .])(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
+    r"(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])(?<!valid[_/ .])"
+    r"(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
 )
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
