@@ -94,6 +94,7 @@ FINISHED = (
     kind("'train_runtime': "),
     kind("Training done!", r"\bskyrl(?:_|\.)train\.\w+:train:\d+ - Training done!"),
     kind(" finished", r"\bSUCCESS (?:Orchestrator|(?:RL |SFT )?[Tt]rain(?:er|ing)) finished\b"),  # prime-rl
+    kind("Trainer.fit", r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached"),  # Lightning
     kind("[after training is done]"),  # Megatron-LM
     kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
 )
@@ -105,6 +106,8 @@ STAGES = (
     kind("Loading checkpoint shards: "),
     kind("***** Running training *****"),
     kind("Started a local Ray instance"),
+    kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("+ python", r"^\+ python"),
     kind("torchrun", r"^\+ (?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
     kind("launch", r"^\+ (?:\S+ ){0,3}accelerate launch "),
     kind("deepspeed", r"^\+ (?:\S+ ){0,3}deepspeed .*\S"),

@@ -24,6 +24,7 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
+NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
 TERMINATED = "effect.terminated"  # every other effect says more
 KILLED = "effect.killed"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
@@ -95,6 +96,12 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
+    for lost in [match for match in ordered if match.signature == NODE_LOST]:
+        # Slurm says it last: what Ray and the network lost before is an effect.
+        place = next((at for at, match in enumerate(ordered) if match.kind in LOSSES), len(ordered))
+        if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
+            ordered.remove(lost)
+            ordered.insert(place, lost)
     return ordered
 
 

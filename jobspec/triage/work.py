@@ -39,7 +39,7 @@ ENGINES = (
 )
 SIGNS = (*STEP, BAR, *PHASES, *ENGINES)
 _BAR = re.compile(
-    r"^(?P<name>.*?)\d+%\|[^|]*\| *(?P<done>[\d.]+)\w?/\S+ "
+    r"^(?P<name>.*?)\d+%\|[^|]*\| *(?P<done>\d+(?:\.\d*)?)\w?/\S+ "
     r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)<"
 )
 # Slurm's clock may show another zone than the program's. Idle lines only say that a program lives, or ends.
