@@ -17,9 +17,11 @@ from jobspec.units import gib
 DISK_KINDS = frozenset({"disk"})
 PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memory"
 _PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
-_PORT = re.compile(r"\bport:? ?(\d{2,5})\b|:(\d{4,5})\b(?!:)|in use: (\d{2,5})\b|\('[^']*', (\d{2,5})\b")
-# Numbers after a colon that are no port: a source's line, and the process and thread before NCCL's words.
-_NO_PORT = re.compile(r"\.(?:py|cpp|cc|cu|hpp|h|c|rs|go):\d+|(?<!\S)[\w.-]+:\d+:\d+ \[\d+\]|\bpid[=:]\d+")
+# Behind the word, or behind an address: the line of a source file (`server.cc:1063`) and a clock are none.
+_PORT = re.compile(
+    r"\b[Pp]ort(?: is|'|\")?[:=]? ?(\d{2,5})\b(?!\.\d)|in use: (\d{2,5})\b|'[\w.:-]*', (\d{2,5})[,)]"
+    r"|(?:(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\]|\*|::|//[\w.-]+):(\d{2,5})(?![\d:]|\.\d)"
+)
 _REGISTRY = re.compile(
     r"https?://([\w.-]+(?::\d+)?)/|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
 )
@@ -67,10 +69,9 @@ def path_of(text: str) -> str:
 
 
 def port_of(text: str) -> int | None:
-    """The port that a line names, if it names one."""
-    hits = _PORT.finditer(_NO_PORT.sub("", text))
-    ports = (int(next(group for group in match.groups() if group)) for match in hits)
-    return next((port for port in ports if 0 < port < 65536), None)
+    match = _PORT.search(text)
+    port = int(next(group for group in match.groups() if group)) if match is not None else 0
+    return port if 0 < port < 65536 else None
 
 
 def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple[str, ...]:
@@ -83,10 +84,7 @@ def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple
         return (kernel,)
     if low <= port <= high:
         return (f"{kernel}: port {port} is one of them, so any process may have got it",)
-    asked = (
-        "a process that asked for just this one has it: a service, another job, or an earlier or the same run"
-    )
-    return (f"{kernel}: port {port} is not one of them, so {asked}",)
+    return (f"{kernel}: port {port} is not one of them, so something asked for it by its number",)
 
 
 def registry_host(text: str) -> str:

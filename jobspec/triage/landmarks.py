@@ -82,10 +82,17 @@ STEP = (
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    kind(" | Time: ", r"\bSUCCESS Step [1-9]\d* \| Time: "),  # prime-rl
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
 )
-_SAID = r"(?i)^\W*(?:INFO\W+)?training (?:has |is |run )?(?:finished|completed?|done|ended)\b"
+# By itself, or behind the head of a logger: then it has to be all that the line says.
+TRAINED = (
+    r"(?i)^(?!.*(?:\b(?:code|status|rc)\W{1,3}-?[1-9]|\bfail|\berror))"
+    r"(?:\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"
+    r"|.*\b(?:INFO|SUCCESS|NOTICE)\b\W+(?:.{0,60} - )?(?:(?:RL|RLHF|GRPO|PPO|DPO|SFT) )?"
+    r"training (?:has |is |run )?(?:finished|completed?|done|ended)(?: successfully)?\W*$)"
+)
 # A trainer says that all its work is done.
 FINISHED = (
     kind("Max number of steps has been reached"),
@@ -99,7 +106,7 @@ FINISHED = (
     kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
 )
 # The program has reached its end: later complaints come from its shutdown. A script may say so of any end.
-DONE = (*FINISHED, kind("raining ", _SAID + r"(?!.*(?:\b(?:code|status|rc)\W{1,3}-?[1-9]|\b(?:fail|error)))"))
+DONE = (*FINISHED, kind("raining ", TRAINED))
 # After the end of one stage: another one begins, with a model of its own.
 STAGES = (
     kind("verl.trainer.main", r"-m verl\.trainer\.main_"),
@@ -119,7 +126,7 @@ STATED_END = (
     kind(
         "exit",
         r"(?i)^(?!.*\b(?:stop|clean\w*|preprocess\w*|server|engine)\b).*"
-        r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b",
+        r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b|\bexited with 0\b",
     ),
     kind("succeeded", r"^Job '\w+' succeeded"),
 )

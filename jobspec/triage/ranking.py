@@ -26,14 +26,16 @@ LAUNCHER = re.compile(
 )
 NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
 TERMINATED = "effect.terminated"  # every other effect says more
-KILLED = "effect.killed"
+KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
+# What processes say of each other while a run ends; a retry that succeeds says the same.
+PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
+STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
 MARKS_SAY = {
     "construction": "the construction of the model began",
@@ -59,7 +61,7 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
-    finished: Landmark | None = None
+    closed: Landmark | None = None
     stated_end: Landmark | None = None
 
     @property
@@ -67,6 +69,12 @@ class Course:
         """Whether a good end is stated after the last train step, or after the trainer's own end."""
         last = max((mark.line for mark in (self.last_step, self.done) if mark is not None), default=0)
         return self.stated_end is not None and 0 < last < self.stated_end.line
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trainer reached its end, after a train step."""
+        steps = self.last_step is not None and self.done is not None and self.last_step.line < self.done.line
+        return steps or self.ended_well
 
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
@@ -83,8 +91,8 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     """The matches, the likeliest first cause first.
 
     Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
-    wrappers of kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the
-    reading order decides, since a line without a time has no place between two lines with times.
+    wrappers of kind `effect`, survived wrappers, notes. Within a level time decides if every match has a
+    time. Otherwise the reading order decides, since a line without a time has no place between two.
     """
     unordered = list(matches)
     timed = {
@@ -124,6 +132,8 @@ def _level(match: Match) -> int:
         return NOTES
     if match.wrapper:
         effect = match.kind == EFFECT or match.kind in ENDS
+        if match.survived:
+            return 7
         return 6 if match.signature == TERMINATED else 4 + effect
     if match.kind == STALL:
         return STALL_LEVEL
@@ -157,9 +167,10 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
     went_on = any(
         _after(mark, match, file)
         for file, course in courses.items()
-        for mark in (course.last_step, course.finished)
+        for mark in (course.last_step, course.closed)
     )
-    weak = went_on or _in_shutdown(match, courses, found)
+    parting = match.signature in PARTING and any(course.finished for course in courses.values())
+    weak = went_on or parting or _in_shutdown(match, courses, found)
     return replace(match, survived=True, generic=True) if weak else match
 
 
@@ -195,11 +206,18 @@ def _failed(match: Match) -> bool:
 
 
 def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
-    """The match; as an effect if it is the kill of a process that had given up a collective before."""
+    """The match; as an effect if it is the kill of a process that had given up a collective before, and no
+    earlier than that if it is its abort, whose time is mostly that of another line."""
+    if match.signature not in (KILLED, ABORTED):
+        return match
     before = (other for other in matches if other.file == match.file and other.line < match.line)
-    if match.signature == KILLED and any(other.signature in HANGS for other in before):
+    hangs = [other for other in before if other.signature in HANGS]
+    if not hangs:
+        return match
+    if match.signature == KILLED:
         return replace(match, wrapper=True)
-    return match
+    times = [other.time for other in (match, *hangs) if other.time is not None]
+    return replace(match, time=max(times)) if match.time is not None else match
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:

@@ -42,11 +42,10 @@ MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits diff
 TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
-NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
 _FIRST_MARKS = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
-_END_MARKS = (("done", landmarks.DONE), ("finished", landmarks.FINISHED))
+_END_MARKS = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
@@ -259,7 +258,7 @@ class _Log:
             last = step if step >= 0 else last
         self.now.course = course
         offset = -1 if last < 0 else view.offset(last)
-        end = course.finished.line - self.number + view.start if course.finished is not None else -1
+        end = course.closed.line - self.number + view.start if course.closed is not None else -1
         return max(offset, end if end >= view.start else -1)
 
     def _stages(self, text: bytes, course: Course, hints: Set[str]) -> list[int]:
@@ -297,7 +296,7 @@ class _Log:
         step = landmarks.find_last(text, steps)
         if step >= 0:
             first = course.first_step or mark(landmarks.find_first(text, steps))
-            course = replace(course, first_step=first, last_step=mark(step), done=None, finished=None)
+            course = replace(course, first_step=first, last_step=mark(step), done=None, closed=None)
         for name, kinds in _END_MARKS:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
@@ -330,7 +329,7 @@ class _Log:
             text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
             why=signature.why,
-            fix=told.fix.replace("{place}", place or NO_PLACE),
+            fix=own_words.advice(told.fix, hit.text, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,

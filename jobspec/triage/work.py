@@ -31,6 +31,8 @@ PHASES = (
     kind("Started: '"),  # SkyRL
     kind("Finished: '"),
     kind("Saving checkpoint"),
+    kind("saving checkpoint at iteration"),  # Megatron-LM, as the next
+    kind("successfully saved checkpoint"),
     kind("Starting validation"),
 )
 ENGINES = (
@@ -139,10 +141,14 @@ class Work:
         if sign.time is not None:
             self._hear(sign.time)
             self.most_loose = max(self.most_loose, self.loose)
-        elif bar is not None and not self._moves(bar):
-            return
-        placed = bar is not None and self.bars[bar["name"]].zero is not None
-        self.loose = 0 if sign.time is not None or placed else self.loose + 1
+            placed = True
+        elif bar is not None:
+            if not self._moves(bar):
+                return
+            placed = self.bars[bar["name"]].zero is not None
+        else:
+            placed = False
+        self.loose = 0 if placed else self.loose + 1
         if before is not None and self.now is not None:
             self.longest = max(self.longest, self.now - before)
         self.last = Sign(sign.line, sign.text, self.now, sign.timed)
@@ -163,7 +169,7 @@ class Work:
     def _moves(self, match: re.Match[str]) -> bool:
         """Whether the bar goes on since its last state. Sets the time by the bar's clock."""
         clock = 3600 * int(match["hours"] or 0) + 60 * int(match["minutes"]) + int(match["seconds"])
-        done, bar = float(match["done"].rstrip(".") or 0), self.bars.get(match["name"])
+        done, bar = float(match["done"]), self.bars.get(match["name"])
         if bar is None or clock < bar.clock:
             # A bar that begins long after the last line with a time began nobody knows when.
             self.bars[match["name"]] = bar = _Bar(self.now if self.heard else None, 0.0, 0.0)

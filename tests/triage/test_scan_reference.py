@@ -99,7 +99,7 @@ def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
         if now.done is not None and is_any(landmarks.STAGES):
             now = Course(last_step=now.last_step)
         if is_any(landmarks.STEP):
-            now = replace(now, first_step=now.first_step or here, last_step=here, done=None, finished=None)
+            now = replace(now, first_step=now.first_step or here, last_step=here, done=None, closed=None)
         for name, kinds in (*scan._FIRST_MARKS, *scan._END_MARKS):
             if getattr(now, name) is None and is_any(kinds):
                 now = replace(now, **{name: here})
