@@ -26,7 +26,7 @@ from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.hint_index import HintIndex
-from jobspec.triage.landmarks import Landmark, present
+from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
@@ -44,8 +44,14 @@ NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
-_FIRST_MARKS = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
-_END_MARKS = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
+_FIRST_MARKS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
+    ("construction", landmarks.CONSTRUCTION),
+    ("built", landmarks.BUILT),
+)
+_END_MARKS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
+    ("done", landmarks.DONE),
+    ("closed", landmarks.FINISHED),
+)
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
