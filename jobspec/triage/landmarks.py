@@ -163,6 +163,24 @@ def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
     return max((_last(block, item) for item in kinds), default=-1)
 
 
+def stages(text: bytes, hints: Set[str], *, done: bool) -> list[int]:
+    """Where other stages begin, each after the end of one and with no step between; `done` tells that one had
+    ended before the text."""
+    begins, dones, steps = present(STAGES, hints), present(DONE, hints), present(STEP, hints)
+    found, at = list[int](), 0
+    while begins:
+        end = 0 if done else find_first(text[at:], dones)
+        begin = find_first(text[at + end :], begins) if end >= 0 else -1
+        if begin < 0:
+            break
+        end, begin = at + end, at + end + begin
+        step = find_last(text[end:begin], steps)
+        if step < 0:
+            found.append(begin)
+        at, done = (begin if step < 0 else end + step), False
+    return found
+
+
 def _first(block: bytes, item: Kind) -> int:
     at = block.find(item.literal)
     for _ in range(MAX_TRIES):

@@ -44,14 +44,9 @@ NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
-_FIRST_MARKS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
-    ("construction", landmarks.CONSTRUCTION),
-    ("built", landmarks.BUILT),
-)
-_END_MARKS: tuple[tuple[str, tuple[Kind, ...]], ...] = (
-    ("done", landmarks.DONE),
-    ("closed", landmarks.FINISHED),
-)
+_Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
+_FIRST_MARKS: _Marks = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
+_END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
@@ -246,7 +241,7 @@ class _Log:
         for signature in self.index.trends:
             values = self.now.trends.setdefault(signature.id, deque(maxlen=TREND))
             held = [hint.encode() for hint in signature.hints if hint in hints]
-            for offset in _last_lines(view, held, TREND):
+            for offset in view.last_lines(held, TREND):
                 hit = _match_line(view.lines, offset, (signature,))
                 values.append(self._match(hit, view, offset) if hit is not None else None)
 
@@ -256,7 +251,7 @@ class _Log:
         course = self.now.course
         if not course.managed:
             course = replace(course, managed=bool(present(landmarks.MANAGED, hints)))
-        stages, last = self._stages(view.text, course, hints), -1
+        stages, last = landmarks.stages(view.text, hints, done=course.done is not None), -1
         for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
             if start in stages:
                 course = Course(managed=course.managed, last_step=course.last_step)
@@ -266,22 +261,6 @@ class _Log:
         offset = -1 if last < 0 else view.offset(last)
         end = course.closed.line - self.number + view.start if course.closed is not None else -1
         return max(offset, end if end >= view.start else -1)
-
-    def _stages(self, text: bytes, course: Course, hints: Set[str]) -> list[int]:
-        """Where other stages begin, each after the end of one and with no step between."""
-        begins, dones = present(landmarks.STAGES, hints), present(landmarks.DONE, hints)
-        found, at, done = list[int](), 0, course.done is not None
-        while begins:
-            end = 0 if done else landmarks.find_first(text[at:], dones)
-            begin = landmarks.find_first(text[at + end :], begins) if end >= 0 else -1
-            if begin < 0:
-                break
-            end, begin = at + end, at + end + begin
-            step = landmarks.find_last(text[end:begin], present(landmarks.STEP, hints))
-            if step < 0:
-                found.append(begin)
-            at, done = (begin if step < 0 else end + step), False
-        return found
 
     def _noted(self, view: View, start: int, end: int, course: Course, hints: Set[str]) -> tuple[Course, int]:
         """The course with what a part of the block shows, and where the last step's line starts."""
@@ -374,18 +353,6 @@ def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
     for offset in sorted(hits):
         offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
     return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
-
-
-def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
-    """Offsets of the block's last `count` lines with one of the literals, in their order."""
-    starts: set[int] = set()
-    for literal in literals:
-        at, tried = view.text.rfind(literal), 0
-        while at >= 0 and tried < count:
-            start, tried = view.text.rfind(b"\n", 0, at) + 1, tried + 1
-            starts.add(start)
-            at = view.text.rfind(literal, 0, start)
-    return [view.offset(start) for start in sorted(starts)[-count:]]
 
 
 class Hit(NamedTuple):
