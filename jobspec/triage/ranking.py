@@ -24,9 +24,14 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
+NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
 TERMINATED = "effect.terminated"  # every other effect says more
 KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
+SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
+ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
 PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
@@ -56,6 +61,7 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
+    closed: Landmark | None = None
     stated_end: Landmark | None = None
 
     @property
@@ -73,7 +79,8 @@ class Course:
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    settled = [_survived(match, courses) for match in matches]
+    found = list(matches)
+    settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_hang(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
@@ -97,6 +104,12 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
+    for lost in [match for match in ordered if match.signature == NODE_LOST]:
+        # Slurm says it last: what Ray and the network lost before is an effect.
+        place = next((at for at, match in enumerate(ordered) if match.kind in LOSSES), len(ordered))
+        if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
+            ordered.remove(lost)
+            ordered.insert(place, lost)
     return ordered
 
 
@@ -147,17 +160,49 @@ def _comes_after(match: Match, stall: Match) -> bool:
     return (match.time or 0.0) >= (stall.time or 0.0)
 
 
-def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
+def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> Match:
     """The match, weakened where the run went on after it or had ended before it."""
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
-    went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    course = courses.get(match.file, Course())
-    shutdown = match.generic and (
-        course.ended_well or (course.done is not None and course.done.line < match.line)
+    went_on = any(
+        _after(mark, match, file)
+        for file, course in courses.items()
+        for mark in (course.last_step, course.closed)
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
-    return replace(match, survived=True, generic=True) if went_on or shutdown or parting else match
+    weak = went_on or parting or _in_shutdown(match, courses, found)
+    return replace(match, survived=True, generic=True) if weak else match
+
+
+def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
+    """Whether the match only shows that the run had ended, or was about to end well."""
+    if not match.generic and match.kind not in ENDED_WITH_IT:
+        return False
+    well = match.generic and courses.get(match.file, Course()).ended_well
+    if not well and not any(_ended(course, match, file) for file, course in courses.items()):
+        return False
+    if match.signature != EXCEPTION:
+        return True
+    later = (other for other in found if other.file != match.file or other.line > match.line)
+    return not match.main and (well or not any(_failed(other) for other in later))
+
+
+def _ended(course: Course, match: Match, file: str) -> bool:
+    """Whether the match comes from the shutdown after this end."""
+    if course.done is None:
+        return False
+    if file == match.file:
+        return course.done.line < match.line
+    if course.done.time is None or match.time is None:
+        return match.wrapper
+    if not match.wrapper and match.kind not in ENDED_WITH_IT:
+        return False  # a log of another program
+    return 0 <= match.time - course.done.time <= SHUTDOWN_S
+
+
+def _failed(match: Match) -> bool:
+    """Whether a launcher says that a process failed by itself, not by a signal."""
+    return match.signature == STEP_ENDED and BY_SIGNAL.search(match.text) is None
 
 
 def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
