@@ -56,7 +56,9 @@ LINE_HEAD = re.compile(
     r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? (?=\S)"
     r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"
-    r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S))"
+    r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S)"
+    # pdsh, with which DeepSpeed starts nodes
+    r"|[a-z][\w-]*\d[\w.-]*: (?=Traceback \(most| {2,}\S|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b))"
 )
 
 

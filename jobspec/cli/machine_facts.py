@@ -1,16 +1,19 @@
 """Looks at this machine for the fact that decides: file systems, port range, partitions, locks, credentials.
 
-Only `jobspec triage` uses it. The log may come from another machine, so each fact says that it is about this
-machine now. A question without an answer gives no fact.
+Only `jobspec triage` uses it. The log may come from another machine: something is told only of a log that
+names this one, and each fact says that it is about this machine now. A question without an answer gives none.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
 import shutil
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,13 +23,48 @@ from jobspec.units import GIB, gib
 
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 SINFO_TIMEOUT_S = 5.0
+HEAD_BYTES = 4 * 1024**2  # of a log, searched for this machine's name
+GZIP_MAGIC = b"\x1f\x8b"
 LOCK_KINDS = frozenset({"cache-lock", "stale-lock"})
 TIME_SIGNATURES = frozenset({"slurm.time-request", "slurm.time-limit", "slurm.time-limit-signal"})
 
 
-def look_up(match: Match) -> tuple[str, ...]:
-    """Facts of this machine about the match; `()` where none decides or none can be had."""
-    return next((look(match) for applies, look in _LOOKS if applies(match)), ())
+def look_up(match: Match, is_own: Callable[[Match], bool]) -> tuple[str, ...]:
+    """Facts of this machine about the match; `()` where none decides or none can be had.
+
+    `is_own` says whether the match's log is of a run on this machine.
+    """
+    look = next((look for applies, look in _LOOKS if applies(match)), None)
+    if look is None or not is_own(match):
+        return ()
+    try:
+        return look(match)
+    except (OSError, ValueError):  # a path that is too long, or that this user may not look at
+        return ()
+
+
+def names_this_machine(text: str) -> bool:
+    """Whether a log names this machine, by a name that is no common word."""
+    full = socket.gethostname()
+    names = {name for name in (full, full.split(".")[0]) if re.search(r"[\d.-]", name)}
+    return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) for name in names)
+
+
+def is_own(match: Match) -> bool:
+    """Whether the beginning of the match's log, or the lines around the match, name this machine."""
+    if names_this_machine("\n".join(match.context)):
+        return True
+    path = Path(match.file)
+    if not path.is_file():  # standard input, or a pipe, which opens only once
+        return False
+    try:
+        with path.open("rb") as stream:
+            packed = stream.read(2) == GZIP_MAGIC
+        with gzip.open(path) if packed else path.open("rb") as log:
+            head = log.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):  # a file that is torn or not packed by gzip
+        return False
+    return names_this_machine(head.decode("utf-8", "replace"))
 
 
 def _disk(match: Match) -> tuple[str, ...]:

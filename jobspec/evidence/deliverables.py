@@ -98,6 +98,8 @@ def not_found(evidence: Evidence, metric: str) -> str:
     files = many if len(read) != 1 else f"`{read[0]}` holds"
     if not table.metrics:
         return f"`{metric}` was not found: {files} no metric that jobspec can read"
+    if metric in table.metrics:
+        return f"no value of `{metric}` names its step: {files} no step beside it"
     close = did_you_mean(metric, table.metrics)
     text = f"`{metric}` was not found: {files} {_first(table.metrics)}"
     return f"{text}; {close}" if close else text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jobspec.evidence.evidence import Attempt
 from jobspec.evidence.log_facts import Facts
@@ -11,6 +13,9 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 RUN = "Run"
 MEASURED = ("numerics", "learning")  # kinds of failure that the metrics show as well
+# A launcher that got a signal itself: what it ends are its own processes. Source: torch `elastic`.
+SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (?:1|2|15)\b")
+TERMINATED = "effect.terminated"
 ENDED_FROM_OUTSIDE = (130, 143)  # SIGINT, SIGTERM: somebody, or a time limit
 
 
@@ -35,6 +40,24 @@ def judge_end(facts: Facts, attempt: Attempt, others: Sequence[Deliverable], sho
     item = EvidenceItem(serious.file, serious.line, serious.text)
     status = Status.BLOCKED if serious.verdict == "Blocked" else Status.FAIL
     return Deliverable(RUN, status, (item,), serious.title or serious.kind)
+
+
+def as_stopped(attempt: Attempt) -> Attempt:
+    """The attempt of a run that ended early: where its logs show a request to end and no failure, that.
+
+    Such a request comes from outside of the programs whose logs these are.
+    """
+    failures = [match for match in attempt.matches if match.verdict != NOTE and not match.survived]
+    asked = [match for match in failures if match.signature == TERMINATED or SIGNALLED.search(match.text)]
+    if not asked or any(match not in asked and not match.wrapper for match in failures):
+        return attempt
+    title = "a signal asked the run to end, and the files show no failure before it"
+    fix = "ask who or what ended it: a person, the scheduler, a launcher on another node"
+    first = replace(
+        asked[0], kind="cancelled", verdict="Blocked", wrapper=False, title=title, why=title, fix=fix
+    )
+    others = (match for match in attempt.matches if match not in asked)
+    return replace(attempt, matches=(first, *others))
 
 
 def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:

@@ -7,6 +7,7 @@ hold.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import judge_end
+from jobspec.judging.foreign_end import as_stopped, judge_end
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -44,6 +45,8 @@ from jobspec.verdict import (
     void_item,
 )
 from jobspec.words import did_you_mean, one_of
+
+BESIDE = re.compile(r"(?:^|[._/-])(?:eval\w*|inference|serve|server|generate|judge)(?:[._/-]|\d|$)", re.I)
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         metrics_deliverable(evidence, finished=True),
     )
     short = _is_short(evidence, expectation, framework_items)
-    run = judge_end(foreign.facts, attempt, (imports, *framework_items, metrics), short)
+    attempt = as_stopped(attempt) if short else attempt
+    run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -250,6 +254,16 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         figures=figures(evidence),
         reason=_reason(deliverables, result),
     )
+
+
+def _own_facts(facts: Facts, attempt: Attempt) -> Facts:
+    """The facts without exit codes of evaluations that lie beside the run, by the names of their logs."""
+    trained = {row.source for row in attempt.metrics}
+    aside = {log.path for log in attempt.logs if BESIDE.search(log.path) and log.path not in trained}
+    if not aside or len(aside) == len(attempt.logs):
+        return facts
+    stated = {name: end for name, end in facts.stated.items() if name not in aside}
+    return replace(facts, stated=stated, tasks=[end for end in facts.tasks if end[1].file not in aside])
 
 
 def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:

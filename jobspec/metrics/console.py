@@ -16,6 +16,8 @@ from sys import intern
 
 from jobspec.finding import Finding, warning
 from jobspec.log_text import bare, strip_ansi, to_number, unwrap_scalars
+from jobspec.metrics.plain_lines import MARKS as PLAIN_MARKS
+from jobspec.metrics.plain_lines import PlainSteps, is_plain, parse_plain
 from jobspec.metrics.table import Table
 from jobspec.metrics.trainer_steps import EPOCH, OWN_MARKS, SWIFT_STEP, TrainerSteps
 from jobspec.runtime.base.metric_files import Row
@@ -51,7 +53,15 @@ DICT_LINE = re.compile(
 BLOCK_STEP = re.compile(r"(?:^|[\s-])Step (\d{1,15}):\s*$")
 BLOCK_LINE = re.compile(r"^\s*\{?(?:['\"][\w/@. -]+['\"]: (?:'[^']*'|[^'{}\[\],]+)[,}]\s*)+$")
 # What SkyRL's trainer says of each step, wherever it logs to, and where its steps begin after a resume.
-SKYRL_REWARD = re.compile(r" - avg_final_rewards: (\S+?), avg_response_length: (\S+)")
+# Older versions say `avg_raw_rewards`. A step that samples again, for want of mixed rewards, says the first
+# line of each sampling and the second once.
+SKYRL_SAMPLED = re.compile(r" - (reward/avg_pass_at_\d+): (\S+?), (reward/avg_raw_reward): (\S+)")
+SKYRL_REWARD = re.compile(r" - (avg_(?:final|raw)_rewards): (\S+?), (avg_response_length): (\S+)")
+SKYRL_NAMES = {
+    "avg_final_rewards": "loss/avg_final_rewards",
+    "avg_raw_rewards": "loss/avg_raw_rewards",
+    "avg_response_length": "generate/avg_num_tokens",
+}
 SKYRL_STEP = re.compile(r"Finished: 'step', time cost: (\d{1,9}(?:\.\d{1,9})?)s")
 SKYRL_RESUME = re.compile(r"Resum(?:ing|ed training) from global_step[:_]? ?(\d{1,15})")
 # Who prints a line: an actor of Ray, a task of srun, a rank of torchrun.
@@ -60,7 +70,7 @@ DICT_ITEM = re.compile(r"['\"]([\w/@. -]+)['\"]: ('[^']*'|\"[^\"]*\"|[^,{}\[\]]+
 # Every line with a metric holds one of these: the rest is not looked at closer. Each costs a search of the
 # whole log, so the marks of lines that need a beginning before them are looked for behind it only.
 STEP_HEAD = b"Step"
-SKYRL_MARKS = (b"avg_final_rewards", b"from global_step", b"Finished: 'step'")
+SKYRL_MARKS = (b"avg_final_rewards", b"avg_raw_reward", b"from global_step", b"Finished: 'step'")
 MARKS = (b"step:", STEP_HEAD, b"= Epoch ", b"{", *SKYRL_MARKS, *OWN_MARKS)
 VERL_MARK = re.compile(rb"step:[\d\x1b]")  # many messages have `step: 3`; a number may be coloured
 NEMO_MARKS, BLOCK_MARK = (b"train_data_step", "\u2022 ".encode(), b"  - "), b"': "
@@ -83,9 +93,12 @@ NEMO_NAMES = {
 STEP_NAMES = ("step", "global_step", "train_step")
 
 
-def read_console(path: Path, name: str = "") -> Table:
-    """Metrics printed in a log; an empty table when it cannot be opened or prints none."""
-    reader = ConsoleReader(name or str(path))
+def read_console(path: Path, name: str = "", plain: bool = False) -> Table:
+    """Metrics printed in a log; an empty table when it cannot be opened or prints none.
+
+    With `plain`, lines in no known form count too (`jobspec.metrics.plain_lines`).
+    """
+    reader = ConsoleReader(name or str(path), plain=plain)
     rows: list[Row] = []
     try:
         with open_file(path) as file:
@@ -100,7 +113,12 @@ def read_console(path: Path, name: str = "") -> Table:
         who = {line: f"{stream}/" for line, stream in reader.printers.items()}
         placed = (row._replace(metric=who.get(row.line, "") + row.metric) for row in placed)
     findings = (_too_many(reader.source),) if block else ()
-    return Table(tuple(placed), findings, reader.trainer.planned, (reader.source,) if steps else ())
+    return Table(
+        tuple(placed),
+        findings,
+        reader.trainer.planned or reader.plain_steps.total,
+        (reader.source,) if steps else (),
+    )
 
 
 def _too_many(source: str) -> Finding:
@@ -122,7 +140,7 @@ class ConsoleReader:
 
     `feed` takes the next bytes and yields the rows of all lines that are whole by then. `close` reads a last
     line without an end, but not its last value, which may be cut. `skip_line` leaves out the first line, for
-    bytes that begin inside a line.
+    bytes that begin inside a line. With `plain`, lines in no known form count too.
     """
 
     source: str = ""
@@ -132,6 +150,8 @@ class ConsoleReader:
     skyrl: int = 0
     skyrl_open: bool = False
     skip_line: bool = False
+    plain: bool = False
+    plain_steps: PlainSteps = field(default_factory=PlainSteps)
     nemo: dict[str, NemoSteps] = field(default_factory=dict)
     printers: dict[int, str] = field(default_factory=dict)
     blocks: dict[str, int] = field(default_factory=dict)
@@ -160,6 +180,8 @@ class ConsoleReader:
         marks = list(MARKS)
         if self.nemo or self.blocks or STEP_HEAD in text:
             marks += (*NEMO_MARKS, BLOCK_MARK)
+        if self.plain:
+            marks += PLAIN_MARKS
         places = set()
         for mark in marks:
             at = text.find(mark)
@@ -174,6 +196,8 @@ class ConsoleReader:
         if VERL_MARK.search(line) or b"= Epoch " in line or (self.blocks and BLOCK_MARK in line):
             return True
         if b"Step " in line and (b"= Step " in line or line.rstrip().endswith(b":")):
+            return True
+        if self.plain and is_plain(line) and any(mark in line for mark in PLAIN_MARKS):
             return True
         if line.count(b"{") == 1 and (BLOCK_MARK in line or b'": ' in line):
             return any(word in line for word in OF_METRICS)
@@ -197,6 +221,8 @@ class ConsoleReader:
             self.trainer.note(text)
             step = self._nemo_rl_step(stream, text)
             printed = self._block(stream, text) or self._skyrl(text) or _parse(text, step)
+            if printed is None and self.plain:
+                printed = self._plain(text)
             if printed is None:
                 continue
             self.step = printed.step if printed.step is not None else self.step
@@ -218,6 +244,10 @@ class ConsoleReader:
             if self.trainer.bar(_stream(state), bare(state.decode("utf-8", "replace"))):
                 break
 
+    def _plain(self, text: str) -> Printed | None:
+        line = parse_plain(text)
+        return None if line is None else Printed(self.plain_steps.note(line), line.values)
+
     def _block(self, stream: str, text: str) -> Printed | None:
         """What a line says of the dict that its process began below `Step N:`."""
         if "Step " in text and (match := BLOCK_STEP.search(text)) is not None:
@@ -236,12 +266,14 @@ class ConsoleReader:
         if (done := SKYRL_STEP.search(text)) is not None:
             self.skyrl, self.skyrl_open = self.skyrl + 1, False
             return Printed(self.skyrl, [("timing/step", float(done[1]))])
-        if (match := SKYRL_REWARD.search(text)) is None:
+        rewarded = SKYRL_REWARD.search(text)
+        match = rewarded or SKYRL_SAMPLED.search(text)
+        if match is None:
             return None
         self.skyrl += self.skyrl_open  # a log that says nothing of the end of steps
-        self.skyrl_open = True
-        names = ("loss/avg_final_rewards", "generate/avg_num_tokens")
-        values = ((name, to_number(number)) for name, number in zip(names, match.groups(), strict=True))
+        self.skyrl_open = rewarded is not None
+        pairs = (match.group(1, 2), match.group(3, 4))
+        values = ((SKYRL_NAMES.get(name, name), to_number(number)) for name, number in pairs)
         return Printed(self.skyrl + 1, [(name, value) for name, value in values if value is not None])
 
     def _nemo_rl_step(self, stream: str, text: str) -> int | None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from jobspec.metrics.console import read_console
 from jobspec.metrics.names import logged_name
+from jobspec.metrics.plain_lines import read_bars
 from jobspec.metrics.readers import read_file, read_sources
 from jobspec.metrics.several_runs import several_runs
 from jobspec.metrics.table import Table, concat, fullest
 
 MANY = 4  # records a step: ranks and resumed runs repeat a step less often
+
+COUNTS = ("update", "updates", "iter", "it", "episode", "episodes", "round", "epoch")  # for want of a step
+MIN_KEPT, REGULAR = 3, 0.8
+MIN_STEPS = 2  # a tracker's summary holds the last step alone
 
 
 def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Table:
@@ -22,14 +30,59 @@ def read_found(place: Path, logs: Iterable[tuple[Path, str]], root: Path) -> Tab
     one, such as a record of another program, are left out.
     """
     files = read_sources(place, relative_to=root) if place.is_dir() else [read_file(place, place.name)]
+    logs = list(logs)
     sources = [
         *(without_samples(table) for table in files),
         concat(read_console(path, name) for path, name in logs),
     ]
+    if len({row.step for table in sources for row in table if row.step is not None}) < MIN_STEPS:
+        sources[-1] = concat(read_console(path, name, plain=True) for path, name in logs)
+        sources = [counted(table) for table in sources]
+    if not any(len(table) for table in sources):
+        sources[-1] = concat(read_bars(path, name) for path, name in logs)
     table = fullest(sources)
+    between = _between_values(table)
     stepped = {row.metric for row in table if row.step is not None}
-    kept = tuple(row for row in table if row.step is not None or row.metric not in stepped)
+    kept = tuple(
+        row
+        for row in table
+        if (row.step is not None or row.metric not in stepped)
+        and not (row.metric in between and math.isnan(row.value))
+    )
     return replace(table, rows=kept, findings=(*table.findings, *several_runs(sources)))
+
+
+def counted(table: Table) -> Table:
+    """The table with the count of each record as its step, where no record of the file names one."""
+    stepped = {row.source for row in table if row.step is not None}
+    places: dict[str, dict[int, int]] = {}
+    for name in COUNTS:
+        counts: dict[str, dict[int, float]] = {}
+        for row in table:
+            if row.metric == name and row.source not in stepped and row.line:
+                counts.setdefault(row.source, {})[row.line] = row.value
+        for source, lines in counts.items():
+            values = list(lines.values())
+            whole = all(value.is_integer() and 0 <= value < 2**53 for value in values)
+            if whole and len(values) >= MIN_KEPT and all(one < other for one, other in pairwise(values)):
+                places.setdefault(source, {line: int(value) for line, value in lines.items()})
+    rows = (row._replace(step=places.get(row.source, {}).get(row.line, row.step)) for row in table)
+    return replace(table, rows=tuple(rows))
+
+
+def _between_values(table: Table) -> set[str]:
+    """Metrics with a value at every N-th step and `null` at the others, as tables of all metrics hold."""
+    found = set()
+    for metric, rows in table.by_metric.items():
+        steps = [row.step for row in rows if row.step is not None]
+        kept = [row.step for row in rows if row.step is not None and not math.isnan(row.value)]
+        gaps = Counter(later - earlier for earlier, later in pairwise(kept))
+        if len(kept) < MIN_KEPT or 2 * len(kept) > len(steps):
+            continue
+        gap, times = gaps.most_common(1)[0]
+        if times >= REGULAR * (len(kept) - 1) and steps[-1] - kept[-1] < gap:
+            found.add(metric)
+    return found
 
 
 def without_samples(table: Table) -> Table:

@@ -14,7 +14,8 @@ FIGURES = (REWARD, LOSS, GRAD_NORM, TOKENS)  # in the order of display
 STEP_TIME, PEAK_MEMORY, KL = "step time", "peak memory", "kl"
 LIKELY: Mapping[str, tuple[str, ...]] = {
     REWARD: ("reward", "rewards/mean", "reward/mean", "train/reward", "critic/rewards/mean",
-             "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward", "loss/avg_final_rewards"),
+             "critic/score/mean", "reward/avg_raw_reward", "rollout/raw_reward", "loss/avg_final_rewards",
+             "loss/avg_raw_rewards"),
     LOSS: ("loss", "train/loss", "actor/loss", "actor/pg_loss", "policy/final_loss", "policy_loss"),
     GRAD_NORM: ("grad_norm", "train/grad_norm", "actor/grad_norm", "policy/grad_norm"),
     KL: ("kl", "train/kl", "actor/kl_loss", "policy/policy_kl", "train/kl_loss", "objective/kl"),
@@ -34,6 +35,7 @@ FAMILIES = {
     "rewards": "",
 }
 GRADIENT_NAME = re.compile(r"(?:^|/)grad_norm$")
+LOSS_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[LOSS]))}|policy/policy_loss)$")
 KL_NAME = re.compile(r"(?:^|/)kl_(?:loss|penalty)$|^train/kl$")
 # Not `objective/kl` of TRL's PPO, the sum over an answer, and not the distance of the engines (`GAPS`).
 KL_PER_TOKEN = re.compile(

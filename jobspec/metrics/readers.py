@@ -6,6 +6,7 @@ Every reader streams and never raises for what a file holds: a torn or foreign l
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from jobspec.runtime.base.metric_files import (
 )
 from jobspec.runtime.base.run_files import open_file
 
+EVALUATED = re.compile(r"global_step_(\d{1,15})_evals")  # SkyRL's folder of the scores of one evaluation
 BLOCK_BYTES = 4 * 1024**2
 MAX_JSON_BYTES = 256 * 1024**2  # parsed whole; a larger file is a data set
 
@@ -85,6 +87,8 @@ def read_jsonl(path: Path, name: str = "") -> Table:
     decoder = LineDecoder(source)
     rows, trouble = _read(path, decoder)
     rows.extend(decoder.close())
+    if (evaluated := EVALUATED.fullmatch(path.parent.name)) is not None:
+        rows = [row._replace(step=int(evaluated[1])) if row.step is None else row for row in rows]
     torn = [_unreadable(source, line, "the line is not whole JSON") for line in decoder.torn]
     return Table(tuple(rows), (*torn, *([_unreadable(source, 0, trouble)] if trouble else ())))
 

@@ -33,17 +33,18 @@ def several_runs(tables: Iterable[Table]) -> tuple[Finding, ...]:
 def _warnings(found: Mapping[str, Mapping[str, Series]]) -> Iterator[Finding]:
     for metric, sources in found.items():
         for one, other in combinations(list(sources)[:MAX_SOURCES], 2):
-            if _differ(sources[one], sources[other]):
+            if differ(sources[one], sources[other]):
                 yield warning(
                     "metrics.several-runs",
                     f"`{one}` and `{other}` hold other values of `{metric}` for the same steps",
-                    "files of two runs in one folder are judged as one run",
+                    "two runs in one folder, or two parts of one run, are judged as one series of values",
                     "judge the folder of one run",
                     file=other,
                 )
 
 
-def _differ(one: Series, other: Series) -> bool:
+def differ(one: Series, other: Series) -> bool:
+    """Whether both hold the same steps, and mostly other values."""
     common = one.keys() & other.keys()
     if len(common) < MIN_COMMON or 2 * len(common) <= min(len(one), len(other)):
         return False

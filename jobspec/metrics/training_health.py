@@ -86,11 +86,26 @@ def _series(table: Table, pattern: re.Pattern[str], plan_name: str | None) -> It
 
 
 def _not_finite(rows: Rows) -> Iterator[Trouble]:
-    bad = next((row for row in rows if not math.isfinite(row.value)), None)
-    if bad is not None:
+    lost = [row for row in rows if not math.isfinite(row.value)]
+    if lost:
+        bad, later = lost[0], [row for row in rows if (row.step or 0) > (lost[-1].step or 0)]
         what = f"`{bad.metric}` of step {bad.step} is {bad.value}"
-        why = "one such value spoils every parameter that it reaches"
-        yield Trouble("not-finite", bad, what, why, "look for the first such value; lower the learning rate")
+        why, fix = "one such value spoils every parameter that it reaches", "lower the learning rate"
+        if len(later) >= MIN_ROWS:
+            what += f", at {len(lost)} of {len(rows)} steps in all" if len(lost) > 1 else ", there alone"
+            why = f"from step {later[0].step} on it is a number again: the value was lost, or its update"
+            fix = "see in the log whether the trainer skipped that update"
+        yield Trouble("not-finite", bad, what, why, f"look for the first such value; {fix}")
+
+
+def _lost_loss(rows: Rows) -> Iterator[Trouble]:
+    """A loss that is no number any more, up to the end; a single such value may be of a skipped update."""
+    kept = [row for row in rows if math.isfinite(row.value)]
+    lost = [row for row in rows if not kept or (row.step or 0) > (kept[-1].step or 0)]
+    if len(lost) >= MIN_ROWS:
+        what = f"`{lost[0].metric}` is {lost[0].value} from step {lost[0].step} to the end"
+        why, fix = "no update since then is known to be sound", "look for the first such value in the log"
+        yield Trouble("not-finite", lost[0], what, why, f"{fix}; lower the learning rate")
 
 
 def _no_gradient(rows: Rows) -> Iterator[Trouble]:
@@ -329,9 +344,11 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
             yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
 
 
-def held_out_rise(table: Table) -> str:
-    """The first held-out score that rises through the run, with its figures; empty without one."""
+def held_out_rise(table: Table, but: str = "") -> str:
+    """The first held-out score but `but` that rises through the run, with its figures; else empty."""
     for rows in _series(table, names.HELD_OUT, None):
+        if rows[0].metric == but:
+            continue
         values = [row.value for row in rows]
         if all(map(math.isfinite, values)) and len(values) > MIN_ROWS and trend_p_value(values) < 0.05:
             return f"`{rows[0].metric}` rose with it, {values[0]:.3g} -> {values[-1]:.3g}"
@@ -340,6 +357,7 @@ def held_out_rise(table: Table) -> str:
 
 CHECKS: Sequence[tuple[re.Pattern[str], str, tuple[Check, ...]]] = (
     (names.GRADIENT_NAME, names.GRAD_NORM, (_not_finite, _no_gradient, _gradient)),
+    (names.LOSS_NAME, names.LOSS, (_lost_loss,)),
     (names.KL_NAME, "", (_not_finite, _frozen)),
     (names.KL_PER_TOKEN, "", (_kl,)),
     (names.LOG_PROB_NAME, "", (_constant_logprobs,)),

@@ -43,10 +43,15 @@ AGAIN = (
     kind("SLURM_RESTART_COUNT", r"SLURM_RESTART_COUNT\W{1,4}[1-9]"),
     kind("will restart worker group"),  # torchrun
     kind("Restarts=", r"\bRestarts=[1-9]"),  # scontrol show job
+)
+# These too, unless a loop that waits or asks again says them: it has little to say between two.
+FIRST_TRY = kind("ttempt", r"^\W*[Aa]ttempt\W{1,3}[01](?: ?(?:of|/) ?\d+)?\W*$")
+RETRIES = (
     kind("ttempt", r"^\W*[Aa]ttempt\W{1,3}(?:[2-9]|[1-9]\d)(?: ?(?:of|/) ?\d+)?\W*$"),
     kind("estarting", r"^\W*[Rr]estarting\b\D{0,20}(?:[1-9]\d?)(?: ?(?:of|/) ?\d+)?\W*$"),
 )
-ALL = (*JOB_ENDS, *PROGRAM_ENDS, *STARTS, *AGAIN)
+LEAST_TRY = 1000  # bytes that a program prints before it ends and is started again
+ALL = (*JOB_ENDS, *PROGRAM_ENDS, *STARTS, *AGAIN, FIRST_TRY, *RETRIES)
 
 
 @dataclass
@@ -58,6 +63,8 @@ class Attempts:
     repeated: bool = False  # before any end: it tells no start of the program
     job_ended: bool = False
     program_ended: bool = False
+    read: int = 0  # bytes
+    tried: int | None = None  # where the last try was announced
 
     def starts(self, text: bytes, shapes: bytes, hints: Set[str]) -> Iterator[int]:
         """Where lines start that begin another attempt, in order. Takes the log's next whole lines, and these
@@ -65,11 +72,12 @@ class Attempts:
         found: list[tuple[int, Kind | None]] = [(at, None) for at in self._heads(text, shapes)]
         found += [(at, mark) for mark in present(ALL, hints) for at in find_all(text, (mark,))]
         for at, mark in sorted(found, key=lambda item: item[0]):
-            if self._begins(mark):
+            if self._begins(mark, self.read + at):
                 self.job_ended = self.program_ended = False
                 yield at
+        self.read += len(text)
 
-    def _begins(self, mark: Kind | None) -> bool:
+    def _begins(self, mark: Kind | None, at: int) -> bool:
         if mark in JOB_ENDS:
             self.job_ended = True
         elif mark in PROGRAM_ENDS:
@@ -77,6 +85,10 @@ class Attempts:
         if mark is None and not (self.job_ended or self.program_ended):
             self.repeated = True
         told = self.program_ended and not self.repeated
+        if mark == FIRST_TRY or mark in RETRIES:
+            short = self.tried is not None and at - self.tried < LEAST_TRY
+            self.tried = at
+            return mark in RETRIES and (self.job_ended or self.program_ended or not short)
         return mark in AGAIN or (self.job_ended and mark in (None, *STARTS)) or (mark is None and told)
 
     def _heads(self, text: bytes, shapes: bytes) -> list[int]:

@@ -26,6 +26,17 @@ class View(NamedTuple):
             return self.start + self.text.count(b"\n", 0, at)
         return self.start + self.ends - self.text.count(b"\n", at)
 
+    def last_lines(self, literals: Sequence[bytes], count: int) -> list[int]:
+        """Offsets of the block's last `count` lines with one of the literals, in their order."""
+        starts: set[int] = set()
+        for literal in literals:
+            at, tried = self.text.rfind(literal), 0
+            while at >= 0 and tried < count:
+                start, tried = self.text.rfind(b"\n", 0, at) + 1, tried + 1
+                starts.add(start)
+                at = self.text.rfind(literal, 0, start)
+        return [self.offset(start) for start in sorted(starts)[-count:]]
+
 
 @dataclass(frozen=True)
 class Block:

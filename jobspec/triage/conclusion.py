@@ -26,6 +26,8 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
+# Kinds of failures after which a process seldom goes on.
+DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
 
 # Logs of Ray's own services. They go on while a run ends, and then tell of peers that are gone.
@@ -121,6 +123,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
     works = {part.file: part.attempt.work for part in parts}
+    matches = _with_late_effect(matches, parts)
     end = first_cause(matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
@@ -135,6 +138,32 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _with_late_effect(matches: list[Match], parts: Sequence[Part]) -> list[Match]:
+    """The matches; where only a weak line explains the end, the failure after which an engine's log shows no
+    work comes first. Steps after it do not show that it was survived: what it had given was still trained on,
+    or the clocks of the logs are those of two zones."""
+    end = first_cause(matches)
+    if end is None or not end.generic or end.survived or end.kind in NEVER_SURVIVED or is_end(end):
+        return matches
+    quiet = {
+        part.file: part.attempt.work.last.line
+        for part in parts
+        if part.file != end.file and part.attempt.work.last is not None and not part.attempt.course.last_step
+    }
+    ended = {
+        (match.file, match.line)
+        for part in parts
+        for match in part.matches
+        if match.kind in DEADLY and not match.generic and match.line > quiet.get(match.file, match.line)
+    }
+    last = next((match for match in matches if match.survived and (match.file, match.line) in ended), None)
+    if last is None or last.verdict == NOTE:
+        return matches
+    fact = "inferred: steps were trained after it, but its own log shows no work any more"
+    cause = replace(last, survived=False, generic=False, facts=(*last.facts, fact))
+    return rank(cause if match is last else match for match in matches)
 
 
 def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:

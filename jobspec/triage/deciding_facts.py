@@ -17,7 +17,11 @@ from jobspec.units import gib
 DISK_KINDS = frozenset({"disk"})
 PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memory"
 _PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
-_PORT = re.compile(r"\bport:? ?(\d{2,5})\b|:(\d{4,5})\b(?!:)|in use: (\d{2,5})\b")
+# Behind the word, or behind an address: the line of a source file (`server.cc:1063`) and a clock are none.
+_PORT = re.compile(
+    r"\b[Pp]ort(?: is|'|\")?[:=]? ?(\d{2,5})\b(?!\.\d)|in use: (\d{2,5})\b|'[\w.:-]*', (\d{2,5})[,)]"
+    r"|(?:(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\]|\*|::|//[\w.-]+):(\d{2,5})(?![\d:]|\.\d)"
+)
 _REGISTRY = re.compile(
     r"https?://([\w.-]+(?::\d+)?)/|importing docker image: ([\w.-]+\.[\w.-]+(?::\d+)?)[#/]"
 )
@@ -66,7 +70,8 @@ def path_of(text: str) -> str:
 
 def port_of(text: str) -> int | None:
     match = _PORT.search(text)
-    return int(next(group for group in match.groups() if group)) if match is not None else None
+    port = int(next(group for group in match.groups() if group)) if match is not None else 0
+    return port if 0 < port < 65536 else None
 
 
 def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def port_fact(port: int | None, ephemeral: tuple[int, ...], where: str) -> tuple
         return (kernel,)
     if low <= port <= high:
         return (f"{kernel}: port {port} is one of them, so any process may have got it",)
-    return (f"{kernel}: port {port} is not one of them, so another service listens there",)
+    return (f"{kernel}: port {port} is not one of them, so something asked for it by its number",)
 
 
 def registry_host(text: str) -> str:

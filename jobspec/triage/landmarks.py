@@ -66,38 +66,72 @@ BUILT = (
     kind("SETUP COMPLETE"),
     kind("***** Running training *****"),
 )
-OWN_STEP = r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*loss\b\S{0,3}[ :=]+-?[\d.]"
+# No loss of a validation, and no prose: an answer of the model may say what a step lost.
+OWN_STEP = (
+    r"^(?!(?i:\W*(?:\S+ )?(?:val|eval|test))|.*\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b)(?=.*"
+    r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*"
+    r"(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])(?<!valid[_/ .])"
+    r"(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
+)
 # A training step is done. Progress bars do not count: a dying program draws them once more.
 STEP = (
     kind("step:", r"^step:[1-9]\d* - .*\b(?:training/global_step|actor/\w+|critic/\w+)\b"),
     kind("Total step time: "),
-    kind("loss': ", rf"^\{{.*'loss': |{OWN_STEP}"),
+    kind("loss': ", rf"^\{{.*'loss': |(?:{OWN_STEP})"),
     kind("Finished: 'step'"),  # SkyRL
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
+    kind(" | Time: ", r"\bSUCCESS Step [1-9]\d* \| Time: "),  # prime-rl
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
 )
-# The program has reached its end: later complaints come from its shutdown.
-DONE = (
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
+# By itself, or behind the head of a logger: then it has to be all that the line says.
+TRAINED = (
+    r"(?i)^(?!.*(?:\b(?:code|status|rc)\W{1,3}-?[1-9]|\bfail|\berror))"
+    r"(?:\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"
+    r"|.*\b(?:INFO|SUCCESS|NOTICE)\b\W+(?:.{0,60} - )?(?:(?:RL|RLHF|GRPO|PPO|DPO|SFT) )?"
+    r"training (?:has |is |run )?(?:finished|completed?|done|ended)(?: successfully)?\W*$)"
+)
+# A trainer says that all its work is done.
+FINISHED = (
     kind("Max number of steps has been reached"),
     kind("GRPO training complete!"),
     kind("Final validation metrics:"),
     kind("'train_runtime': "),
-    kind("Training done!", r"\bskyrl\.train\.\w+:train:\d+ - Training done!"),
+    kind("Training done!", r"\bskyrl(?:_|\.)train\.\w+:train:\d+ - Training done!"),
+    kind(" finished", r"\bSUCCESS (?:Orchestrator|(?:RL |SFT )?[Tt]rain(?:er|ing)) finished\b"),  # prime-rl
+    kind("Trainer.fit", r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached"),  # Lightning
+    kind("[after training is done]"),  # Megatron-LM
+    kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
+)
+# The program has reached its end: later complaints come from its shutdown. A script may say so of any end.
+DONE = (*FINISHED, kind("raining ", TRAINED))
+# After the end of one stage: another one begins, with a model of its own.
+STAGES = (
+    kind("verl.trainer.main", r"-m verl\.trainer\.main_"),
+    kind("Loading checkpoint shards: "),
+    kind("***** Running training *****"),
+    kind("Started a local Ray instance"),
+    kind("Initializing a V", r"Initializing an? V\d LLM engine"),
+    kind("+ python", r"^\+ python"),
+    kind("torchrun", r"^\+ (?:\S+ ){0,3}\S*torchrun\b.*\s--?\w"),
+    kind("launch", r"^\+ (?:\S+ ){0,3}accelerate launch "),
+    kind("deepspeed", r"^\+ (?:\S+ ){0,3}deepspeed .*\S"),
 )
 # Somebody states a good end: a script its exit code, Ray the job. It counts after a train step alone, since a
 # script says so of each of its commands.
 STATED_END = (
     kind("rc=", r"\brc=0\b"),
-    kind("exit", r"(?i)\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b"),
+    kind(
+        "exit",
+        r"(?i)^(?!.*\b(?:stop|clean\w*|preprocess\w*|server|engine)\b).*"
+        r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b|\bexited with 0\b",
+    ),
     kind("succeeded", r"^Job '\w+' succeeded"),
-    kind("raining ", r"(?i)^\W*training (?:has |is |run )?(?:finished|completed?|done|ended)\b"),
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STATED_END)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STAGES, *STATED_END)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:
@@ -127,6 +161,24 @@ def find_first(block: bytes, kinds: tuple[Kind, ...]) -> int:
 def find_last(block: bytes, kinds: tuple[Kind, ...]) -> int:
     """Where in the block the last line of these kinds starts, -1 when there is none."""
     return max((_last(block, item) for item in kinds), default=-1)
+
+
+def stages(text: bytes, hints: Set[str], *, done: bool) -> list[int]:
+    """Where other stages begin, each after the end of one and with no step between; `done` tells that one had
+    ended before the text."""
+    begins, dones, steps = present(STAGES, hints), present(DONE, hints), present(STEP, hints)
+    found, at = list[int](), 0
+    while begins:
+        end = 0 if done else find_first(text[at:], dones)
+        begin = find_first(text[at + end :], begins) if end >= 0 else -1
+        if begin < 0:
+            break
+        end, begin = at + end, at + end + begin
+        step = find_last(text[end:begin], steps)
+        if step < 0:
+            found.append(begin)
+        at, done = (begin if step < 0 else end + step), False
+    return found
 
 
 def _first(block: bytes, item: Kind) -> int:

@@ -13,11 +13,12 @@ from jobspec.triage.match import Match
 KINDS = frozenset({"node", "container", "mount", "gpu"})
 STEP_ENDED = "effect.step-ended"
 MOST_LINES, MOST_NAMES = 200, 8
+_ADDRESS = re.compile(r"[\d.]+|.*:.*")
 UNTOLD = "?"  # processes whose lines Ray does not repeat
 _SPEAKER = re.compile(
     r"\bip=(?P<ip>[\d.]+)\)|^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]? )?(?P<nccl>[a-z][\w.-]*):\d+:\d+ \[\d+\] |"
     r"^(?:\d+: )?(?:srun: error: |slurmstepd-|\[)?"
-    r"(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda)\d+\b|python|torch|lib)"
+    r"(?!(?:rank|gpu|worker|task|step|tp|dp|pp|ep|cuda|fp|bf|int|uint|float|mxfp|nvfp)\d+\b|python|torch|lib)"
     r"(?P<name>[a-z][a-z.-]*\d[a-z0-9.-]*)(?:: |\])"
 )
 
@@ -27,7 +28,13 @@ def speaker(line: bytes) -> str:
     if b"[repeated " in line:
         return UNTOLD
     match = _SPEAKER.search(strip_ansi(line[:400].decode("utf-8", "replace")))
-    return (match["ip"] or match["nccl"] or match["name"]) if match is not None else ""
+    name = (match["ip"] or match["nccl"] or match["name"]) if match is not None else ""
+    return short(name)
+
+
+def short(name: str) -> str:
+    """A node's name without its domain, which not all programs give; an address as it is."""
+    return name if _ADDRESS.fullmatch(name) else name.partition(".")[0]
 
 
 def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str]]]) -> list[Match]:
@@ -38,15 +45,19 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
             said.setdefault(signature, set()).update(names)
     files: dict[str, set[str]] = {}
     for match in matches:
-        said.setdefault(match.signature, set()).update({match.node} - {""})
+        said.setdefault(match.signature, set()).update({short(match.node)} - {""})
         files.setdefault(match.signature, set()).add(match.file)
     every = set[str]().union(*said.values()) - {UNTOLD}
+    if len({_ADDRESS.fullmatch(name) is None for name in every}) > 1:
+        every = set()  # as many addresses as names: how many nodes these are is not known
     return [_with_nodes(match, said, files[match.signature], every) for match in matches]
 
 
 def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
     if match.kind not in KINDS or UNTOLD in said[match.signature]:
         return match
+    if len({_ADDRESS.fullmatch(name) is None for name in said[match.signature]}) > 1:
+        return match  # an address and a name may be one node
     names, ended = said[match.signature], set(said.get(STEP_ENDED, ())) - {UNTOLD}
     if len(names) > 1 or (not names and len(files) > 1):
         fact = f"said by {_names(names or files)}: excluding one node does not help"

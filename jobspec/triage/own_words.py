@@ -17,6 +17,7 @@ from jobspec.triage.signatures import Signature, read_table
 from jobspec.triage.traceback import Traceback
 
 MAX_CHARS = 160  # of a program's words in a title
+NO_PLACE = "the code that raised it (no traceback stands above the line)"
 UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
@@ -94,6 +95,14 @@ def is_silent(text: str, above: Traceback) -> bool:
 def place(text: str, above: Traceback) -> str:
     """Where it was raised; of an exception without a message with the statement, which says more."""
     return f"{above.place} (`{above.code}`)" if is_silent(text, above) else above.place
+
+
+def advice(fix: str, text: str, above: Traceback) -> str:
+    """The advice with the place; with the statement as well where the advice speaks of it."""
+    where = place(text, above)
+    if above.code and not is_silent(text, above) and "statement at {place}" in fix:
+        where = f"{where} (`{_cut(above.code)}`)"
+    return fix.replace("{place}", where or NO_PLACE)
 
 
 def with_statement(text: str, above: Traceback) -> str:

@@ -24,11 +24,18 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
+NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
 TERMINATED = "effect.terminated"  # every other effect says more
-KILLED = "effect.killed"
+KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
+SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
+ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
+# What processes say of each other while a run ends; a retry that succeeds says the same.
+PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
-STALL_LEVEL, NOTES = 2, 7  # levels of `rank`
+STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course` in the order in which a run reaches them, and what they say.
 MARKS_SAY = {
     "construction": "the construction of the model began",
@@ -54,6 +61,7 @@ class Course:
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
+    closed: Landmark | None = None
     stated_end: Landmark | None = None
 
     @property
@@ -62,10 +70,17 @@ class Course:
         last = max((mark.line for mark in (self.last_step, self.done) if mark is not None), default=0)
         return self.stated_end is not None and 0 < last < self.stated_end.line
 
+    @property
+    def finished(self) -> bool:
+        """Whether the trainer reached its end, after a train step."""
+        steps = self.last_step is not None and self.done is not None and self.last_step.line < self.done.line
+        return steps or self.ended_well
+
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    settled = [_survived(match, courses) for match in matches]
+    found = list(matches)
+    settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_hang(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
@@ -76,8 +91,8 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     """The matches, the likeliest first cause first.
 
     Levels in order: specific lines, weak lines, a stall, survived lines, wrappers that say what ended,
-    wrappers of kind `effect`, notes. Within a level time decides if every match has a time. Otherwise the
-    reading order decides, since a line without a time has no place between two lines with times.
+    wrappers of kind `effect`, survived wrappers, notes. Within a level time decides if every match has a
+    time. Otherwise the reading order decides, since a line without a time has no place between two.
     """
     unordered = list(matches)
     timed = {
@@ -90,6 +105,12 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
+    for lost in [match for match in ordered if match.signature == NODE_LOST]:
+        # Slurm says it last: what Ray and the network lost before is an effect.
+        place = next((at for at, match in enumerate(ordered) if match.kind in LOSSES), len(ordered))
+        if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
+            ordered.remove(lost)
+            ordered.insert(place, lost)
     return ordered
 
 
@@ -123,6 +144,8 @@ def _level(match: Match) -> int:
         return NOTES
     if match.wrapper:
         effect = match.kind == EFFECT or match.kind in ENDS
+        if match.survived:
+            return 7
         return 6 if match.signature == TERMINATED else 4 + effect
     if match.kind == STALL:
         return STALL_LEVEL
@@ -149,24 +172,64 @@ def _comes_after(match: Match, stall: Match) -> bool:
     return (match.time or 0.0) >= (stall.time or 0.0)
 
 
-def _survived(match: Match, courses: Mapping[str, Course]) -> Match:
+def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> Match:
     """The match, weakened where the run went on after it or had ended before it."""
     if match.verdict == NOTE or match.kind in NEVER_SURVIVED:
         return match
-    went_on = any(_after(course.last_step, match, file) for file, course in courses.items())
-    course = courses.get(match.file, Course())
-    shutdown = match.generic and (
-        course.ended_well or (course.done is not None and course.done.line < match.line)
+    went_on = any(
+        _after(mark, match, file)
+        for file, course in courses.items()
+        for mark in (course.last_step, course.closed)
     )
-    return replace(match, survived=True, generic=True) if went_on or shutdown else match
+    parting = match.signature in PARTING and any(course.finished for course in courses.values())
+    weak = went_on or parting or _in_shutdown(match, courses, found)
+    return replace(match, survived=True, generic=True) if weak else match
+
+
+def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
+    """Whether the match only shows that the run had ended, or was about to end well."""
+    if not match.generic and match.kind not in ENDED_WITH_IT:
+        return False
+    well = match.generic and courses.get(match.file, Course()).ended_well
+    if not well and not any(_ended(course, match, file) for file, course in courses.items()):
+        return False
+    if match.signature != EXCEPTION:
+        return True
+    later = (other for other in found if other.file != match.file or other.line > match.line)
+    return not match.main and (well or not any(_failed(other) for other in later))
+
+
+def _ended(course: Course, match: Match, file: str) -> bool:
+    """Whether the match comes from the shutdown after this end."""
+    if course.done is None:
+        return False
+    if file == match.file:
+        return course.done.line < match.line
+    if course.done.time is None or match.time is None:
+        return match.wrapper
+    if not match.wrapper and match.kind not in ENDED_WITH_IT:
+        return False  # a log of another program
+    return 0 <= match.time - course.done.time <= SHUTDOWN_S
+
+
+def _failed(match: Match) -> bool:
+    """Whether a launcher says that a process failed by itself, not by a signal."""
+    return match.signature == STEP_ENDED and BY_SIGNAL.search(match.text) is None
 
 
 def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
-    """The match; as an effect if it is the kill of a process that had given up a collective before."""
+    """The match; as an effect if it is the kill of a process that had given up a collective before, and no
+    earlier than that if it is its abort, whose time is mostly that of another line."""
+    if match.signature not in (KILLED, ABORTED):
+        return match
     before = (other for other in matches if other.file == match.file and other.line < match.line)
-    if match.signature == KILLED and any(other.signature in HANGS for other in before):
+    hangs = [other for other in before if other.signature in HANGS]
+    if not hangs:
+        return match
+    if match.signature == KILLED:
         return replace(match, wrapper=True)
-    return match
+    times = [other.time for other in (match, *hangs) if other.time is not None]
+    return replace(match, time=max(times)) if match.time is not None else match
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:

@@ -26,7 +26,7 @@ from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.hint_index import HintIndex
-from jobspec.triage.landmarks import Landmark, present
+from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
@@ -42,14 +42,11 @@ MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits diff
 TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
-NO_PLACE = "the code that raised it (no traceback stands above the line)"
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
-_FIRST_MARKS = (
-    ("construction", landmarks.CONSTRUCTION),
-    ("built", landmarks.BUILT),
-    ("done", landmarks.DONE),
-)
+_Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
+_FIRST_MARKS: _Marks = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
+_END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
@@ -58,6 +55,7 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
@@ -197,7 +195,7 @@ class _Log:
         self.now.work.end(lines, number, self.latest)
 
     def _lines(self, view: View, shapes: bytes, hot: Mapping[bytes, Sequence[Signature]], step: int) -> None:
-        """Matches of a block; `step` is the offset of its last training step, -1 without one."""
+        """Matches of a block; `step` is the offset of its last training step or end, -1 without one."""
         hits: dict[int, Hit] = {}
         for shape, offsets in _places(shapes, hot, view.start).items():
             cut = bisect_right(offsets, step)
@@ -243,32 +241,53 @@ class _Log:
         for signature in self.index.trends:
             values = self.now.trends.setdefault(signature.id, deque(maxlen=TREND))
             held = [hint.encode() for hint in signature.hints if hint in hints]
-            for offset in _last_lines(view, held, TREND):
+            for offset in view.last_lines(held, TREND):
                 hit = _match_line(view.lines, offset, (signature,))
                 values.append(self._match(hit, view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
-        """Note how far the run has come in this block; returns the offset of the last step's line, or -1."""
+        """Note how far the run has come in this block; returns the offset of the last line that shows
+        it at work, that of a step or of its end, or -1."""
         course = self.now.course
         if not course.managed:
             course = replace(course, managed=bool(present(landmarks.MANAGED, hints)))
+        stages, last = landmarks.stages(view.text, hints, done=course.done is not None), -1
+        for start, end in zip((0, *stages), (*stages, len(view.text)), strict=True):
+            if start in stages:
+                course = Course(managed=course.managed, last_step=course.last_step)
+            course, step = self._noted(view, start, end, course, hints)
+            last = step if step >= 0 else last
+        self.now.course = course
+        offset = -1 if last < 0 else view.offset(last)
+        end = course.closed.line - self.number + view.start if course.closed is not None else -1
+        return max(offset, end if end >= view.start else -1)
+
+    def _noted(self, view: View, start: int, end: int, course: Course, hints: Set[str]) -> tuple[Course, int]:
+        """The course with what a part of the block shows, and where the last step's line starts."""
+        text = view.text[start:end]
+
+        def mark(at: int) -> Landmark | None:
+            return self._landmark(view, at + start if at >= 0 else -1)
+
         marks: dict[str, Any] = {}
         for name, kinds in _FIRST_MARKS:
             held = present(kinds, hints)
             if held and getattr(course, name) is None:
-                marks[name] = self._landmark(view, landmarks.find_first(view.text, held))
+                marks[name] = mark(landmarks.find_first(text, held))
         ends = present(landmarks.STATED_END, hints)
         if ends:
-            stated = self._landmark(view, landmarks.find_last(view.text, ends))
-            marks["stated_end"] = stated or course.stated_end
-        course = replace(course, **marks)
+            marks["stated_end"] = mark(landmarks.find_last(text, ends)) or course.stated_end
         steps = present(landmarks.STEP, hints)
-        step = self._landmark(view, landmarks.find_last(view.text, steps))
-        if step is not None:
-            first = course.first_step or self._landmark(view, landmarks.find_first(view.text, steps))
-            course = replace(course, first_step=first, last_step=step)
-        self.now.course = course
-        return -1 if step is None else step.line - self.number + view.start
+        step = landmarks.find_last(text, steps)
+        if step >= 0:
+            first = course.first_step or mark(landmarks.find_first(text, steps))
+            course = replace(course, first_step=first, last_step=mark(step), done=None, closed=None)
+        for name, kinds in _END_MARKS:
+            held = present(kinds, hints)
+            if held and getattr(course, name) is None:
+                at = landmarks.find_first(text[max(step, 0) :], held)
+                marks[name] = mark(at + max(step, 0) if at >= 0 else -1)
+        return replace(course, **marks), step + start if step >= 0 else -1
 
     def _landmark(self, view: View, at: int) -> Landmark | None:
         if at < 0:
@@ -295,11 +314,12 @@ class _Log:
             text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
             why=signature.why,
-            fix=told.fix.replace("{place}", place or NO_PLACE),
+            fix=own_words.advice(told.fix, hit.text, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
             place=place,
+            main=above.in_main,
             boundary=told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
@@ -333,18 +353,6 @@ def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
     for offset in sorted(hits):
         offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
     return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
-
-
-def _last_lines(view: View, literals: Sequence[bytes], count: int) -> list[int]:
-    """Offsets of the block's last `count` lines with one of the literals, in their order."""
-    starts: set[int] = set()
-    for literal in literals:
-        at, tried = view.text.rfind(literal), 0
-        while at >= 0 and tried < count:
-            start, tried = view.text.rfind(b"\n", 0, at) + 1, tried + 1
-            starts.add(start)
-            at = view.text.rfind(literal, 0, start)
-    return [view.offset(start) for start in sorted(starts)[-count:]]
 
 
 class Hit(NamedTuple):

@@ -21,6 +21,8 @@ RAISED = re.compile(
     r"(?:^|[])] )(?!ray\.exceptions\.RayTaskError)(?:[A-Za-z_][\w.]*\.)?"
     r"(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)(?=\(|:|\s*$)"
 )
+# What Ray raises for a process that is gone: the frames show who waited for it, and no failure of theirs.
+ECHO = re.compile(r"\b(?:(?:Ray)?Actor(?:Died|Unavailable)?Error|WorkerCrashedError)\b")
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Signature:
         match = self.pattern.search(text)
         if match is None or (self.raised and not RAISED.search(text)):
             return False
+        if self.frames is not None and not self.wrapper and ECHO.search(text):
+            return False
         groups = match.groupdict()
-        return int(groups.get("more", 1)) > int(groups.get("less", 0))
+        return int(groups.get("more") or 1) > int(groups.get("less") or 0)
 
     @cached_property
     def numbered(self) -> bool:

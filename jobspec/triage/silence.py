@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,16 @@ ZONES_S = tuple(3600.0 * hours for hours in (*range(1, 15), 5.5))
 FIX = (
     "find what it waited for from that line on, in the logs of the other workers and servers; if it stands"
     " still again, take stacks (`py-spy dump`) before it ends"
+)
+
+
+# A save whose end is logged as well. SkyRL says `Finished` of one that failed, too.
+SAVE = re.compile(r"\bStarted: '(?:\w+_)?save_|\bsaving checkpoint at iteration\b")
+SAVE_ENDED = re.compile(r"\bFinished: '(?:\w+_)?save_")
+SAVE_FIX = (
+    "inferred: the ranks waited while files were saved. See how long earlier saves took, and whether the"
+    " storage is slow, full or over its quota; save less often, to a faster disk or from all ranks (sharded),"
+    " or raise the time limit of the process group; where saves are quick"
 )
 
 
@@ -83,12 +94,27 @@ def with_last_work(hang: Match, works: Mapping[str, Work]) -> Match:
         for file, work in works.items()
         if work.last is not None and (work.last.line < hang.line if file == hang.file else work.known)
     ]
+    saving = _saving(hang, works)
+    if saving is not None:
+        file, last = saving
+        fact = f"the last phase is {file}:{last.line}: {last.text[:100]}"
+        return replace(hang, verdict=BLOCKED, facts=(*hang.facts, fact), fix=f"{SAVE_FIX}: {hang.fix}")
     if not signs:
         return hang
     _, file, last = max(signs, key=lambda sign: sign[0])
     return replace(
         hang, facts=(*hang.facts, f"the last sign of work is {file}:{last.line}: {last.text[:100]}")
     )
+
+
+def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
+    """The save during which the collective did not end: begun last before, or said to end after it."""
+    work = works.get(hang.file)
+    if work is None or work.last is None:
+        return None
+    last = work.last
+    pattern = SAVE if last.line < hang.line else SAVE_ENDED
+    return (hang.file, last) if pattern.search(last.text) else None
 
 
 def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:

@@ -20,6 +20,8 @@ _CARRIER = re.compile(
     r"|omegaconf|click|typer|tenacity|aiohttp|httpx|httpcore|requests|urllib3|anyio|uvloop|accelerate|submitit"
     r"|pydantic)(?:/|\.py$)"
 )
+# The outermost frame of a main program, but of those that `multiprocessing` starts.
+_MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_main$")
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
@@ -38,6 +40,11 @@ class Traceback:
     own: str = ""
     code: str = ""
     offset: int = -1
+
+    @property
+    def in_main(self) -> bool:
+        """Whether the main program raised it: its first frame is that of the program's file."""
+        return bool(self.frames) and _MAIN.search(self.frames[0]) is not None
 
 
 def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:

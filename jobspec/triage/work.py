@@ -31,6 +31,8 @@ PHASES = (
     kind("Started: '"),  # SkyRL
     kind("Finished: '"),
     kind("Saving checkpoint"),
+    kind("saving checkpoint at iteration"),  # Megatron-LM, as the next
+    kind("successfully saved checkpoint"),
     kind("Starting validation"),
 )
 ENGINES = (

@@ -209,6 +209,30 @@ def test_watchdog_comes_with_the_last_work() -> None:
     assert cause.facts[0].startswith(f"the last sign of work is log:{len(SKYRL)}: ")
 
 
+SAVING = "(skyrl_entrypoint pid=4021) {}.102 | INFO     | skyrl.train.trainer:train:244 - {}: 'save_hf_model'"
+MEGATRON_SAVES = "saving checkpoint at iteration      20 to /ckpt in torch_dist format"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "saves"),
+    [
+        ([SAVING.format(at(3000), "Started")], [], True),
+        ([], [SAVING.format(at(3660), "Finished") + ", time cost: 601.62s"], True),
+        ([SAVING.format(at(3000), "Finished") + ", time cost: 9.62s"], [], False),
+        ([MEGATRON_SAVES], [], True),
+        ([MEGATRON_SAVES, "  successfully saved checkpoint from iteration      20 to /ckpt"], [], False),
+    ],
+)
+def test_watchdog_during_a_save_points_to_the_storage(
+    before: list[str], after: list[str], saves: bool
+) -> None:
+    head = f"[rank3]:[E301 {at(3650)[11:]}.1 ProcessGroupNCCL.cpp:616]"
+    watchdog = f"{head} Watchdog caught collective operation timeout"
+    cause = cause_of([*SKYRL, *before, watchdog, *after, "srun: error: n1: task 3: Aborted"])
+    assert cause is not None and cause.signature == "effect.nccl-watchdog"
+    assert (cause.verdict == "Blocked", "storage" in cause.fix) == (saves, saves)
+
+
 # -- attempts ------------------------------------------------------------------------------------------
 
 ATTEMPTS = {

@@ -23,3 +23,16 @@ def test_rewards_of_each_step(tmp_path: Path) -> None:
 def test_resumed_run_goes_on_at_its_step(tmp_path: Path) -> None:
     text = "x | INFO | trainer:load:9 - Resuming from global_step: 40\n" + LINE.format(0.5)
     assert rewards(tmp_path / "train.log", text) == [(41, 0.5)]
+
+
+def test_older_words_and_a_step_that_samples_twice(tmp_path: Path) -> None:
+    sampled = HEAD + "reward/avg_pass_at_5: 0.6, reward/avg_raw_reward: {}\n"
+    older = HEAD + "avg_raw_rewards: {}, avg_response_length: 243.1\n"
+    text = sampled.format(0.1) + sampled.format(0.2) + older.format(0.2)
+    text += sampled.format(0.4) + older.format(0.4)
+    log = tmp_path / "train.log"
+    log.write_text(text)
+    table = read_console(log)
+    for name in ("reward/avg_raw_reward", "loss/avg_raw_rewards"):
+        assert [(row.step, row.value) for row in table.series(name)] == [(1, 0.2), (2, 0.4)]
+    assert table.series("reward/avg_pass_at_5")[-1].step == 2

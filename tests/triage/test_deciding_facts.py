@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from dataclasses import replace
@@ -15,6 +16,10 @@ from jobspec.triage import Match, scan_lines
 from jobspec.triage.deciding_facts import facts_of_line, port_of, recorded, registry_host, with_recorded_facts
 
 
+def ours(match: Match) -> bool:
+    return True
+
+
 def match(line: str) -> Match:
     return scan_lines([line])[0]
 
@@ -25,6 +30,14 @@ def match(line: str) -> Match:
         ("[Errno 98] address already in use: 8265", 8265),
         ("listen ... port: 29500 ... name: EADDRINUSE", 29500),
         ("bind 10.0.0.1:41000 failed: Address already in use", 41000),
+        (
+            "[Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use",
+            8000,
+        ),
+        ("bind to [::]:29500 (errno: 98 - Address already in use)", 29500),
+        ("zmq.error.ZMQError: Address already in use (addr='tcp://*:5557')", 5557),
+        ("E0604 02:31:29.618 18871 chttp2_server.cc:1063] No address for '0.0.0.0:8076'", 8076),
+        ("2025-06-04 02:31:29 ERROR server.py:2034 EADDRINUSE", None),
         ("[Errno 98] Address already in use", None),
     ],
 )
@@ -73,20 +86,35 @@ def test_nothing_recorded_is_nothing_told() -> None:
 
 def test_disk_of_the_named_path_is_looked_at(tmp_path: Path) -> None:
     line = f"OSError: [Errno 28] No space left on device: '{tmp_path}/ckpt/step_3/model.pt'"
-    (fact, *_) = look_up(match(line))
+    (fact, *_) = look_up(match(line), ours)
     assert fact.startswith(f"here, now: {tmp_path} has ") and fact.endswith("GiB free")
 
 
 def test_path_of_another_machine_gives_no_fact() -> None:
-    assert look_up(match("OSError: [Errno 28] No space left on device: '/nosuch-a/b/c'")) == ()
+    assert look_up(match("OSError: [Errno 28] No space left on device: '/nosuch-a/b/c'"), ours) == ()
 
 
 def test_port_range_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "range").write_text("9000\t65000\n")
     monkeypatch.setattr(machine_facts, "PORT_RANGE", tmp_path / "range")
-    assert "port 10005 is one of them" in look_up(match("[Errno 98] address already in use: 10005"))[0]
+    assert "port 10005 is one of them" in look_up(match("[Errno 98] address already in use: 10005"), ours)[0]
     monkeypatch.setattr(machine_facts, "PORT_RANGE", tmp_path / "none")
-    assert look_up(match("[Errno 98] address already in use: 10005")) == ()
+    assert look_up(match("[Errno 98] address already in use: 10005"), ours) == ()
+
+
+def test_only_a_log_that_names_this_machine_is_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("host=trainer-7.example.org\n[Errno 98] address already in use: 10005\n")
+    packed = tmp_path / "job.log.gz"
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    for name, own in (("trainer-7", True), ("trainer-70", False), ("example", False), ("a-7", False)):
+        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
+        for path in (log, packed):
+            found = replace(match("[Errno 98] address already in use: 10005"), file=str(path))
+            assert machine_facts.is_own(found) is own
+            assert own or look_up(found, machine_facts.is_own) == ()
 
 
 def test_partition_limits_come_from_sinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,20 +123,24 @@ def test_partition_limits_come_from_sinfo(monkeypatch: pytest.MonkeyPatch, tmp_p
     sinfo.chmod(0o755)
     line = "sbatch: error: Requested time limit is invalid (missing or exceeds some limit)"
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert look_up(match(line)) == ("time limits of the partitions here: batch 4:00:00, long 7-00:00:00",)
+    assert look_up(match(line), ours) == (
+        "time limits of the partitions here: batch 4:00:00, long 7-00:00:00",
+    )
 
 
 def test_lock_has_an_age(tmp_path: Path) -> None:
     lock = tmp_path / "a.lock"
     line = f"still waiting to acquire lock on {lock}"
-    assert look_up(match(line)) == (f"here, now: {lock} is not there",)
+    assert look_up(match(line), ours) == (f"here, now: {lock} is not there",)
     lock.touch()
     os.utime(lock, (time.time() - 3600, time.time() - 3600))
-    assert look_up(match(line)) == (f"here, now: {lock} is 60 min old",)
+    assert look_up(match(line), ours) == (f"here, now: {lock} is 60 min old",)
 
 
 def test_credentials_name_hosts_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".credentials").write_text("machine reg.example.org login $oauthtoken password s3cret\n")
     monkeypatch.setenv("ENROOT_CONFIG_PATH", str(tmp_path))
-    (fact,) = look_up(match("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401"))
+    (fact,) = look_up(
+        match("[ERROR] URL https://reg.example.org/proxy_auth returned error code: 401"), lambda _: True
+    )
     assert "reg.example.org" in fact and "s3cret" not in fact

@@ -186,3 +186,9 @@ def test_statement_that_rich_marks_is_found() -> None:
         "AssertionError",
     ]
     assert cause_of(lines).text == "AssertionError (`assert len(self.parts) > 0`)"
+
+
+def test_advice_that_speaks_of_a_statement_tells_it() -> None:
+    code = "start_epoch = consumed_samples // args.train_batch_size // num_update_steps_per_epoch"
+    lines = raised("/x/sft_trainer.py", "fit", code, "ZeroDivisionError: integer division or modulo by zero")
+    assert f"/x/sft_trainer.py:12 fit (`{code}`)" in cause_of(lines).fix

@@ -241,3 +241,71 @@ def test_what_pyxis_could_not_do_is_a_container_that_did_not_start(said: str) ->
 def test_noise_of_a_shutdown_is_a_note(line: str, signature: str) -> None:
     (match,) = scan_lines([line])
     assert (match.signature, match.verdict) == (signature, "Note")
+
+
+@pytest.mark.parametrize("name", ["ActorDiedError", "ActorUnavailableError", "WorkerCrashedError"])
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [
+        ("/x/trainer.py", "save_models"),
+        ("/x/trainer.py", "update_weights"),
+        ("/x/megatron/bridge/a.py", "load"),
+        ("/x/trainer.py", "validate_config"),
+    ],
+)
+def test_who_waited_for_a_dead_actor_is_not_its_failure(file: str, function: str, name: str) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 1139, in {function}',
+        "    ray.get(refs)",
+        f"ray.exceptions.{name}: The actor died unexpectedly before finishing this task.",
+    ]
+    cause = first_cause(scan_lines(lines))
+    assert cause is not None and cause.signature == "effect.actor-died"
+
+
+PRIME_RL = [
+    "16:42:34 SUCCESS Step 0 | Time: 10.14s | Reward: 0.2131 | Throughput: 1991.0 tokens/s",
+    "16:42:36 WARNING [verifiers] Retrying request to /chat/completions (1/10): Connection reset by peer",
+    "16:42:43 SUCCESS Step 1 | Time: 9.62s | Reward: 0.2735 | Throughput: 2249.3 tokens/s",
+]
+SERVER_ENDS = """INFO 01-20 16:45:26 [launcher.py:110] Shutting down FastAPI HTTP server.
+(EngineCore_DP0 pid=5311) INFO 01-20 16:45:26 [core.py:840] EngineCore exiting due to SIGTERM.
+ERROR:    Traceback (most recent call last):
+  File "/v/site-packages/starlette/routing.py", line 701, in lifespan
+    await receive()
+  File "/v/site-packages/uvicorn/lifespan/on.py", line 137, in receive
+    return await self.receive_queue.get()
+asyncio.exceptions.CancelledError"""
+
+
+@pytest.mark.parametrize(
+    ("end", "well"),
+    [
+        (["16:45:26 SUCCESS RL training finished!", "rl exited with 0"], True),
+        (["2026-01-20 16:45:26 - INFO - Training completed successfully."], True),
+        (["16:45:20 INFO Saving checkpoint at step 2"], False),
+        (["16:45:26 INFO Actor training done, 12.3s"], False),
+    ],
+)
+def test_what_servers_say_at_the_end_of_a_run_that_ended_well(
+    end: list[str], well: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "rl.log").write_text("\n".join([*PRIME_RL, *end]))
+    (tmp_path / "server.log").write_text(SERVER_ENDS)
+    cause = first_cause(scan_files([tmp_path / "rl.log", tmp_path / "server.log"]))
+    assert (cause and cause.signature) == (None if well else "effect.terminated")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-08-22 10:00:01,402] INFO eval:  33%|###  | 1/3 [00:01<00:02,  1.00s/it]",
+        "2026-08-22 10:00:01 | INFO | 100%|#####| 1.5.2/3 [00:01<00:00,  1.00it/s]",
+        " 10%|#  | ./10 [99:99<?, ?it/s]",
+    ],
+)
+def test_any_progress_bar_is_read(line: str) -> None:
+    """A bar on a line with a time of its own has no clock that is needed."""
+    cause = first_cause(scan_lines([line, line.replace("33%", "66%"), OOM]))
+    assert cause is not None and cause.signature == "gpu.out-of-memory"

@@ -33,6 +33,7 @@ LANDMARKS = [
     b"step:3 - actor/loss:0.5 - training/global_step:3",
     b"\x1b[36m(TaskRunner pid=7)\x1b[0m Total step time: 3.1 s",
     b"Max number of steps has been reached",
+    b"Loading checkpoint shards: 100%|##########| 4/4 [00:20<00:00,  5.0s/it]",
 ]
 CODE = b"srun: error: n1: task 0: Exited with exit code %d"
 TRACEBACK = [
@@ -88,21 +89,22 @@ def part_of(log: scan._Log, lines: list[bytes], begin: int, end: int, later: boo
 
 
 def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
-    def places(kinds: tuple[Kind, ...]) -> list[Landmark]:
-        return [
-            Landmark(at + 1, log._time(lines, at))
-            for at, line in enumerate(lines[begin:end], begin)
-            if any(kind.literal in line and landmarks.shows(line, kind) for kind in kinds)
-        ]
+    now = Course()
+    for at, line in enumerate(lines[begin:end], begin):
+        here = Landmark(at + 1, log._time(lines, at))
 
-    steps = places(landmarks.STEP)
-    first = {name: next(iter(places(kinds)), None) for name, kinds in scan._FIRST_MARKS}
-    return Course(
-        managed=any(mark.literal in line for mark in landmarks.MANAGED for line in lines[:end]),
-        first_step=steps[0] if steps else None,
-        last_step=steps[-1] if steps else None,
-        **first,
-    )
+        def is_any(kinds: tuple[Kind, ...], line: bytes = line) -> bool:
+            return any(kind.literal in line and landmarks.shows(line, kind) for kind in kinds)
+
+        if now.done is not None and is_any(landmarks.STAGES):
+            now = Course(last_step=now.last_step)
+        if is_any(landmarks.STEP):
+            now = replace(now, first_step=now.first_step or here, last_step=here, done=None, closed=None)
+        for name, kinds in (*scan._FIRST_MARKS, *scan._END_MARKS):
+            if getattr(now, name) is None and is_any(kinds):
+                now = replace(now, **{name: here})
+    managed = any(mark.literal in line for mark in landmarks.MANAGED for line in lines[:end])
+    return replace(now, managed=managed)
 
 
 def quickly(data: bytes, monkeypatch: pytest.MonkeyPatch, block: int) -> list[Match]:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scan(names: list[str]) -> list[Match]:
-    from jobspec.cli.machine_facts import look_up
+    from jobspec.cli.machine_facts import is_own, look_up
     from jobspec.triage import scan_files, scan_stream
     from jobspec.triage.deciding_facts import with_recorded_facts
 
@@ -58,7 +58,7 @@ def _scan(names: list[str]) -> list[Match]:
         files = list(dict.fromkeys(path for name in names for path in _logs(Path(name))))
         matches = scan_files([(path, str(path), "") for path in files])
     known = with_recorded_facts(matches, {})
-    return [replace(match, facts=(*match.facts, *look_up(match))) for match in known]
+    return [replace(match, facts=(*match.facts, *look_up(match, is_own))) for match in known]
 
 
 def _logs(path: Path) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from jobspec.frameworks.rlix.driver_log import Line, PipelineSeen, Seen, names, 
 from jobspec.frameworks.shared.metric_deliverables import (
     LEARNING,
     TRAINING,
+    failure_shown,
     learning_deliverable,
     training_deliverable,
 )
@@ -43,7 +44,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     for name, pipeline in pipelines:
         yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
     # After the pipelines: the cause in one pipeline says more than the total.
-    yield judge_total(seen, len(pipelines))
+    yield judge_total(seen, len(pipelines), _lost(evidence))
     if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, pipelines)
     if evidence.plan.expect.learning is not None:
@@ -52,7 +53,12 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
         yield judge_trace(evidence)
 
 
-def judge_total(seen: Seen, planned: int) -> Deliverable:
+def _lost(evidence: Evidence) -> Status:
+    """What is missing from a run of ours failed; others may have kept a part, where no failure is shown."""
+    return Status.BLOCKED if evidence.foreign and not failure_shown(evidence) else Status.FAIL
+
+
+def judge_total(seen: Seen, planned: int, lost: Status = Status.FAIL) -> Deliverable:
     """`Pass` when the driver says in its last line that every pipeline succeeded."""
     if seen.shutdown is not None:
         reason = f"RLix stopped Ray for all pipelines: {seen.reason}"
@@ -64,7 +70,7 @@ def judge_total(seen: Seen, planned: int) -> Deliverable:
         )
         return Deliverable(TOTAL, Status.FAIL, (seen.broke.item,), reason)
     if seen.done is None:
-        return Deliverable(TOTAL, Status.FAIL, reason="the driver's last line, `done!!!`, is not in its log")
+        return Deliverable(TOTAL, lost, reason="the driver's last line, `done!!!`, is not in its log")
     good, bad = seen.successes, seen.failures
     reason = f"{good} of {planned} pipelines returned"
     status = Status.PASS if not bad and good == planned and planned else Status.FAIL
@@ -75,15 +81,16 @@ def judge_pipeline(
     evidence: Evidence, part: PartPlan, pipeline: PipelineSeen, seen: Seen
 ) -> Iterator[Deliverable]:
     own = _own(evidence, part, alone=len(seen.pipelines) == 1)
-    yield judge_end(part, pipeline, seen)
+    lost = _lost(evidence)
+    yield judge_end(part, pipeline, seen, lost)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD)
         yield replace(trained, name=f"{part.name}: {trained.name}")
     else:
         reason = "not shown: no metrics among the files are known to be this pipeline's"
         yield Deliverable(f"{part.name}: {TRAINING}", Status.BLOCKED, reason=reason)
-    yield judge_versions(part, pipeline, _first_step(own))
-    yield judge_sharing(part, pipeline)
+    yield judge_versions(part, pipeline, _first_step(own), lost)
+    yield judge_sharing(part, pipeline, lost)
     if part.metrics_require:
         required = metrics_deliverable(own, finished=True)
         yield replace(required, name=f"{part.name}: {required.name}")
@@ -133,7 +140,7 @@ def _foreign_part(evidence: Evidence, name: str) -> PartPlan:
     return PartPlan(name, evidence.plan.expect.steps)
 
 
-def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen) -> Deliverable:
+def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen, lost: Status = Status.FAIL) -> Deliverable:
     """`Pass` when the pipeline returned and its training loop reported no error."""
     name = f"{part.name}: Run"
     if pipeline.raised is not None:
@@ -154,7 +161,8 @@ def judge_end(part: PartPlan, pipeline: PipelineSeen, seen: Seen) -> Deliverable
             "the pipeline was never registered" if not pipeline.id else "the pipeline's end is not in the log"
         )
         reason = f"{begun}: RLix stopped Ray ({seen.reason})" if seen.shutdown is not None else begun
-        return Deliverable(name, Status.FAIL, _last_item(pipeline), reason)
+        status = Status.FAIL if seen.shutdown is not None else lost
+        return Deliverable(name, status, _last_item(pipeline), reason)
     return Deliverable(name, Status.PASS, (pipeline.returned.item,), f"`{pipeline.id}` returned")
 
 
@@ -163,7 +171,9 @@ def _last_item(pipeline: PipelineSeen) -> tuple[EvidenceItem, ...]:
     return (max(lines, key=lambda line: line.at).item,) if lines else ()
 
 
-def judge_versions(part: PartPlan, pipeline: PipelineSeen, first: int | None = None) -> Deliverable:
+def judge_versions(
+    part: PartPlan, pipeline: PipelineSeen, first: int | None = None, lost: Status = Status.FAIL
+) -> Deliverable:
     """`Pass` when each step published weights of its own number, before the next step began.
 
     `first` is the first step among the metrics, counted from 0: a resumed run begins later.
@@ -171,13 +181,13 @@ def judge_versions(part: PartPlan, pipeline: PipelineSeen, first: int | None = N
     name = f"{part.name}: Weight version"
     before, after = pipeline.steps
     if not after:
-        return Deliverable(name, Status.FAIL, reason="no train step published weights")
+        return Deliverable(name, lost, reason="no train step published weights")
     steps = sorted(after)
     begin = steps[0] if first is None else min(first, steps[0])
     missing = next((s for s in range(begin, part.steps or steps[-1] + 1) if s not in after), None)
     if missing is not None:
         reason = f"train step {missing}, counted from 0, published no weights"
-        return Deliverable(name, Status.FAIL, (after[steps[-1]].item,), reason)
+        return Deliverable(name, lost, (after[steps[-1]].item,), reason)
     # RLix calls the weights after step N version N or, since May 2026, N + 1; one run has one convention.
     ahead = after[steps[0]].version - steps[0]
     wrong = next((s for s in steps if after[s].version != s + ahead or ahead not in (0, 1)), None)
@@ -205,19 +215,19 @@ def _in_turn(name: str, steps: list[int], before: dict[int, Line], after: dict[i
     return Deliverable(name, Status.PASS, (first.item, last.item), reason)
 
 
-def judge_sharing(part: PartPlan, pipeline: PipelineSeen) -> Deliverable:
+def judge_sharing(part: PartPlan, pipeline: PipelineSeen, lost: Status = Status.FAIL) -> Deliverable:
     """`Pass` when engines gave GPUs up for training, and took them back with weights of a later step."""
     name = f"{part.name}: GPU time-sharing"
     if pipeline.failed_expand is not None:
         reason = "engines woke but got no weights: RLix left them out"
         return Deliverable(name, Status.FAIL, (pipeline.failed_expand.item,), reason)
     if not pipeline.shrinks:
-        return Deliverable(name, Status.FAIL, reason="no engine was put to sleep for training")
+        return Deliverable(name, lost, reason="no engine was put to sleep for training")
     first = min(pipeline.after.values(), key=lambda line: line.at, default=None)
     woken = [line for line in pipeline.expands if first is not None and line.at > first.at]
     if first is None or not woken:
         reason = "no engine was woken after a train step"
-        return Deliverable(name, Status.FAIL, (pipeline.shrinks[0].item,), reason)
+        return Deliverable(name, lost, (pipeline.shrinks[0].item,), reason)
     if max(line.version for line in woken) < first.version:
         reason = (
             f"engines woke with weights of version {woken[-1].version}, older than the first train step's"
@@ -256,7 +266,7 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
             items += [line.item for line in both]
     if len(pipelines) < 2:
         reason = f"the logs show {'only one' if pipelines else 'no'} pipeline"
-        return Deliverable(SHARED, Status.FAIL, reason=reason, required=required)
+        return Deliverable(SHARED, _lost(evidence), reason=reason, required=required)
     if alone:
         which = next(name for name, _ in pipelines if name in alone)
         reason = f"`{which}` trained while no other pipeline was under way"

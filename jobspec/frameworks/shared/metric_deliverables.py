@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from jobspec.evidence.deliverables import not_found
 from jobspec.frameworks.shared.answer import unseen
 from jobspec.metrics.finite import all_finite, first_not_finite
 from jobspec.metrics.learning_signal import MIN_POINTS, Direction, Signal, assess
+from jobspec.metrics.several_runs import MAX_SOURCES, differ
 from jobspec.metrics.training_health import Trouble, held_out_rise, troubles
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -48,7 +49,13 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
     rows = _learnt_rows(evidence)
     if not rows:
         return not_logged(LEARNING, evidence, expected.metric)
-    signal, problems = _signal(evidence), metric_troubles(evidence)
+    signal = _signal(evidence)
+    if unlike := _unlike_files(evidence):
+        return Deliverable(
+            LEARNING, Status.BLOCKED, (row_item(rows[0]),), unlike, fix="judge one of them alone"
+        )
+    # What is wrong with the asked metric itself comes first.
+    problems = sorted(metric_troubles(evidence), key=lambda one: one.row.metric != expected.metric)
     ends = (row_item(rows[0]), row_item(rows[-1]))
     reasons = [f"`{expected.metric}` {signal.reason}: {signal.figures()}"]
     fatal = [trouble for trouble in problems if trouble.fatal]
@@ -56,7 +63,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         others = [trouble.what for trouble in problems if trouble not in fatal[:1]][:MAX_TOLD]
         reasons = [f"{fatal[0].what}: {fatal[0].why}", *others]
         return Deliverable(LEARNING, Status.FAIL, (row_item(fatal[0].row), *ends), "; ".join(reasons))
-    held_out = held_out_rise(evidence.metrics)
+    held_out = held_out_rise(evidence.metrics, but=expected.metric)
     shown_elsewhere = signal.unclear and len(rows) >= MIN_POINTS and held_out
     if signal.moved or shown_elsewhere:
         reasons += filter(None, (held_out, signal.limitation()))
@@ -84,6 +91,35 @@ def _signal(evidence: Evidence) -> Signal:
     direction: Direction = "down" if learning is not None and learning.direction == "down" else "up"
     points = [(row.step or 0, row.value) for row in _learnt_rows(evidence)]
     return assess(points, direction, learning.min_change if learning is not None else 0.0)
+
+
+def _unlike_files(evidence: Evidence) -> str:
+    """Files that hold other values of the learnt metric for the same steps, where not all show the same."""
+    learning = evidence.plan.expect.learning
+    if learning is None or not evidence.foreign:
+        return ""
+    files: dict[str, dict[int, float]] = {}
+    for row in evidence.metrics.rows:
+        if row.metric == learning.metric and row.step is not None:
+            files.setdefault(row.source, {})[row.step] = row.value
+    pairs = combinations(list(files)[:MAX_SOURCES], 2)
+    pair = next(
+        (
+            pair
+            for pair in pairs
+            if differ(*(files[name] for name in pair)) and len({_moved(files[name]) for name in pair}) == 2
+        ),
+        None,
+    )
+    if pair is None:
+        return ""
+    yes, no = sorted(pair, key=lambda name: not _moved(files[name]))
+    what = f"`{yes}` and `{no}` hold other values of `{learning.metric}` for the same steps"
+    return f"{what}, as two runs do, and it rises in the first alone"
+
+
+def _moved(series: Mapping[int, float]) -> bool:
+    return assess(series.items()).moved
 
 
 def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
@@ -117,7 +153,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"the files show the train steps from {gaps[0].stop} on: those before are not proved"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
     if gaps:
-        kept_in_part = evidence.foreign and not _failure_shown(evidence)
+        kept_in_part = evidence.foreign and not failure_shown(evidence)
         lost = unseen(kept_in_part, f"{done}; step {gaps[0].start} is the first missing one", ends)
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
@@ -125,7 +161,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     done += f", logged every {every} steps" if every > 1 else ""
-    if not announced and _failure_shown(evidence):
+    if not announced and failure_shown(evidence):
         reason = (
             f"{done}, then the log shows a failure, and no file says how many were planned: give `--steps`"
         )
@@ -140,7 +176,8 @@ def _announced(evidence: Evidence) -> bool:
     return bool(options.get("steps") or table.planned or table.series(TRAINER_END))
 
 
-def _failure_shown(evidence: Evidence) -> bool:
+def failure_shown(evidence: Evidence) -> bool:
+    """Whether a log holds a failure that the run did not survive."""
     matches = () if evidence.last is None else evidence.last.matches
     return any(match.verdict != NOTE and not match.survived for match in matches)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from jobspec.frameworks.shared.metric_deliverables import (
     CHECKPOINT,
     RESUME,
+    failure_shown,
     learning_deliverable,
     row_item,
     training_deliverable,
@@ -103,6 +104,9 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
         for item in evidence.checkpoints
         if evidence.foreign and item.bytes
     ]
+    # The trainer says it behind the marker's writing.
+    said = not marked and evidence.foreign
+    marked = lines.get("saved", []) if said else marked
     last = evidence.plan.expect.steps
     if not marked:
         status = Status.BLOCKED if evidence.foreign else Status.FAIL
@@ -112,7 +116,10 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     saved = [line for number, line in lines.get("saved", []) if number == step]
     if step != last:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
-        return Deliverable(CHECKPOINT, Status.FAIL, (item,), reason)
+        return Deliverable(CHECKPOINT, _lost(evidence), (item,), reason)
+    if said:
+        reason = f"the trainer says that it saved step {step} whole; the files of it are not among these"
+        return Deliverable(CHECKPOINT, Status.PASS, (item,), reason)
     return Deliverable(CHECKPOINT, Status.PASS, (item, *saved[-1:]), f"complete up to step {step}")
 
 
@@ -135,8 +142,13 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     if missing or not after:
         reason = f"step {min(missing, default=step + 1)} was not trained after the resume"
         unknown = evidence.foreign and not rows
-        return Deliverable(RESUME, Status.BLOCKED if unknown else Status.FAIL, proofs, reason)
+        return Deliverable(RESUME, Status.BLOCKED if unknown else _lost(evidence), proofs, reason)
     return Deliverable(RESUME, Status.PASS, proofs, f"a new process went on from step {step} to {max(after)}")
+
+
+def _lost(evidence: Evidence) -> Status:
+    """What is missing from a run of ours failed; others may have kept a part, where no failure is shown."""
+    return Status.BLOCKED if evidence.foreign and not failure_shown(evidence) else Status.FAIL
 
 
 def read_lines(evidence: Evidence) -> Found:

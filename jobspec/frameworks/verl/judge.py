@@ -172,7 +172,8 @@ def judge_capture(seen: Seen) -> Deliverable:
     attempt = seen.evidence.last
     logs = [log for log in (attempt.logs if attempt else ()) if log.bytes]
     if not logs:
-        return Deliverable(CAPTURE, Status.FAIL, reason="no log was kept")
+        lost = unseen(seen.evidence.foreign, "no log was kept")
+        return Deliverable(CAPTURE, lost.status, reason=lost.reason)
     rows = seen.evidence.metrics.series(GRAD)
     if not rows:
         lost = unseen(seen.evidence.foreign, f"no metrics were captured: `{GRAD}` is missing")

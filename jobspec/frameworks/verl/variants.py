@@ -95,6 +95,8 @@ def _parallel(seen: Seen) -> Answer:
             if not any(shown[key] for key in keys):
                 return blocked(f"not shown: no log has the sizes of {what}")
             items = [shown[key][-1].item for key in keys if shown[key]]
+            if not seen.has_whole_config:  # the engines' sizes have the same names
+                return blocked(f"not shown: {what}: every size that is known to be the trainer's is 1", items)
             return failed(f"{what}: every size that is shown is 1", items)
     return passed(
         _sizes_text({k: s.value for k, s in above.items()}), [setting.item for setting in above.values()]

@@ -117,6 +117,13 @@ def test_nothing_in_the_log_names_no_pipeline(tmp_path: Path) -> None:
     assert found["GPUs shared between pipelines"].reason == "the logs show no pipeline"
 
 
+def test_log_of_others_that_just_ends_is_not_shown_to_fail(tmp_path: Path) -> None:
+    whole = evidence(tmp_path, healthy()[:-1])
+    assert {item.status for item in judge(whole) if item.name == "Pipelines"} == {Status.FAIL}
+    found = {item.status for item in judge(replace(whole, foreign=True)) if item.name == "Pipelines"}
+    assert found == {Status.BLOCKED}
+
+
 def test_log_that_is_there_twice_is_judged_once(tmp_path: Path) -> None:
     found = judged(tmp_path, [line for line in healthy() for _ in range(2)])
     assert not failed(found)

@@ -1,0 +1,33 @@
+"""Small logs of whole runs: which line is told as the first cause, and what must not be said of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobspec.triage import LogSource, first_cause, scan_files
+from jobspec.triage.deciding_facts import port_of
+
+RUNS = yaml.safe_load(Path(__file__).with_name("runs.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=[run["name"] for run in RUNS])
+def test_of_a_run_is_told_what_its_logs_show(run: dict[str, Any], tmp_path: Path) -> None:
+    for name, text in run["logs"].items():
+        (tmp_path / name).write_text(text, "utf-8", newline="")
+    matches = scan_files([LogSource(tmp_path / name, name) for name in run["logs"]])
+    cause = first_cause(matches)
+    told = f"{cause.signature}/{cause.kind}/{cause.verdict}" if cause is not None else "none"
+    assert re.search(run["cause"], told), told
+    said = [
+        f"{match.title} {match.why} {match.facts}" for match in matches if match is cause or cause is None
+    ]
+    assert run.get("says", "") in "".join(said)
+    assert not [text for text in run.get("not", ()) if text in "".join(said)]
+    if cause is not None:
+        assert run.get("line", "") in cause.text
+        assert port_of(cause.text) == run.get("port", port_of(cause.text))
