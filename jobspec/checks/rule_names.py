@@ -95,8 +95,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "value": _names("unpassable"),
         "verl": _names(
             "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-megatron "
-            "key knob level megatron-lm model override owned replay resume reward role-world rollout rows "
-            "rows-not-counted srun steps submodule value variant"
+            "key knob level megatron-lm model override owned replay resume reward role-world "
+            "rollout rows rows-not-counted script srun steps submodule value variant"
         ),
     }
 )

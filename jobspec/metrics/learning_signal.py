@@ -152,12 +152,14 @@ def _measure(series: Sequence[tuple[float, float]], direction: Direction, answer
 
 def _decide(signal: Signal, min_change: float) -> Signal:
     change = signal.change if signal.direction == "up" else -signal.change
-    verb = "rose" if signal.direction == "up" else "fell"
+    verb, noun = ("rose", "rise") if signal.direction == "up" else ("fell", "fall")
     moved, unclear = False, False
     if change == 0:
         reason = "did not change"
-    elif change < 0:
+    elif change < 0 and signal.effect <= -MIN_EFFECT:
         reason = f"moved the wrong way: it should have moved {signal.direction}"
+    elif change < 0:
+        reason = f"shows no {noun}: the change is within its noise"
     elif signal.p_value >= ALPHA:
         reason = f"no trend beyond chance: p = {signal.p_value:.2g}, {ALPHA:g} or less is needed"
     elif signal.effect < MIN_EFFECT:

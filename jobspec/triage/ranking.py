@@ -11,6 +11,7 @@ from jobspec.triage.landmarks import Landmark
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED, FAIL, NOTE
 from jobspec.triage.silence import STALL
+from jobspec.triage.times import CLOCK
 
 # A step that ends so soon after a failure on another node may have begun before it: clocks differ.
 SAME_MOMENT_S = 5.0
@@ -115,12 +116,13 @@ def rank(matches: Iterable[Match]) -> list[Match]:
 
 
 def _moments(matches: Iterable[Match]) -> dict[int, float]:
-    """The time of each match by its id. A line may have its time from a neighbour, and programs print full
-    seconds: where a log has two lines in nearly one moment, their places in it decide."""
+    """The time of each match by its id. A line that tells none has it from a neighbour: where a log has such
+    a line after another one of nearly the same moment, their places in it decide."""
     latest, moments = dict[str, float](), dict[int, float]()
     for match in sorted(matches, key=lambda match: (match.file, match.line)):
         time, before = match.time or 0.0, latest.get(match.file, 0.0)
-        moments[id(match)] = before if time < before <= time + SAME_MOMENT_S else time
+        near = time < before <= time + SAME_MOMENT_S and CLOCK.search(match.text.encode()) is None
+        moments[id(match)] = before if near else time
         latest[match.file] = max(moments[id(match)], before)
     return moments
 

@@ -127,12 +127,16 @@ def _saved(seen: Seen) -> Answer:
     items = [EvidenceItem(str(tracker), 1, text), EvidenceItem(last.path, text=f"{last.bytes} bytes")]
     if text != str(planned):
         return failed(f"`{TRACKER}` says step {text[:20]}, not {planned}", items)
-    problem = _incomplete(last, ["actor", "critic"] if seen.has_critic else ["actor"])
-    return failed(problem, items) if problem else passed("saved", items)
+    roles = ["actor", "critic"] if seen.has_critic else ["actor"]
+    if cut := _cut_off(last, roles):
+        return failed(cut, items)
+    problem = _incomplete(last, roles)
+    # Somebody else's folder may be a copy without the large files.
+    return unseen(seen.evidence.foreign, problem, items) if problem else passed("saved", items)
 
 
 def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
-    """What a checkpoint lacks, or nothing. Before release 0.9.0 there are no manifests."""
+    """What a checkpoint lacks, or nothing."""
     if not saved.bytes:
         return f"every file of the checkpoint of step {saved.step} is empty"
     if "data.pt" not in saved.files:
@@ -140,6 +144,11 @@ def _incomplete(saved: Checkpoint, roles: Sequence[str]) -> str:
     empty = [role for role in roles if not any(name.startswith(f"{role}/") for name in saved.files)]
     if empty:
         return f"the checkpoint of step {saved.step} has no `{empty[0]}`"
+    return ""
+
+
+def _cut_off(saved: Checkpoint, roles: Sequence[str]) -> str:
+    """What shows that a save did not end, or nothing. Before release 0.9.0 there are no manifests."""
     manifests = [name for name in saved.files if name.endswith(f"/{MANIFEST}")]
     missing = [role for role in roles if f"{role}/{MANIFEST}" not in manifests]
     if manifests and missing:
