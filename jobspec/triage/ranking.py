@@ -235,8 +235,8 @@ def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
 
 
 def _after_driver(match: Match, matches: Iterable[Match]) -> Match:
-    """The match; as survived if it is the end of an engine that some seconds before had lost its driver, which
-    another exception ended."""
+    """The match; as survived if it is the end of an engine whose driver another exception had ended some
+    seconds before."""
     if match.signature != ENGINE_DIED or match.time is None:
         return match
     before = [other for other in matches if other.file == match.file and other.line < match.line]
