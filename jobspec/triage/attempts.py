@@ -36,6 +36,8 @@ STARTS = (
     kind("Automatically detected platform "),  # vLLM
     kind("nohup: ignoring input"),
     kind("estart", r"(?i)\brestart(?:ed|ing)?\b\D{0,12}[1-9]"),
+    kind("equeued", r"(?i)^\W*(?:job|run)\b.*\brequeued\b"),
+    kind("ttempt", r"^[=#*-]{2,} .*\b[Aa]ttempt\W{1,3}[1-9]"),
     kind("Job ", r"^\W*Job \d+ (?:on|started|starts|running|begins)\b"),
     kind("esuming from", r"(?i)\bresuming from\b"),
     kind("Loading checkpoint shards: "),
