@@ -31,6 +31,14 @@ STARTS = (
     kind("Started a local Ray instance"),
     kind("Started local cluster with tag"),
     kind("Distributed environment: "),  # accelerate
+    kind("Setting ds_accelerator to "),  # DeepSpeed
+    kind("initializing torch distributed"),  # Megatron-LM
+    kind("Automatically detected platform "),  # vLLM
+    kind("nohup: ignoring input"),
+    kind("estart", r"(?i)\brestart(?:ed|ing)?\b\D{0,12}[1-9]"),
+    kind("equeued", r"(?i)^\W*(?:job|run)\b.*\brequeued\b"),
+    kind("ttempt", r"^[=#*-]{2,} .*\b[Aa]ttempt\W{1,3}[1-9]"),
+    kind("Job ", r"^\W*Job \d+ (?:on|started|starts|running|begins)\b"),
     kind("esuming from", r"(?i)\bresuming from\b"),
     kind("Loading checkpoint shards: "),
     kind("Initializing a V", r"Initializing an? V\d LLM engine"),
@@ -42,6 +50,7 @@ STARTS = (
 AGAIN = (
     kind("SLURM_RESTART_COUNT", r"SLURM_RESTART_COUNT\W{1,4}[1-9]"),
     kind("will restart worker group"),  # torchrun
+    kind("restart_count", r"\brestart_count\W{1,4}[1-9]"),  # torchrun, and headers of job scripts
     kind("Restarts=", r"\bRestarts=[1-9]"),  # scontrol show job
 )
 # These too, unless a loop that waits or asks again says them: it has little to say between two.

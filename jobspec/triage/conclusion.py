@@ -26,6 +26,7 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
+CLIENT, NETWORK = "effect.client", "network"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
@@ -89,7 +90,7 @@ def _of_service(part: Part) -> Part:
 def _as_effect(match: Match) -> Match:
     """The cause that is known to be none: nothing else was found."""
     why = f"{match.why or match.title}; inferred: it is an effect, and these logs do not show of what"
-    return replace(match, why=why)
+    return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
 
 
 def _begun(parts: Sequence[Part]) -> Sequence[Part]:

@@ -26,9 +26,11 @@ LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
 NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
-TERMINATED = "effect.terminated"  # every other effect says more
+TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
+SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
@@ -83,7 +85,7 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     found = list(matches)
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
-    settled = [_after_hang(match, settled) for match in settled]
+    settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -148,7 +150,7 @@ def _level(match: Match) -> int:
         effect = match.kind == EFFECT or match.kind in ENDS
         if match.survived:
             return 7
-        return 6 if match.signature == TERMINATED else 4 + effect
+        return 6 if match.signature in SAY_LEAST else 4 + effect
     if match.kind == STALL:
         return STALL_LEVEL
     return 3 if match.survived else int(match.generic)
@@ -232,6 +234,18 @@ def _after_hang(match: Match, matches: Iterable[Match]) -> Match:
         return replace(match, wrapper=True)
     times = [other.time for other in (match, *hangs) if other.time is not None]
     return replace(match, time=max(times)) if match.time is not None else match
+
+
+def _after_driver(match: Match, matches: Iterable[Match]) -> Match:
+    """The match; as survived if it is the end of an engine whose driver another exception had ended some
+    seconds before."""
+    if match.signature != ENGINE_DIED or match.time is None:
+        return match
+    before = [other for other in matches if other.file == match.file and other.line < match.line]
+    ends = [other.time for other in before if other.signature in DRIVERS and other.time is not None]
+    told = any(other.signature not in DRIVERS and other.verdict != NOTE for other in before)
+    gone = told and bool(ends) and min(ends) + SAME_MOMENT_S < match.time
+    return replace(match, survived=True) if gone else match
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:
