@@ -27,7 +27,7 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # Processes that never came, and what a library said before about how it was started.
-NOT_MET, STARTED_ALONE = frozenset({"launch.too-few", "network.rendezvous"}), "note.srun-unused"
+NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
 CLIENT, NETWORK = "effect.client", "network"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})

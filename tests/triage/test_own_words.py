@@ -30,7 +30,7 @@ def cause_of(lines: list[str]) -> Match:
             'Exception: Request failed: 405, {"detail":"Method Not Allowed"}',
             "config",
             "Blocked",
-            "no such path",
+            "not have the path",
         ),
         (
             "/x/client.py",
@@ -40,7 +40,7 @@ def cause_of(lines: list[str]) -> Match:
             " url='http://192.0.2.2:8100/wake_up'",
             "config",
             "Blocked",
-            "no such path",
+            "not have the path",
         ),
         (
             "/x/client.py",
