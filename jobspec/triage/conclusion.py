@@ -26,6 +26,8 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 
 # Of a run without a train step these explain more than its end, though other processes may have gone on.
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
+# Processes that never came, and what a library said before about how it was started.
+NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
 CLIENT, NETWORK = "effect.client", "network"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
@@ -124,7 +126,7 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     )
     matches = with_nodes(matches, [part.attempt.speakers for part in parts])
     works = {part.file: part.attempt.work for part in parts}
-    matches = _with_late_effect(matches, parts)
+    matches = _with_launch(_with_late_effect(matches, parts))
     end = first_cause(matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
@@ -139,6 +141,18 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if told.kind != STALL:
         return [told if match is end else match for match in matches]
     return _beside(told, matches, worked=any(work.last is not None for work in works.values()))
+
+
+def _with_launch(matches: list[Match]) -> list[Match]:
+    """The matches; where processes never came, with what tells how the program was started."""
+    alone = next((match for match in matches if match.signature == STARTED_ALONE), None)
+    if alone is None:
+        return matches
+    fact = f"at {alone.file}:{alone.line} {alone.title}"
+    return [
+        replace(match, facts=(*match.facts, fact)) if match.signature in NOT_MET else match
+        for match in matches
+    ]
 
 
 def _with_late_effect(matches: list[Match], parts: Sequence[Part]) -> list[Match]:

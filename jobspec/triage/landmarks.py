@@ -86,6 +86,10 @@ STEP = (
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
 )
+# A bar of the training has moved. It shows that a step was done, but not when: see above.
+BAR = (kind("Epoch ", r"^Epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \["),)  # Lightning
+# Of these the first of a run counts; names are those of `Course`.
+FIRST = (("construction", CONSTRUCTION), ("built", BUILT), ("bar", BAR))
 # By itself, or behind the head of a logger: then it has to be all that the line says.
 TRAINED = (
     r"(?i)^(?!.*(?:\b(?:code|status|rc)\W{1,3}-?[1-9]|\bfail|\berror))"
@@ -131,7 +135,7 @@ STATED_END = (
     kind("succeeded", r"^Job '\w+' succeeded"),
 )
 
-ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *DONE, *STAGES, *STATED_END)
+ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END)
 
 
 def present(kinds: Iterable[Kind], hints: Set[str]) -> tuple[Kind, ...]:

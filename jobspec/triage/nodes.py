@@ -8,10 +8,19 @@ from dataclasses import replace
 
 from jobspec.log_text import strip_ansi
 from jobspec.triage.match import Match
+from jobspec.triage.signatures import BLOCKED
 
 # Kinds of failures for which the node matters.
 KINDS = frozenset({"node", "container", "mount", "gpu"})
 STEP_ENDED = "effect.step-ended"
+CRASHED = "host.sigsegv"
+FIRST_TASK = re.compile(r"\btasks? 0: ")  # rank 0 does more than the others: its node is no suspect for that
+SUSPECT = (
+    "start again with `--exclude={node}`, which shows whether it is the node; look there at `nvidia-smi` and"
+    " `dmesg` (Xid, segfault), compare its driver with the others', and have it drained. Where another node"
+    " crashes then, it is the set-up: the frames below the line name the library; compare its build with"
+    " torch, glibc and driver"
+)
 MOST_LINES, MOST_NAMES = 200, 8
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")
 UNTOLD = "?"  # processes whose lines Ray does not repeat
@@ -54,10 +63,13 @@ def with_nodes(matches: Sequence[Match], speakers: Sequence[Mapping[str, Set[str
 
 
 def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], every: Set[str]) -> Match:
-    if match.kind not in KINDS or UNTOLD in said[match.signature]:
+    crashed = match.signature == CRASHED and match.verdict == BLOCKED and not FIRST_TASK.search(match.text)
+    if (match.kind not in KINDS and not crashed) or UNTOLD in said[match.signature]:
         return match
     if len({_ADDRESS.fullmatch(name) is None for name in said[match.signature]}) > 1:
         return match  # an address and a name may be one node
+    if crashed:
+        return _suspect(match, said[match.signature], every)
     names, ended = said[match.signature], set(said.get(STEP_ENDED, ())) - {UNTOLD}
     if len(names) > 1 or (not names and len(files) > 1):
         fact = f"said by {_names(names or files)}: excluding one node does not help"
@@ -68,6 +80,20 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
     else:
         return match
     return replace(match, facts=(*match.facts, fact))
+
+
+def _suspect(match: Match, names: Set[str], every: Set[str]) -> Match:
+    """The crash before the training; as the node's where only one of several nodes tells of it."""
+    if len(names) != 1 or len(every) == 1:
+        return match
+    node, fact = min(names), f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
+    return replace(
+        match,
+        kind="node",
+        title=f"{match.title}, inferred: {node} is the suspect, as only there it crashed",
+        fix=SUSPECT.format(node=node),
+        facts=(*match.facts, fact),
+    )
 
 
 def _names(nodes: Set[str]) -> str:

@@ -29,9 +29,11 @@ NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
+GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
@@ -39,14 +41,16 @@ ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints 
 PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
-# Fields of `Course` in the order in which a run reaches them, and what they say.
+# Fields of `Course`, and what they say: those that show less first.
 MARKS_SAY = {
     "construction": "the construction of the model began",
     "built": "the trainer was built",
+    "done": "the trainer said that it was at its end",
+    "bar": "a bar of the training had moved",
     "first_step": "the first training step was done",
 }
 MARKS = tuple(MARKS_SAY)
-FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "first_step"}
+FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
     "construction": "no line before it shows how far the run was",
     "rollout": "",
@@ -61,6 +65,7 @@ class Course:
     managed: bool = False
     construction: Landmark | None = None
     built: Landmark | None = None
+    bar: Landmark | None = None
     first_step: Landmark | None = None
     last_step: Landmark | None = None
     done: Landmark | None = None
@@ -194,6 +199,8 @@ def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Ma
     """Whether the match only shows that the run had ended, or was about to end well."""
     if not match.generic and match.kind not in ENDED_WITH_IT:
         return False
+    if match.signature in GAVE_UP:
+        return courses.get(match.file, Course()).ended_well  # what it waited for was never given up by itself
     well = match.generic and courses.get(match.file, Course()).ended_well
     if not well and not any(_ended(course, match, file) for file, course in courses.items()):
         return False
@@ -287,10 +294,16 @@ def _at_boundary(match: Match, courses: Mapping[str, Course]) -> Match:
         default=None,
     )
     verdict = match.verdict
+    if match.signature == CRASHED and not any(_trained(course) for course in courses.values()):
+        verdict = BLOCKED
     if any(course.managed for course in courses.values()):
         verdict = FAIL if begun and match.boundary != "rollout" else BLOCKED
     where = _where(begun, match) if begun else UNKNOWN_PLACE[match.boundary]
     return replace(match, verdict=verdict, why=f"{match.why or match.title}; {where}" if where else match.why)
+
+
+def _trained(course: Course) -> bool:
+    return any((course.first_step, course.bar, course.done))
 
 
 class _Mark(NamedTuple):

@@ -45,7 +45,7 @@ CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 GZIP_MAGIC = b"\x1f\x8b"
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
-_FIRST_MARKS: _Marks = (("construction", landmarks.CONSTRUCTION), ("built", landmarks.BUILT))
+_FIRST_MARKS: _Marks = landmarks.FIRST
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
 # Warnings and what Python's own shutdown prints hold the words of failures and are none.
 NOISE = re.compile(

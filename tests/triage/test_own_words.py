@@ -24,6 +24,52 @@ def cause_of(lines: list[str]) -> Match:
     [
         # Each was reported in public; names of folders are shortened.
         (
+            "/x/trl/extras/vllm_client.py",
+            "init_communicator",
+            'raise Exception(f"Request failed: {response.status_code}, {response.text}")',
+            'Exception: Request failed: 405, {"detail":"Method Not Allowed"}',
+            "config",
+            "Blocked",
+            "not have the path",
+        ),
+        (
+            "/x/client.py",
+            "wake_up",
+            "response.raise_for_status()",
+            "aiohttp.client_exceptions.ClientResponseError: 404, message='Not Found',"
+            " url='http://192.0.2.2:8100/wake_up'",
+            "config",
+            "Blocked",
+            "not have the path",
+        ),
+        (
+            "/x/client.py",
+            "fetch",
+            "response.raise_for_status()",
+            "httpx.HTTPStatusError: Client error '404 Not Found' for url 'https://example.org/list'",
+            "network",
+            "Blocked",
+            "over the network",
+        ),
+        (
+            "/x/ppo/ray_trainer.py",
+            "_validate",
+            'assert len(lst) == len(sample_scores), f"{len(lst)=}, {len(sample_scores)=}"',
+            "AssertionError: acc: len(lst)=30, len(sample_scores)=530",
+            "exception",
+            "Fail",
+            "compute_score",
+        ),
+        (
+            "/x/rollout.py",
+            "merge",
+            "assert len(prompts) == len(responses)",
+            "AssertionError: len(prompts)=128 != len(responses)=1024",
+            "exception",
+            "Fail",
+            "one list counts prompts",
+        ),
+        (
             "/x/openrlhf/cli/train_ppo_ray.py",
             "train",
             "assert actor_world_size % args.vllm_num_engines == 0",

@@ -100,6 +100,8 @@ def course(log: scan._Log, lines: list[bytes], begin: int, end: int) -> Course:
             now = Course(last_step=now.last_step)
         if is_any(landmarks.STEP):
             now = replace(now, first_step=now.first_step or here, last_step=here, done=None, closed=None)
+        if is_any(landmarks.STATED_END):
+            now = replace(now, stated_end=here)
         for name, kinds in (*scan._FIRST_MARKS, *scan._END_MARKS):
             if getattr(now, name) is None and is_any(kinds):
                 now = replace(now, **{name: here})
