@@ -24,7 +24,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import as_stopped, judge_end
+from jobspec.judging.foreign_end import RUN, as_stopped, judge_end
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -226,6 +226,8 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     short = _is_short(evidence, expectation, framework_items)
     attempt = as_stopped(attempt) if short else attempt
     run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
+    if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
+        run = _missing_steps(evidence, expectation) or run
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -283,6 +285,17 @@ def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequen
     if planned:
         return (evidence.metrics.last_step() or 0) < planned
     return not any(item.required for item in framework_items)
+
+
+def _missing_steps(evidence: Evidence, expectation: Expected) -> Deliverable | None:
+    """What is not shown of a run whose announced steps are not all logged."""
+    planned, last = expectation.steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
+    if last >= planned:
+        return None
+    reason = (
+        f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is among the files"
+    )
+    return Deliverable(RUN, Status.BLOCKED, reason=reason)
 
 
 def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:

@@ -89,9 +89,14 @@ def judge_resume(evidence: Evidence) -> Deliverable:
     table, planned = evidence.metrics, evidence.plan.expect
     steps = table.series("resume/from_step")
     if not steps:
-        # TRL's own output names neither the loaded optimizer nor the random state.
-        status = Status.BLOCKED if evidence.foreign else Status.FAIL
-        return Deliverable(RESUME, status, reason="no process reported that it continued from a checkpoint")
+        if evidence.foreign:
+            reason = (
+                "not shown: that a process went on with the saved optimizer and random state, which TRL's own"
+            )
+            return Deliverable(RESUME, Status.BLOCKED, reason=f"{reason} output does not name")
+        return Deliverable(
+            RESUME, Status.FAIL, reason="no process reported that it continued from a checkpoint"
+        )
     start = steps[-1]
     proofs = {name: table.series(f"resume/{name}") for name in ("optimizer_steps", "rng_restored")}
     items = (
