@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.frameworks.verl.settings import QUEUE_UNITS
 from tests.kits.chain_kit import verl_inputs
 from tests.slurm.lab import Lab
 
@@ -15,10 +16,13 @@ pytestmark = [pytest.mark.slurm, pytest.mark.ray, pytest.mark.slow, pytest.mark.
 @pytest.mark.usefixtures("counted_gpus")
 def test_sizes_over_two_nodes_pass(lab: Lab, tmp_shared: Path) -> None:
     env = {"FAKE_VERL_RAY": "1", "PATH": f"{lab.python.parent}:/usr/bin:/bin"}
+    inputs = verl_inputs(tmp_shared)
+    # The test's nodes are small: one storage unit of TransferQueue instead of eight.
+    inputs["train"]["overrides"][QUEUE_UNITS] = 1
     spec = {
-        **verl_inputs(tmp_shared),
+        **inputs,
         "coverage": {"level": "parallel", "variants": ["dense"]},
-        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00", "cpus_per_node": 7},
+        "resources": {"nodes": 2, "gpus_per_node": 2, "time": "00:10:00", "cpus_per_node": 8},
         "container": {**lab.container("none"), "env": env},
     }
     made, report = lab.passed(lab.write_spec("verl-dense", spec))

@@ -41,7 +41,7 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
     """`Pass` when the asked metric moved in the asked direction beyond its noise (`metrics.signal`).
 
     Where a random walk stays possible, the reason says so. `Fail` when enough steps show no such move, or a
-    pattern contradicts it; `Blocked` when the values are too few to tell.
+    pattern contradicts it; `Blocked` when values are too few to tell, or somebody else's run is not whole.
     """
     expected = evidence.plan.expect.learning
     if expected is None:
@@ -69,6 +69,10 @@ def learning_deliverable(evidence: Evidence) -> Deliverable:
         reasons += filter(None, (held_out, signal.limitation()))
         return Deliverable(LEARNING, Status.PASS, ends, "; ".join(reasons))
     reasons += [trouble.what for trouble in problems][:MAX_TOLD]
+    last, planned = evidence.metrics.last_step() or 0, evidence.plan.expect.steps
+    if evidence.foreign and last < planned:  # what the other steps would have shown is not known
+        reasons.insert(0, f"not shown: the metrics end at step {last:g} of {planned}")
+        return Deliverable(LEARNING, Status.BLOCKED, ends, "; ".join(reasons))
     return Deliverable(LEARNING, Status.BLOCKED if signal.unclear else Status.FAIL, ends, "; ".join(reasons))
 
 
@@ -158,7 +162,7 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, lost.status, lost.items, lost.reason)
     bad = first_not_finite(evidence.metrics, finite)
     if bad is not None:
-        reason = f"{done}, but `{bad.metric}` of step {bad.step} is not a finite number"
+        reason = f"{done}, but `{bad.metric}` of step {bad.step} is {bad.value}, not a finite number"
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     done += f", logged every {every} steps" if every > 1 else ""
     if not announced and failure_shown(evidence):

@@ -90,7 +90,9 @@ def _wrong(seen: Seen, vanilla: Sequence[Setting], steps: Answer) -> Iterator[An
     yield failed("the LoRA adapter has no trainable parameter", [frozen]) if frozen else None
     bad = first_not_finite(seen.evidence.metrics)
     if bad is not None:
-        yield failed(f"`{bad.metric}` of step {bad.step} is not a finite number", [row_item(bad)])
+        yield failed(
+            f"`{bad.metric}` of step {bad.step} is {bad.value}, not a finite number", [row_item(bad)]
+        )
 
 
 def _summary(seen: Seen) -> str:
