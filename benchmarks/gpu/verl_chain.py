@@ -80,7 +80,14 @@ def _run(case: Case, more: Sequence[str]) -> Row:
         cwd=ROOT, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     note = kill_a_worker(process, label.partition("=")[2]) if case.kill else ""
-    out, _ = process.communicate(timeout=LIMIT_S)
+    try:
+        out, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # as Ctrl-C: the run is cancelled, and its report written
+        out, _ = process.communicate()
+        if not out.strip():
+            wanted = " or ".join(case.wanted)
+            return Row(case.name, 1, wanted, "(cancelled)", LIMIT_S, "-", 0, 0.0, f"no end in {LIMIT_S:g} s")
     seconds = time.monotonic() - start
     report = json.loads(out)
     said = "; ".join(text for text in (note, report["reason"]) if text)

@@ -49,7 +49,11 @@ def trainer(count: int, total: int) -> list[str]:
     return lines
 
 
-TRACE = ["Traceback (most recent call last):", '  File "/work/train.py", line 61, in <module>', "    main()"]
+TRACE = [
+    "Traceback (most recent call last):",
+    '  File "/src/train.py", line 61, in <module>',
+    "    main()",
+]
 SIGNALLED = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1211 got signal: 15"
 CLOSING = (
     "W1002 13:11:08.12 1211 torch/distributed/elastic/multiprocessing/api.py:900] "

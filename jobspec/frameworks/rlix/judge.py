@@ -19,8 +19,8 @@ from jobspec.frameworks.rlix.driver_log import Line, PipelineSeen, Seen, names, 
 from jobspec.frameworks.shared.metric_deliverables import (
     LEARNING,
     TRAINING,
-    failure_shown,
     learning_deliverable,
+    missing_status,
     training_deliverable,
 )
 from jobspec.metrics.table import Table, only
@@ -44,18 +44,13 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     for name, pipeline in pipelines:
         yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
     # After the pipelines: the cause in one pipeline says more than the total.
-    yield judge_total(seen, len(pipelines), _lost(evidence))
+    yield judge_total(seen, len(pipelines), missing_status(evidence))
     if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, pipelines)
     if evidence.plan.expect.learning is not None:
         yield learning_deliverable(evidence)  # of a metric of the whole run, `NAME/train/reward`
     if "trace" in evidence.plan.expect.variants:
         yield judge_trace(evidence)
-
-
-def _lost(evidence: Evidence) -> Status:
-    """What is missing from a run of ours failed; others may have kept a part, where no failure is shown."""
-    return Status.BLOCKED if evidence.foreign and not failure_shown(evidence) else Status.FAIL
 
 
 def judge_total(seen: Seen, planned: int, lost: Status = Status.FAIL) -> Deliverable:
@@ -81,7 +76,7 @@ def judge_pipeline(
     evidence: Evidence, part: PartPlan, pipeline: PipelineSeen, seen: Seen
 ) -> Iterator[Deliverable]:
     own = _own(evidence, part, alone=len(seen.pipelines) == 1)
-    lost = _lost(evidence)
+    lost = missing_status(evidence)
     yield judge_end(part, pipeline, seen, lost)
     if evidence.plan.expect.parts or own.metrics.series(REWARD):
         trained = training_deliverable(own, REWARD)
@@ -266,7 +261,7 @@ def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) 
             items += [line.item for line in both]
     if len(pipelines) < 2:
         reason = f"the logs show {'only one' if pipelines else 'no'} pipeline"
-        return Deliverable(SHARED, _lost(evidence), reason=reason, required=required)
+        return Deliverable(SHARED, missing_status(evidence), reason=reason, required=required)
     if alone:
         which = next(name for name, _ in pipelines if name in alone)
         reason = f"`{which}` trained while no other pipeline was under way"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.metrics import Row
+    from jobspec.plan import LearningPlan
 
 TRAINER_END = "train_runtime"  # the Hugging Face Trainer logs it when it has done what it was to do
 TRAINING, CHECKPOINT, RESUME, LEARNING = "Training", "Checkpoint", "Resume", "Learning"
@@ -92,9 +93,12 @@ def _learnt_rows(evidence: Evidence) -> Sequence[Row]:
 
 def _signal(evidence: Evidence) -> Signal:
     learning = evidence.plan.expect.learning
-    direction: Direction = "down" if learning is not None and learning.direction == "down" else "up"
     points = [(row.step or 0, row.value) for row in _learnt_rows(evidence)]
-    return assess(points, direction, learning.min_change if learning is not None else 0.0)
+    return assess(points, _direction(learning), learning.min_change if learning is not None else 0.0)
+
+
+def _direction(learning: LearningPlan | None) -> Direction:
+    return "down" if learning is not None and learning.direction == "down" else "up"
 
 
 def _unlike_files(evidence: Evidence) -> str:
@@ -106,24 +110,24 @@ def _unlike_files(evidence: Evidence) -> str:
     for row in evidence.metrics.rows:
         if row.metric == learning.metric and row.step is not None:
             files.setdefault(row.source, {})[row.step] = row.value
+
+    def moved(name: str) -> bool:
+        return assess(files[name].items(), _direction(learning)).moved
+
     pairs = combinations(list(files)[:MAX_SOURCES], 2)
     pair = next(
         (
             pair
             for pair in pairs
-            if differ(*(files[name] for name in pair)) and len({_moved(files[name]) for name in pair}) == 2
+            if differ(*(files[name] for name in pair)) and len({moved(name) for name in pair}) == 2
         ),
         None,
     )
     if pair is None:
         return ""
-    yes, no = sorted(pair, key=lambda name: not _moved(files[name]))
+    yes, no = sorted(pair, key=moved, reverse=True)
     what = f"`{yes}` and `{no}` hold other values of `{learning.metric}` for the same steps"
-    return f"{what}, as two runs do, and it rises in the first alone"
-
-
-def _moved(series: Mapping[int, float]) -> bool:
-    return assess(series.items()).moved
+    return f"{what}, as two runs do, and it moves {learning.direction} in the first alone"
 
 
 def metric_troubles(evidence: Evidence) -> tuple[Trouble, ...]:
@@ -178,6 +182,11 @@ def _announced(evidence: Evidence) -> bool:
     """Whether the user or the trainer said how many steps there are, or the trainer that it did them."""
     table, options = evidence.metrics, evidence.plan.expect.options
     return bool(options.get("steps") or table.planned or table.series(TRAINER_END))
+
+
+def missing_status(evidence: Evidence) -> Status:
+    """What is missing from a run of ours failed; others may have kept a part, where no failure is shown."""
+    return Status.BLOCKED if evidence.foreign and not failure_shown(evidence) else Status.FAIL
 
 
 def failure_shown(evidence: Evidence) -> bool:

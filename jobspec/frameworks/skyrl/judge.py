@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from jobspec.frameworks.shared.metric_deliverables import (
     CHECKPOINT,
     RESUME,
-    failure_shown,
     learning_deliverable,
+    missing_status,
     row_item,
     training_deliverable,
 )
@@ -116,7 +116,7 @@ def judge_checkpoint(evidence: Evidence, lines: Found) -> Deliverable:
     saved = [line for number, line in lines.get("saved", []) if number == step]
     if step != last:
         reason = f"the last complete checkpoint is of step {step}, not of the last step {last}"
-        return Deliverable(CHECKPOINT, _lost(evidence), (item,), reason)
+        return Deliverable(CHECKPOINT, missing_status(evidence), (item,), reason)
     if said:
         reason = f"the trainer says that it saved step {step} whole; the files of it are not among these"
         return Deliverable(CHECKPOINT, Status.PASS, (item,), reason)
@@ -142,13 +142,8 @@ def judge_resume(evidence: Evidence, lines: Found) -> Deliverable:
     if missing or not after:
         reason = f"step {min(missing, default=step + 1)} was not trained after the resume"
         unknown = evidence.foreign and not rows
-        return Deliverable(RESUME, Status.BLOCKED if unknown else _lost(evidence), proofs, reason)
+        return Deliverable(RESUME, Status.BLOCKED if unknown else missing_status(evidence), proofs, reason)
     return Deliverable(RESUME, Status.PASS, proofs, f"a new process went on from step {step} to {max(after)}")
-
-
-def _lost(evidence: Evidence) -> Status:
-    """What is missing from a run of ours failed; others may have kept a part, where no failure is shown."""
-    return Status.BLOCKED if evidence.foreign and not failure_shown(evidence) else Status.FAIL
 
 
 def read_lines(evidence: Evidence) -> Found:
