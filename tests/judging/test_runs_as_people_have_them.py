@@ -85,6 +85,7 @@ def test_flat_and_rising_runs_in_one_folder_are_no_verdict(tmp_path: Path) -> No
     verdict = judged(tmp_path, learning="reward")
     assert verdict.result is BLOCKED
     assert "`seed2/metrics.jsonl` and `seed1/metrics.jsonl` hold other values" in verdict.reason
+    assert "moves up in the first alone" in verdict.reason
 
 
 def test_two_runs_that_both_rise_pass_with_a_warning(tmp_path: Path) -> None:
