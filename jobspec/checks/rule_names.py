@@ -56,8 +56,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
-            "ref-mismatch ref-unknown timeout unreadable"
+            "checkout filter helpers left-out missing no-git not-fetched not-git not-here older-clone "
+            "other-clone pythonpath ref-mismatch ref-unknown timeout unreadable"
         ),
         "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
         "resources": _names(
@@ -82,7 +82,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
             "model-source module mount not-text number pipeline pipelines range reference repo-folder "
-            "repo-ref repo-source revision secret set sweep syntax tab tag top type unknown-key "
+            "repo-ref repo-source repo-url revision secret set sweep syntax tab tag top type unknown-key "
             "unquoted value version"
         ),
         "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from jobspec.disk import is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import RepoPlan
-from jobspec.planning.git import GitState, checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.clones import Source, commit_of, fetched, known_clone
+from jobspec.planning.git import GitState, git_state, resolve_ref, strip_credentials
 from jobspec.planning.provenance import patch_name
 
 if TYPE_CHECKING:
@@ -37,15 +38,14 @@ def read_repos(
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """Every repository with its git state, in the spec's order.
 
-    A repository by URL lies in `<runs>/.checkouts/<name>-<ref>`; `fetch` clones a missing one.
+    A repository by URL is a clone below `<runs>/.checkouts`; `fetch` makes a missing one.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
     for index, repo in enumerate(spec.repos):
         where = f"repos[{index}]"
-        folder = _repo_folder(repo, base, runs or str(base))
-        if repo.url and fetch:
-            checkout(repo.url, repo.ref or "", folder)
+        folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch)
+        findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
         findings += _repo_findings(repo, folder, state, where)
         sources.append(_repo_source(repo, folder, state))
@@ -69,11 +69,14 @@ def _holds(folder: Path, inside: str) -> bool:
         return False
 
 
-def _repo_folder(repo: Repo, base: Path, runs: str) -> Path:
-    if repo.path is not None:
-        return Path(os.path.normpath(base / os.path.expanduser(repo.path)))  # noqa: PTH111 - relative is kept
-    ref = re.sub(r"[^\w.-]", "_", repo.ref or "HEAD")[:40]
-    return Path(runs) / ".checkouts" / f"{repo.name}-{ref}"
+def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool) -> tuple[Path, list[Finding]]:
+    if repo.url is None:
+        path = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
+        return Path(path), []
+    source = Source(repo.url, repo.ref or "HEAD", repo.name, Path(runs) / ".checkouts")
+    if fetch:
+        return fetched(source)
+    return known_clone(source) or source.folder(re.sub(r"[^\w.]", "_", source.ref)), []
 
 
 def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
@@ -108,7 +111,9 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
                 fix=f"name folders below `{folder}`",
                 path=f"{where}.pythonpath",
             )
-    if not state.is_checkout:
+    if repo.url:
+        yield from _clone_findings(repo, folder, state, where)
+    elif not state.is_checkout:
         yield warning(
             "repo.not-git",
             f"`{folder}` is no git checkout with a commit",
@@ -139,6 +144,24 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
         )
     what = f"`{folder}` {why_not_there(folder)}"
     return error("repo.missing", what, fix="check the path", path=f"{where}.path")
+
+
+def _clone_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
+    """A clone must still be what its name says: that of this URL, at this commit."""
+    wanted = strip_credentials(repo.url or "")
+    what = ""
+    if state.url != wanted:
+        what = f"`{folder}` is no clone of {wanted}" + (f", but of {state.url}" if state.url else "")
+    elif not state.commit.startswith(commit_of(folder)):
+        what = f"the clone `{folder}` is at {state.commit[:12]}"
+    if what:
+        yield error(
+            "repo.other-clone",
+            what,
+            why="the run would use other code than the spec says",
+            fix="move the folder away; `jobspec submit` clones it again",
+            path=f"{where}.url",
+        )
 
 
 def unreadable(path: str, why: str, where: str = "repos") -> Finding:

@@ -159,7 +159,7 @@ class Repo(Base, frozen=True):
     url: Annotated[
         str | None,
         doc(
-            "Git URL without credentials. Excludes `path`, needs `ref`.",
+            "Git URL (https, ssh, git or file) without credentials. Excludes `path`, needs `ref`.",
             "https://github.com/verl-project/verl",
         ),
     ] = None

@@ -26,6 +26,8 @@ _SECRET_SETTING = re.compile(
 # Frameworks whose settings are appended to `train.command`, another way to start their entrypoint.
 LAUNCHED = ("rlix", "skyrl")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
+# `fd::17/x` and `ext::sh -c x` of git run what they name; plain http can be changed on the way.
+_GIT_URL = re.compile(r"(?:https|ssh|git|file)://|(?:\w[\w.-]*@)?\w[\w.-]*:(?!:|//)")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
 
 
@@ -65,14 +67,29 @@ def repo_source(spec: JobSpec) -> Iterator[Broken]:
                 why,
                 "add `ref: <commit>`",
             )
-        if repo.url is not None and _URL_PASSWORD.match(repo.url):
-            yield Broken(
-                "spec.secret",
-                (*at, "url"),
-                "the URL holds credentials",
-                "a run's files hold no secrets",
-                "remove them, and let git's credential helper or SSH supply them",
-            )
+        if repo.url is not None:
+            yield from _repo_url(repo.url, (*at, "url"))
+
+
+def _repo_url(url: str, at: Path) -> Iterator[Broken]:
+    if _URL_PASSWORD.match(url) or "?" in url or "#" in url:
+        what = (
+            "the URL holds credentials" if _URL_PASSWORD.match(url) else "the URL holds a query or fragment"
+        )
+        why = "a run's files hold no secrets, and a query often is one"
+        fix = "remove it, and let git's credential helper or SSH supply what a login needs"
+        yield Broken("spec.secret", at, what, why, fix)
+    elif not _GIT_URL.match(url) and "${cluster:" not in url:
+        scheme = url.partition(":")[0]
+        near = nearest(scheme, ["https", "ssh", "git", "file"])
+        fix = f"did you mean `{near}://`?" if near and near != scheme else ""
+        yield Broken(
+            "spec.repo-url",
+            at,
+            "the URL is of no kind that jobspec clones",
+            "these are `https://`, `ssh://`, `git://`, `file://` and `user@host:path`",
+            fix or "use one of them, or give a checkout's `path`",
+        )
 
 
 def repo_folders(spec: JobSpec) -> Iterator[Broken]:

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
 from jobspec.planning import git
-from jobspec.planning.git import checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.git import git_state, resolve_ref, strip_credentials
 from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
 from jobspec.planning.provenance import changed_since, file_digest, image_digest
@@ -223,41 +222,6 @@ def test_refs_resolve_to_commits(repo: Path) -> None:
     assert {resolve_ref(repo, ref) for ref in ("main", "v1", "HEAD", commit[:10], commit)} == {commit}
     assert resolve_ref(repo, "nowhere") == ""
     assert resolve_ref(repo, "--all") == ""
-
-
-def test_checkout_clones_a_ref_once(repo: Path, tmp_path: Path) -> None:
-    commit = run(repo, "rev-parse", "HEAD")
-    state = checkout(str(repo), commit, tmp_path / "clones" / "x")
-    assert state.commit == commit
-    run(repo, "commit", "-q", "--allow-empty", "-m", "second")
-    assert checkout(str(repo), "main", tmp_path / "clones" / "x").commit == commit
-    assert [path.name for path in (tmp_path / "clones").iterdir()] == ["x"]
-
-
-def test_checkout_that_another_command_makes_meanwhile_is_taken(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, step = tmp_path / "clones" / "x", git._clone_step
-
-    def second_clone(*args: Any) -> None:
-        monkeypatch.setattr(git, "_clone_step", step)
-        monkeypatch.setattr(
-            os, "getpid", lambda: 4711
-        )  # a process of its own has a scratch folder of its own
-        checkout(str(repo), "main", folder)
-        monkeypatch.undo()
-        step(*args)
-
-    monkeypatch.setattr(git, "_clone_step", second_clone)
-    assert checkout(str(repo), "main", folder).commit == run(repo, "rev-parse", "HEAD")
-    assert [path.name for path in folder.parent.iterdir()] == ["x"]
-
-
-def test_a_failed_clone_says_why_and_leaves_nothing(repo: Path, tmp_path: Path) -> None:
-    with pytest.raises(JobspecError) as caught:
-        checkout(str(repo), "nowhere", tmp_path / "clones" / "x")
-    assert "nowhere" in caught.value.findings[0].why
-    assert list((tmp_path / "clones").iterdir()) == []
 
 
 def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

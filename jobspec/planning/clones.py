@@ -1,0 +1,103 @@
+"""Clones of the repositories that a spec names by URL. Writes below `<runs>/.checkouts` alone.
+
+A clone is `<name>-<commit>-<key of its URL>`, and stays at its commit: a run keeps its code when a branch
+moves, and two URLs never share a folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobspec.finding import Finding, JobspecError, warning
+from jobspec.planning.git import clone, remote_commit, resolve_ref, strip_credentials
+
+_COMMIT = re.compile(r"[0-9a-f]{7,40}\Z")
+_SHOWN = 12  # digits of a commit in a folder's name
+
+
+@dataclass(frozen=True)
+class Source:
+    """A repository by URL: `ref` of `url`, cloned below `parent` under the spec's `name` for it."""
+
+    url: str
+    ref: str
+    name: str
+    parent: Path
+
+    def folder(self, commit: str) -> Path:
+        key = hashlib.sha256(self.url.encode()).hexdigest()[:8]
+        return self.parent / f"{self.name}-{commit[:_SHOWN]}-{key}"
+
+
+def commit_of(folder: Path) -> str:
+    """The first digits of the commit that a clone is kept at."""
+    return folder.name.split("-")[-2]
+
+
+def known_clone(source: Source) -> Path | None:
+    """The newest clone of `source` that is at its `ref`, as far as this disk knows."""
+    pattern = source.folder("?" * _SHOWN).name
+    pattern = glob.escape(source.name) + pattern[len(source.name) :]
+    found = sorted(source.parent.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
+    return next((folder for folder in found if _is_at(folder, source.ref)), None)
+
+
+def _is_at(folder: Path, ref: str) -> bool:
+    commit = commit_of(folder)
+    if _COMMIT.match(ref) and commit.startswith(ref[:_SHOWN]):
+        return True
+    names = (f"refs/tags/{ref}", f"refs/remotes/origin/{ref}")
+    return any(resolve_ref(folder, name).startswith(commit) for name in names if folder.is_dir())
+
+
+def fetched(source: Source) -> tuple[Path, list[Finding]]:
+    """The clone at the commit that `ref` names at `url` now; made when it is not there yet.
+
+    When the remote does not answer, a clone from before is taken, and a warning says so.
+
+    Raises: JobspecError with git's own words when a step fails.
+    """
+    whole = _COMMIT.match(source.ref) and len(source.ref) == 40
+    try:
+        commit = source.ref if whole else remote_commit(source.url, source.ref)
+    except JobspecError as problem:
+        known = known_clone(source)
+        if known is None:
+            raise
+        return known, [_older(source, known, problem)]
+    # The remote has no name for an abbreviated commit.
+    known = source.folder(commit) if commit else known_clone(source)
+    if known is None or not known.is_dir():
+        known = _clone(source, commit or source.ref)
+    return known, []
+
+
+def _clone(source: Source, ref: str) -> Path:
+    source.parent.mkdir(parents=True, exist_ok=True)
+    scratch = source.parent / f".{source.name}.{os.getpid()}"
+    try:
+        folder = source.folder(clone(source.url, ref, scratch))
+        try:
+            scratch.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another command has cloned it meanwhile
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _older(source: Source, folder: Path, problem: JobspecError) -> Finding:
+    return warning(
+        "repo.older-clone",
+        f"the clone of `{source.name}` from before is taken, at {commit_of(folder)}",
+        why=f"nobody knows what `{source.ref}` is now: {problem.findings[0].what}",
+        fix=f"make {strip_credentials(source.url)} reachable, or name the commit as `ref`",
+        path="repos",
+    )
