@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
+from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, write_json
 from jobspec.runs.store import remember_folder
@@ -86,11 +88,15 @@ def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -
     Raises: JobspecError when a scheduler does not answer; `unanswered` takes its findings instead.
     """
     groups: dict[tuple[str, Access], list[Launch]] = {}
+    states: dict[Launch, JobStatus] = {}
     for launch in launches:
+        stranger = owner(Path(launch.root)) if launch.login != "here" else ""
+        if stranger:  # no host that a record of somebody else names is asked
+            states[launch] = JobStatus(JobState.UNKNOWN, f"a remote run of {stranger}, who can tell")
+            continue
         groups.setdefault((launch.launcher, Access(launch.login, launch.user, launch.jump)), []).append(
             launch
         )
-    states: dict[Launch, JobStatus] = {}
     for members in groups.values():
         try:
             states.update(for_launch(members[0]).query(members))
@@ -132,8 +138,6 @@ def sync(launch: Launch) -> None:
     """Copy what a run on a remote cluster has written so far to this machine; a local run needs nothing."""
     if launch.login == "here" or not launch.submitted:
         return
-    from pathlib import Path
-
     from jobspec.launchers.access import connect
 
     connect(launch.login, launch.user, launch.jump).download(launch.run_dir, Path(launch.root))

@@ -1,7 +1,7 @@
 """A run on this machine: the same batch script in a session of its own, without a scheduler.
 
-The process outlives the command that started it. Its pid and its start time together identify it: a pid
-that the kernel has given to another process is never signalled.
+The process outlives the command that started it. Its pid, its start time and its command line together
+identify it: no other process is signalled, whatever `launch.json` says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ CANCEL_FILE = "job-cancelled"
 # How long a cancelled run may take to collect its logs before it is killed.
 CANCEL_GRACE_S = 60.0
 _POLL_S = 0.1
+_KEEPER_NAME = "jobspec-local"
 _EOF_S, _NOT_BEGUN = 2.0, 85  # seconds in which a keeper without its start line ends, and its exit code
 
 # Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
@@ -121,7 +122,7 @@ class LocalLauncher:
         # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
         points = (point.run_id for point in run.points())
-        argv = ["bash", "-c", _KEEPER, "jobspec-local", str(run.root), *points]
+        argv = ["bash", "-c", _KEEPER, _KEEPER_NAME, str(run.root), *points]
         with (run.root / "job-local.log").open("ab") as log:
             process = subprocess.Popen(
                 argv,
@@ -170,12 +171,30 @@ def _begin(keeper: subprocess.Popen[bytes]) -> None:
 
 
 def alive(launch: Launch) -> bool:
-    """True while the very process that was started exists (not a later one with its number)."""
+    """True while the very process that was started exists: not a later one with its number, nor any other."""
     pid = int(launch.job_id)
     child = _CHILDREN.get(pid)
     if child is not None and child.poll() is not None:
         return False
-    return launch.boot_id == boot_id() and process_start(pid) == launch.process_start != ""
+    same = launch.boot_id == boot_id() and process_start(pid) == launch.process_start != ""
+    return same and _keeps(pid, launch)
+
+
+def _keeps(pid: int, launch: Launch) -> bool:
+    """Whether a process is the keeper of this very run folder, or has no command line yet or any more."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    if words == [b""]:  # between the two moments at which exec(2) succeeds and sets it, or while it ends
+        return True
+    if words[3:4] != [_KEEPER_NAME.encode()]:
+        return False
+    folder = Path(os.fsdecode(words[4]))
+    try:
+        return folder.samefile(launch.root or launch.run_dir)
+    except OSError:  # the folder was moved while the run goes on
+        return str(folder) == launch.run_dir
 
 
 def _signal(launch: Launch, number: signal.Signals) -> None:
