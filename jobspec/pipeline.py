@@ -285,11 +285,10 @@ def submit(
 def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
     from jobspec import launchers
     from jobspec.rendering.run_folder import read_plan, refuse_moved
-    from jobspec.runs.owner import must_be_own
+    from jobspec.runs.owner import own
 
     _refuse_changes(request)
-    run = store().find(str(request.spec))
-    must_be_own(run)
+    run = own(store().find(str(request.spec)))
     points = run.points()
     if run.is_sweep and not points:
         return run, None

@@ -59,7 +59,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "checkout filter helpers left-out missing no-git not-fetched not-git not-here older-clone "
             "other-clone pythonpath ref-mismatch ref-unknown timeout unreadable"
         ),
-        "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
+        "reproduce": _names(
+            "cluster data image jobspec left-out model no-lock not-confirmed patch repo unpinned"
+        ),
         "resources": _names(
             "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"
         ),

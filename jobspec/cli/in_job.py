@@ -9,15 +9,14 @@ from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import fail
 from jobspec.launchers.access import connect
-from jobspec.runs.owner import must_be_own
+from jobspec.runs.owner import own
 from jobspec.runs.paths import RunPaths, array_ranges
 from jobspec.runs.records import Launch
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
     """Run `command`, or a shell, in the job. Raises: JobspecError when the job does not run."""
-    run_paths = pipeline.store(args.runs).find(args.run)
-    must_be_own(run_paths)
+    run_paths = own(pipeline.store(args.runs).find(args.run))
     launch = pipeline.launched(run_paths)
     view = observe.observe([run_paths])[0]
     if view.status is None or not view.status.state.active:

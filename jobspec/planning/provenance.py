@@ -21,6 +21,7 @@ from jobspec.planning.model import hub_commit
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, RepoPlan, StagePlan
+    from jobspec.spec.job import JobSpec
     from jobspec.spec.site import ClusterProfile
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
 
 FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
 EDGE_BYTES = 1024**2
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
 class CheckedOut(Protocol):
@@ -56,6 +58,8 @@ class Now(Protocol):
 
     @property
     def plan(self) -> Plan | None: ...
+    @property
+    def spec(self) -> JobSpec: ...
     @property
     def repos(self) -> Sequence[CheckedOut]: ...
     @property
@@ -121,9 +125,10 @@ def profile_digest(profile: ClusterProfile) -> str:
 def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
     """The differences between a lock's `lock` section and what the same lock resolves to now.
 
-    Errors are differences in what runs (code, image, model). Warnings are differences around it.
+    Errors are differences in what runs (code, image, model). Warnings are differences around it. What the
+    lock does not pin is a difference, too: nobody knows what it was.
     """
-    findings = list(_changed_around(lock, now))
+    findings = [*_changed_around(lock, now), *_unpinned(lock, now)]
     if now.plan is not None:
         image = image_digest(now.plan.container.image)
         if lock.get("image") and image != lock["image"]:
@@ -138,9 +143,57 @@ def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
             )
         findings += [finding for item in now.plan.stage for finding in _snapshot_is_there(item)]
     repos = {repo.plan.name: repo for repo in now.repos}
-    for name, was in lock.get("repos", {}).items():
+    for name, was in _repos_of(lock).items():
+        to_fetch = any(
+            repo.name == name and repo.url and repo.ref == was["commit"] for repo in now.spec.repos
+        )
+        if to_fetch and name in repos and not repos[name].state.commit:
+            continue  # `submit` clones this very commit
         findings += _changed_repo(name, was, repos.get(name))
     return tuple(findings)
+
+
+def _repos_of(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The repositories that a lock pins to a commit. Anybody may have written it."""
+    repos = lock.get("repos")
+    entries = repos.items() if isinstance(repos, Mapping) else ()
+    pinned = {name: was for name, was in entries if isinstance(was, Mapping)}
+    return {name: was for name, was in pinned.items() if _COMMIT.match(str(was.get("commit")))}
+
+
+def _unpinned(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
+    pinned = _repos_of(lock)
+    for repo in now.spec.repos:
+        commit = pinned.get(repo.name, {}).get("commit", "")
+        if not commit:
+            yield _not_pinned(
+                f"the commit of repo `{repo.name}`", f"`lock.repos.{repo.name}.commit`", "repos"
+            )
+        elif repo.url and repo.ref != commit:
+            yield _not_pinned(f"repo `{repo.name}`, at `{repo.ref}`,", f"`ref: {commit}`", "repos")
+    model = now.spec.model
+    if model is not None and model.id and not model.revision:
+        yield _not_pinned(f"model `{model.id}`", "`model.revision`", "model")
+    staged = (
+        {} if now.plan is None else {item.name: item for item in now.plan.stage if item.kind == "dataset"}
+    )
+    for data in now.spec.data:
+        if data.name in staged and staged[data.name].repo_id == data.source and not data.revision:
+            yield _not_pinned(f"data set `{data.source}`", "its `revision`", "data")
+    image = "" if now.plan is None else now.plan.container.image
+    if image and not lock.get("image"):
+        pin = "`lock.image`" if image.startswith("/") else "`@sha256:…` in its name"
+        yield _not_pinned(f"image `{image}`", pin, "container.image", is_error=False)
+
+
+def _not_pinned(what: str, pin: str, path: str, is_error: bool = True) -> Finding:
+    return (error if is_error else warning)(
+        "reproduce.unpinned",
+        f"the lock does not pin {what}",
+        why=f"it lacks {pin}: nobody can tell whether it is what the run had",
+        fix="use the lock as the run wrote it, or allow the difference",
+        path=path,
+    )
 
 
 def _changed_around(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:

@@ -27,8 +27,8 @@ def owner(path: Path) -> str:
         return f"user {uid}"
 
 
-def must_be_own(run: RunPaths) -> None:
-    """Raises: JobspecError when another user owns or may write what starting or entering `run` executes."""
+def own(run: RunPaths) -> RunPaths:
+    """`run` itself. Raises: JobspecError when others own or may write what starting or entering it executes."""
     for path in _executed(run):
         found = owner(path)
         if not found and not _writable_by_all(path):
@@ -41,6 +41,7 @@ def must_be_own(run: RunPaths) -> None:
             if found
             else f"make sure that the files are yours as they are, then run `chmod -R o-w {run.root}`",
         )
+    return run
 
 
 def _executed(run: RunPaths) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -338,3 +339,32 @@ def test_another_image_is_noticed(locked: tuple[Make, dict[str, object]], tmp_pa
     image.write_bytes(b"22")
     (finding,) = changed_since({**facts, "image": "sha256:old"}, replace(now, plan=plan))
     assert (finding.rule, finding.is_error) == ("reproduce.image", True)
+
+
+@pytest.mark.parametrize(
+    "repos",
+    [None, {}, [], "x", {"r": None}, {"r": {}}, {"r": {"commit": "main"}}, {"r": {"url": "https://h/x"}}],
+)
+def test_lock_without_a_commit_is_not_as_it_was(
+    locked: tuple[Make, dict[str, object]], repos: object
+) -> None:
+    make, facts = locked
+    (finding,) = changed_since({**facts, "repos": repos}, make())
+    assert (finding.rule, finding.is_error) == ("reproduce.unpinned", True)
+    assert "the commit of repo `r`" in finding.what
+
+
+def test_lock_without_a_revision_or_the_digest_of_its_image_is_not_as_it_was(
+    locked: tuple[Make, dict[str, object]],
+) -> None:
+    make, facts = locked
+    now = make()
+    assert now.plan is not None and now.spec.model is not None
+    model = msgspec.structs.replace(now.spec.model, revision=None)
+    plan = replace(now.plan, container=replace(now.plan.container, runtime="pyxis", image="nvcr.io#x:1"))
+    bare = replace(now, plan=plan, spec=msgspec.structs.replace(now.spec, model=model))
+    found = changed_since(facts, bare)
+    assert [(item.rule, item.path, item.is_error) for item in found] == [
+        ("reproduce.unpinned", "model", True),
+        ("reproduce.unpinned", "container.image", False),
+    ]

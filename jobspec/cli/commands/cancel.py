@@ -12,7 +12,7 @@ from jobspec.cli import output, parser
 from jobspec.cli.commands.status import as_json
 from jobspec.cli.live import observe
 from jobspec.finding import JobspecError
-from jobspec.runs.owner import must_be_own
+from jobspec.runs.owner import own
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -23,9 +23,8 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args.runs)
-    runs = [store.find(ref) for ref in args.runs_wanted]
-    for run in runs:  # the record of a stranger could name any process or job of ours
-        must_be_own(run)
+    # The record of a stranger could name any process or job of ours.
+    runs = [own(store.find(ref)) for ref in args.runs_wanted]
     views = observe.observe(runs)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged:  # nobody knows whether these runs go on

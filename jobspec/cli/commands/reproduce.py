@@ -1,18 +1,23 @@
 """Submit a run's lock again: the same commits, patches, image, model revision and values.
 
 `--check` submits nothing and lists what has changed and what cannot be the same; exit code 1 when the list is
-not empty. RUN may also be a lock file.
+not empty. RUN may also be a lock file. What a lock does that no run of yours has written is shown and must be
+confirmed, before anything is fetched or started: on a terminal by an answer, elsewhere by `--yes`.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobspec import pipeline
-from jobspec.cli import output, parser
+from jobspec.cli import consent, output, parser
 from jobspec.cli.commands import submit as submit_command
 from jobspec.finding import Finding, allow, fail, stop_on_errors
+
+if TYPE_CHECKING:
+    from jobspec.planning.resolve import Resolved
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -24,27 +29,30 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help="go on in spite of this rule"
     )
+    into.add_argument("--yes", action="store_true", help="confirm a lock that no run of yours has written")
     parser.add_rerun(into)
     parser.add_json(into)
 
 
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
-    request = parser.request(args, str(lock))
-    findings = changes(request)
+    request, text = parser.request(args, str(lock)), lock.read_bytes()
+    resolved = pipeline.resolve(request)
+    findings = changes(request, resolved)
     if args.check:
         return _report(findings, lock, args.json)
     stop_on_errors(findings)
     if not args.json:
         output.print_findings(findings)
+    if not consent.is_own(lock):
+        consent.confirm(lock, text, resolved, args.yes)
     return submit_command.start(request, args.watch, args.json)
 
 
-def changes(request: pipeline.Request) -> tuple[Finding, ...]:
+def changes(request: pipeline.Request, resolved: Resolved) -> tuple[Finding, ...]:
     """What differs between the lock and what would run now, errors of the lock's own spec included."""
     from jobspec.planning.provenance import changed_since
 
-    resolved = pipeline.resolve(request)
     facts = resolved.loaded.data.get("lock")
     if not isinstance(facts, dict):
         raise fail(
