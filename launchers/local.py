@@ -35,11 +35,13 @@ _EOF_S, _NOT_BEGUN = 2.0, 85  # seconds in which a keeper without its start line
 # Runs the job, or the points of a sweep one after the other, and notes how it ended. The traps keep this
 # shell alive when the whole group is told to end: bash runs them after its child has finished.
 # It begins when it reads a line: if whoever started it ends before the run is recorded, nothing has run.
+# The file for the exit code is written in advance, so that a disk which the run has filled has room for it.
 _KEEPER = r"""
 read -r _ || exit 85
 exec </dev/null
 trap : TERM INT HUP
-run_dir=$1; shift; code=0
+run_dir=$1; shift; code=0 full=''
+printf '%40s\n' '' > "$run_dir/.job-exit"
 run_one() { JOBSPEC_LOCAL=1 bash "$run_dir/job.sbatch"; }
 if [ "$#" -eq 0 ]; then
   run_one || code=$?
@@ -52,7 +54,9 @@ else
     if [ "$status" -ne 0 ]; then code=$status; fi
   done
 fi
-printf '%s\n' "$code" > "$run_dir/.job-exit" && mv "$run_dir/.job-exit" "$run_dir/job-exit"
+printf x 2>&- > "$run_dir/.job-room" || full='no space left'
+rm -f "$run_dir/.job-room"
+printf '%-40s\n' "$code $full" 1<> "$run_dir/.job-exit" && mv "$run_dir/.job-exit" "$run_dir/job-exit"
 """
 
 
@@ -233,7 +237,7 @@ def _status(launch: Launch) -> JobStatus:
         return _without_code(launch, run, host)
     state = JobState.COMPLETED if code == 0 else JobState.FAILED
     tasks = {int(point.run_id): _task(point) for point in run.points()}
-    return JobStatus(state, "" if code == 0 else f"exit code {code}", code, host, tasks=tasks)
+    return JobStatus(state, "" if code == 0 else _why_failed(run, code), code, host, tasks=tasks)
 
 
 def _task(point: RunPaths) -> JobStatus:
@@ -256,9 +260,15 @@ def _without_code(launch: Launch, run: RunPaths, host: str) -> JobStatus:
 
 def _read_code(path: Path) -> int | None:
     try:
-        return int(path.read_text(encoding="ascii").strip())
-    except (OSError, ValueError):
+        return int(path.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
         return None
+
+
+def _why_failed(run: RunPaths, code: int) -> str:
+    """The reason for an exit code; the keeper notes beside it whether the run's file system was full."""
+    full = "no space left" in (run.root / EXIT_FILE).read_text(encoding="ascii")
+    return f"exit code {code}" + (f", and no space is left below `{run.root}`" if full else "")
 
 
 def process_start(pid: int) -> str:

@@ -28,7 +28,7 @@ def owner(path: Path) -> str:
 
 
 def own(run: RunPaths) -> RunPaths:
-    """`run` itself. Raises: JobspecError when others own or may write what starting or entering it executes."""
+    """`run` itself. Raises: JobspecError when others own or may write what starting or entering it runs."""
     for path in _executed(run):
         found = owner(path)
         if not found and not _writable_by_all(path):

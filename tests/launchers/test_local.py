@@ -297,3 +297,19 @@ def test_two_submissions_at_once_are_one_process(tmp_path: Path, monkeypatch: py
     other.join(60)
     assert [await_final(launch) for launch in found] == [JobState.COMPLETED] * 2
     assert (run.root / "begun.txt").read_text() == "begun\n"
+
+
+def test_disk_that_the_run_has_filled_is_told(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "demo" / RUN_ID)
+    run.root.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(run.root)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        run.job.write_text('head -c 1000000 /dev/zero > "$(dirname "$0")/big"; exit 3')
+        launch = LocalLauncher().submit(run, PLAN, {})
+        assert await_final(launch) is JobState.FAILED
+        status = LocalLauncher().query([launch])[launch]
+    finally:
+        subprocess.run(["umount", "-l", run.root], check=True)
+    assert (status.exit_code, status.reason) == (3, f"exit code 3, and no space is left below `{run.root}`")
