@@ -6,9 +6,14 @@ import contextlib
 import fcntl
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from jobspec.finding import fail
+
+WAIT_S = 1800.0  # longer than a submission takes, or the download of a run's artifacts
 
 
 @contextlib.contextmanager
@@ -17,6 +22,8 @@ def locked(path: Path) -> Iterator[None]:
 
     A caller that waits prints the holder on stderr. A file system without locks, or a file that cannot be
     written, gives no protection and no error.
+
+    Raises: JobspecError with the holder when it goes on for longer than `WAIT_S`.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -31,7 +38,22 @@ def _lock(path: Path, file: IO[bytes]) -> None:
     except BlockingIOError:
         sys.stderr.write(f"waiting for {holder(file)} to be done with {path}; Ctrl-C ends the wait\n")
         sys.stderr.flush()
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # flock(2) knows no deadline. A thread that is left behind holds nothing: the file is closed by then.
+        waiter = threading.Thread(target=_wait, args=(file.fileno(),), daemon=True)
+        waiter.start()
+        waiter.join(WAIT_S)
+        if waiter.is_alive():
+            raise fail(
+                "launch.locked",
+                f"{holder(file)} has held `{path}` for more than {WAIT_S:.0f} s",
+                why="one command at a time works on a run's files, and that one may hang",
+                fix="end it, here or on the machine that it runs on, and repeat this command",
+            ) from None
+
+
+def _wait(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def holder(file: IO[bytes]) -> str:

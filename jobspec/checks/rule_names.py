@@ -33,8 +33,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete mode moved no-command no-job no-paramiko no-program no-ssh not-yours refused "
-            "remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
+            "grace incomplete locked mode moved no-command no-job no-paramiko no-program no-ssh not-yours "
+            "refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
             "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
             "upstream-container upstream-gpus upstream-shared upstream-slurm upstream-unsupported"
         ),

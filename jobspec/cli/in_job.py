@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from jobspec import pipeline
 from jobspec.cli.live import observe
 from jobspec.finding import fail
+from jobspec.launchers import JobStatus
 from jobspec.launchers.access import connect
 from jobspec.runs.owner import own
 from jobspec.runs.paths import RunPaths, array_ranges
 from jobspec.runs.records import Launch
+from jobspec.runtime.base import hostlist
+from jobspec.words import did_you_mean
 
 
 def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -27,8 +30,25 @@ def enter(args: argparse.Namespace, command: Sequence[str]) -> int:
             why=view.status.reason if view.status else "",
             fix="pick a run from `jobspec status`; `launch: {hold: true}` keeps a job up after its driver",
         )
+    has_node(run_paths, view.status, args.node, args.point)
     client = connect(launch.login, launch.user, launch.jump)
     return client.interactive(attach_argv(run_paths, launch, command, args.node, args.point))
+
+
+def has_node(run: RunPaths, status: JobStatus, node: str, point: int | None) -> None:
+    """Raises: JobspecError when the job is known to run elsewhere; srun's own words name no node of it."""
+    task = None if point is None else status.tasks.get(point)
+    try:
+        nodes = hostlist.expand((task or status).nodes)
+    except hostlist.HostlistError:
+        return
+    if node and nodes and node.partition(".")[0] not in {name.partition(".")[0] for name in nodes}:
+        raise fail(
+            "run.no-node",
+            f"run `{run.run_id}` has no node `{node}`",
+            why=f"it runs on {(task or status).nodes}",
+            fix=did_you_mean(node, nodes) or "name one of its nodes, or leave `--node` out for the head",
+        )
 
 
 def attach_argv(

@@ -100,6 +100,9 @@ def test_exec_and_attach_run_beside_the_job(project: Project) -> None:
     await_driver(project.last())
     done = project.process("exec", "last", "--", "bash", "-c", 'echo "in $JOBSPEC_RUN_DIR"; exit 5')
     assert (done.code, done.out.strip()) == (5, f"in {project.last().root}")
+    elsewhere = project.process("exec", "last", "--node", "n9", "--", "true")
+    assert (elsewhere.code, "error[run.no-node]" in elsewhere.err) == (2, True)
+    assert f"it runs on {os.uname().nodename}" in elsewhere.err
     shell = project.process("attach", "last", stdin='echo "shell in $JOBSPEC_RUN_DIR"; exit 4\n')
     assert (shell.code, shell.out.strip()) == (4, f"shell in {project.last().root}")
 

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from jobspec.finding import JobspecError
+from jobspec.launchers import file_lock
 from jobspec.launchers.file_lock import holder, holder_pid, locked
 
 WAITER = """
@@ -29,6 +33,21 @@ def test_who_waits_is_told_for_whom(tmp_path: Path) -> None:
         assert waiter.poll() is None
     assert told == f"waiting for {name} to be done with {path}; Ctrl-C ends the wait\n"
     assert waiter.communicate(timeout=60)[0] == "got it\n"
+
+
+def test_who_waits_too_long_is_told_whom_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "job.sbatch"
+    path.touch()
+    monkeypatch.setattr(file_lock, "WAIT_S", 0.2)
+    with locked(path):
+        with path.open("rb") as file:
+            name = holder(file)
+        with pytest.raises(JobspecError) as caught, locked(path):
+            raise AssertionError("two at once")
+    assert caught.value.findings[0].rule == "launch.locked"
+    assert caught.value.findings[0].what.startswith(f"{name} has held `{path}`")
+    with locked(path):  # the wait that was given up took nothing
+        pass
 
 
 def test_holder_is_neither_a_waiter_nor_of_another_file_or_kind() -> None:
