@@ -53,11 +53,16 @@ class ContainerPlan:
     workdir: str = ""
     mount_home: bool = False
     remap_root: Optional[bool] = None
+    source_tag: str = ""  # of an image file: the tag that it was made from
 
 
 @dataclass(frozen=True)
 class RepoPlan:
-    """A source checkout. `pythonpath` holds absolute folders in import order."""
+    """A source checkout. `pythonpath` holds absolute folders in import order.
+
+    `branch` and `changes`, a mark of the content of each uncommitted file, are as they were at submission;
+    `changes` is None where they are not known. `on_change` is empty in a plan of an older jobspec.
+    """
 
     name: str
     path: str
@@ -65,6 +70,9 @@ class RepoPlan:
     commit: str = ""
     dirty: bool = False
     pythonpath: Tuple[str, ...] = ()
+    branch: str = ""
+    changes: Optional[Mapping[str, str]] = None
+    on_change: str = ""  # block | record: when the run's code is not what was submitted
 
 
 @dataclass(frozen=True)

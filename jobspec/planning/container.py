@@ -39,6 +39,7 @@ def settle_container(
         workdir=of_spec.workdir or "",
         mount_home=site.mount_home,
         remap_root=site.remap_root,
+        source_tag="" if bare else of_spec.source_tag or "",
     )
 
 

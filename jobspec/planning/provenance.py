@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from jobspec.finding import Finding, error, warning
-from jobspec.planning.git import GitState, git_state
 from jobspec.planning.model import hub_commit
+from jobspec.runtime.checkouts.git import GitState, git_state
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, RepoPlan, StagePlan

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from jobspec.disk import is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import RepoPlan
-from jobspec.planning.git import GitState, checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.clone import checkout
 from jobspec.planning.provenance import patch_name
+from jobspec.runtime.checkouts.code_state import CodeState, code_state
+from jobspec.runtime.checkouts.git import GitState, git_state, resolve_ref, strip_credentials
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
@@ -48,7 +50,7 @@ def read_repos(
             checkout(repo.url, repo.ref or "", folder)
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
         findings += _repo_findings(repo, folder, state, where)
-        sources.append(_repo_source(repo, folder, state))
+        sources.append(_repo_source(repo, folder, state, code_state(str(folder))))
     return tuple(sources), findings
 
 
@@ -76,7 +78,7 @@ def _repo_folder(repo: Repo, base: Path, runs: str) -> Path:
     return Path(runs) / ".checkouts" / f"{repo.name}-{ref}"
 
 
-def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
+def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
     plan = RepoPlan(
         name=repo.name,
         path=str(folder),
@@ -84,6 +86,9 @@ def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
         commit=state.commit,
         dirty=state.dirty,
         pythonpath=tuple(os.path.normpath(folder / part) for part in repo.pythonpath),
+        branch=state.branch,
+        changes=None if code.unknown else code.changes,
+        on_change=repo.changed,
     )
     return RepoSource(
         plan,

@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
-from jobspec.planning import git
-from jobspec.planning.git import checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning import clone
+from jobspec.planning.clone import checkout
 from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
 from jobspec.planning.provenance import changed_since, file_digest, image_digest
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.runtime.checkouts import git
+from jobspec.runtime.checkouts.git import git_state, resolve_ref, strip_credentials
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 
@@ -237,10 +239,10 @@ def test_checkout_clones_a_ref_once(repo: Path, tmp_path: Path) -> None:
 def test_checkout_that_another_command_makes_meanwhile_is_taken(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, step = tmp_path / "clones" / "x", git._clone_step
+    folder, step = tmp_path / "clones" / "x", clone._clone_step
 
     def second_clone(*args: Any) -> None:
-        monkeypatch.setattr(git, "_clone_step", step)
+        monkeypatch.setattr(clone, "_clone_step", step)
         monkeypatch.setattr(
             os, "getpid", lambda: 4711
         )  # a process of its own has a scratch folder of its own
@@ -248,7 +250,7 @@ def test_checkout_that_another_command_makes_meanwhile_is_taken(
         monkeypatch.undo()
         step(*args)
 
-    monkeypatch.setattr(git, "_clone_step", second_clone)
+    monkeypatch.setattr(clone, "_clone_step", second_clone)
     assert checkout(str(repo), "main", folder).commit == run(repo, "rev-parse", "HEAD")
     assert [path.name for path in folder.parent.iterdir()] == ["x"]
 

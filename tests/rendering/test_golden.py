@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import Finding
-from jobspec.planning.git import git_state
 from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
+from jobspec.runtime.checkouts.git import git_state
 from jobspec.spec.load import parse_spec
 from jobspec.sweeps.points import render_sweep
 from tests.kits.render_kit import RUN_ID, resolve_text
