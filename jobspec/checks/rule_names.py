@@ -25,8 +25,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "command": _names("missing shell tasks unused-key variant"),
         "container": _names(
-            "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
-            "mounts-unused oci-config oci-mount registry-form workdir"
+            "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
+            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag workdir"
         ),
         "coverage": _names("checks level-unknown"),
         "data": _names("source unpinned"),

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jobspec
-from jobspec.planning.provenance import image_digest, profile_digest
+from jobspec.plan import NOT_PINNED
+from jobspec.planning.provenance import profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 
@@ -130,9 +131,11 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         "jobspec": jobspec.__version__,
         "cluster_sha256": profile_digest(resolved.cluster.profile),
     }
-    digest = image_digest(plan.container.image)
-    if digest:
-        facts["image"] = digest
+    if plan.container.digest or plan.container.pin == NOT_PINNED:
+        facts["image"] = plan.container.pin
+    moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
+    if moving:
+        facts["revisions"] = moving
     repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}
     if repos:
         facts["repos"] = repos
@@ -140,7 +143,10 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
 
 
 def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
-    facts = {"commit": repo.plan.commit, "url": repo.plan.url, "dirty": repo.plan.dirty}
+    plan = repo.plan
+    facts = {"commit": plan.commit, "branch": plan.branch, "url": plan.url, "dirty": plan.dirty}
+    if not plan.commit:
+        facts["commit"] = "not known: no git checkout with a commit"
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
     return {key: value for key, value in facts.items() if value not in ("", False)}

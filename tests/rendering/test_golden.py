@@ -41,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.copytree(SPECS, root / "specs")
     who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    for step in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "examples"]):
+    for step in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-qm", "examples"]):
         subprocess.run(["git", "-C", str(root), *step], check=True)
     return root
 
