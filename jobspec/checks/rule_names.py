@@ -59,7 +59,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
             "ref-mismatch ref-unknown timeout unreadable"
         ),
-        "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
+        "reproduce": _names("cluster data image jobspec left-out model no-lock patch ran repo"),
         "resources": _names(
             "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"
         ),

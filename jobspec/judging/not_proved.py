@@ -70,10 +70,18 @@ def _of_sources(evidence: Evidence) -> Iterator[str]:
             yield f"repository `{repo.name}` had uncommitted changes: its commit alone is not what ran"
         if ran.unknown:
             yield f"which code of `{repo.name}` ran cannot be told: {ran.unknown}"
-        elif ran.commit and ran.differs(repo):
+        elif ran.commit and ran.differs(repo) and evidence.last and evidence.last.started("driver"):
             yield f"repository `{repo.name}` changed after submission: the lock does not have what ran"
+        if len(_states(evidence, repo.name)) > 1:
+            yield f"the attempts ran different code of `{repo.name}`: a checkpoint may be of another one"
     if plan.container.pin == NOT_PINNED:
         yield f"the image `{plan.container.image}` was named by a tag: which image ran is not known"
+
+
+def _states(evidence: Evidence, repo: str) -> set[tuple[str, str]]:
+    """Commit and digest of the uncommitted files of each attempt in which they are known."""
+    seen = [attempt.results.code.get(repo) for attempt in evidence.attempts if attempt.results is not None]
+    return {(state.commit, state.uncommitted_sha256) for state in seen if state is not None and state.commit}
 
 
 def _of_training(evidence: Evidence) -> Iterator[str]:

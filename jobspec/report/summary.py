@@ -195,11 +195,12 @@ def state(report: Report, repo: RepoPlan | None) -> str:
     if ran is None:
         return submitted
     if ran.unknown:
-        return f"submitted {submitted}; what ran cannot be told: {ran.unknown}"
+        return f"submitted {submitted}; its state at the start cannot be told: {ran.unknown}"
     if not ran.differs(repo):
         return f"{submitted}, unchanged when it started"
     changed = f" (changed: {_named(ran.changed)})" if ran.changed else ""
-    return f"submitted {submitted}; ran {_at(ran.commit, ran.uncommitted, bool(ran.uncommitted))}{changed}"
+    word = "ran" if report.driver_started else "found"  # a blocked run executed none of it
+    return f"submitted {submitted}; {word} {_at(ran.commit, ran.uncommitted, bool(ran.uncommitted))}{changed}"
 
 
 def _at(commit: str, files: Sequence[str], dirty: bool) -> str:

@@ -96,9 +96,9 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
     if head.returncode != 0:
         return GitState(folder)
     words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=none")
-    status = git_in(folder, *words, env=env)
-    dirty = bool(status.stdout)
-    diff, left_out = _diff(folder, _untracked(status.stdout), env or {}) if dirty else (b"", ())
+    entries = [entry for entry in _names(git_in(folder, *words, env=env).stdout) if not _is_bytecode(entry)]
+    dirty = bool(entries)
+    diff, left_out = _diff(folder, _untracked(entries), env or {}) if dirty else (b"", ())
     return GitState(
         path=folder,
         commit=head.stdout.decode().strip(),
@@ -151,7 +151,7 @@ def _diff(folder: str, untracked: Sequence[str], given: Mapping[str, str]) -> tu
         index = _text(git_in(str(root), "rev-parse", "--git-path", "index", env=given))
         env = {**given, "GIT_INDEX_FILE": f"{scratch}/index"}
         if (root / index).is_file():
-            shutil.copyfile(root / index, env["GIT_INDEX_FILE"])
+            shutil.copy2(root / index, env["GIT_INDEX_FILE"])  # its time tells git which files it must read
         for start in range(0, len(added), NAMES_PER_CALL):
             git_in(
                 str(root),
@@ -178,9 +178,14 @@ def _names(output: bytes) -> list[str]:
     return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
 
 
-def _untracked(status: bytes) -> list[str]:
+def _untracked(entries: Sequence[str]) -> list[str]:
     """Untracked names, relative to the repository's root, out of `git status --porcelain=v1 -z`."""
-    return [entry[3:] for entry in _names(status) if entry.startswith("?? ")]
+    return [entry[3:] for entry in entries if entry.startswith("?? ")]
+
+
+def _is_bytecode(entry: str) -> bool:
+    """Whether Python wrote this untracked file by itself, in a checkout that does not ignore such files."""
+    return entry.startswith("?? ") and (entry.endswith((".pyc", ".pyo")) or "__pycache__/" in entry)
 
 
 def belongs_in_patch(path: Path, name: str) -> bool:

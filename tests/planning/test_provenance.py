@@ -64,6 +64,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def test_edit_in_the_second_of_the_commit_is_in_the_patch(repo: Path) -> None:
+    """Git knows by the index's time that such a file may have changed; a copy of the index must keep it."""
+    run(repo, "config", "core.trustctime", "false")
+    source = repo / "pkg" / "__init__.py"
+    second = source.stat().st_mtime_ns
+    source.write_text("VALUE = 2\n")  # as long as before
+    for path in (source, repo / ".git" / "index"):
+        os.utime(path, ns=(second, second))
+    assert b"+VALUE = 2" in git_state(repo).diff
+
+
+def test_bytecode_is_no_change_of_a_checkout(repo: Path) -> None:
+    (repo / "pkg" / "__pycache__").mkdir()
+    (repo / "pkg" / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"1")
+    state = git_state(repo)
+    assert (state.dirty, state.diff, state.left_out) == (False, b"", ())
+    (repo / "new.py").write_text("")
+    state = git_state(repo)
+    assert state.dirty and b"new.py" in state.diff and b"pyc" not in state.diff
+
+
 def test_a_clean_checkout_has_a_commit_and_no_patch(repo: Path) -> None:
     state = git_state(repo)
     assert state.commit == run(repo, "rev-parse", "HEAD")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -274,8 +275,18 @@ def test_code_that_cannot_be_told_is_a_limitation_and_no_pass(tmp_path: Path) ->
     text = form(run)
     assert text.startswith("Result: Pass")
     assert "which code of `bridge` ran cannot be told: `git` is not installed" in text
-    assert f"submitted {SUBMITTED}, no uncommitted files; what ran cannot be told" in text
+    assert f"submitted {SUBMITTED}, no uncommitted files; its state at the start cannot be told" in text
     assert code_row(run) is None
+
+
+def test_attempts_with_different_code_are_said(tmp_path: Path) -> None:
+    run = ran_as(tmp_path, "record")
+    shutil.copytree(run.folder, run.root / "attempts" / "2")
+    later = run.root / "attempts" / "2" / "results.json"
+    results = json.loads(later.read_text())
+    results["code"]["bridge"] |= {"uncommitted": ["a.py"], "uncommitted_sha256": "cd", "changed": ["a.py"]}
+    later.write_text(json.dumps({**results, "attempt": 2}))
+    assert "the attempts ran different code of `bridge`" in form(run)
 
 
 def test_results_without_the_state_do_not_pass(tmp_path: Path) -> None:
