@@ -67,11 +67,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_edit_in_the_second_of_the_commit_is_in_the_patch(repo: Path) -> None:
     """Git knows by the index's time that such a file may have changed; a copy of the index must keep it."""
     run(repo, "config", "core.trustctime", "false")
-    source = repo / "pkg" / "__init__.py"
-    second = source.stat().st_mtime_ns
+    source, index = repo / "pkg" / "__init__.py", repo / ".git" / "index"
+    os.utime(source, (1e9, 1e9))
+    run(repo, "update-index", "--refresh")
     source.write_text("VALUE = 2\n")  # as long as before
-    for path in (source, repo / ".git" / "index"):
-        os.utime(path, ns=(second, second))
+    os.utime(source, (1e9, 1e9))
+    os.utime(index, (1e9, 1e9))
     assert b"+VALUE = 2" in git_state(repo).diff
 
 
