@@ -56,8 +56,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
-            "ref-mismatch ref-unknown timeout unreadable"
+            "checkout freeze freeze-remote helpers left-out missing no-git not-fetched not-git not-here "
+            "pythonpath ref-mismatch ref-unknown timeout unreadable"
         ),
         "reproduce": _names("cluster data image jobspec left-out model no-lock patch ran repo"),
         "resources": _names(

@@ -61,9 +61,7 @@ def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
     if plan.checkpoint_dir:
         data["checkpoint"] = {**data.get("checkpoint", {}), "dir": plan.checkpoint_dir}
     if plan.repos:
-        data["repos"] = [
-            _repo(item, repo.plan) for item, repo in zip(data["repos"], resolved.repos, strict=True)
-        ]
+        data["repos"] = [_repo(item, repo) for item, repo in zip(data["repos"], resolved.repos, strict=True)]
     _pin_stage(data, plan)
     data = {key: value for key, value in data.items() if value not in ({}, [])}
     data["lock"] = lock_facts(resolved, patches)
@@ -92,12 +90,12 @@ def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
     return pinned
 
 
-def _repo(item: Mapping[str, Any], plan: Any) -> dict[str, Any]:
+def _repo(item: Mapping[str, Any], repo: RepoSource) -> dict[str, Any]:
     pinned = dict(item)
     if "path" in pinned:
-        pinned["path"] = plan.path
-    if plan.commit:
-        pinned["ref"] = plan.commit
+        pinned["path"] = repo.state.path  # of the checkout, where the plan has that of its frozen copy
+    if repo.plan.commit:
+        pinned["ref"] = repo.plan.commit
     return pinned
 
 

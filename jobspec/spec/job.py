@@ -183,6 +183,13 @@ class Repo(Base, frozen=True):
     prove: Annotated[
         Prove | None, doc("Import that must come from this repo.", {"import": "megatron.bridge"})
     ] = None
+    freeze: Annotated[
+        bool,
+        doc(
+            "Submission copies commit, uncommitted changes and submodules to `<runs>/.frozen`, and the run "
+            "uses the copy; files that git ignores are not in it."
+        ),
+    ] = False
     changed: Annotated[
         Literal["block", "record"],
         doc(

@@ -82,6 +82,13 @@ def differences(commit: str, changes: Mapping[str, str], now: CodeState, path: s
     return tuple(sorted(names))
 
 
+def submodules(root: str) -> List[str]:
+    """The submodules of the checkout at `root` that are checked out, relative to it."""
+    listed = _words(git_in(root, "ls-files", "--stage", "-z").stdout)
+    names = [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
+    return [name for name in names if os.path.exists(f"{root}/{name}/.git")]
+
+
 def _read(path: str, env: Mapping[str, str]) -> CodeState:
     head = git_in(path, "rev-parse", "--verify", "HEAD^{commit}", env=env)
     if head.returncode != 0:

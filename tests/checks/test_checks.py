@@ -103,6 +103,12 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/raid/ann/c"}}, {}),
     ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/tmp/c"}}, {}),
     ("container.image-unused", "container.image", {}, BARE),
+    (
+        "repo.freeze-remote",
+        "repos[0].freeze",
+        {"repos": [{"name": "code", "path": "/no/code", "freeze": True}]},
+        {"access": {"login": "ann@login.example.com"}},
+    ),
     ("container.image-missing", "container", {"container": {"image": None}}, {}),
     ("container.registry-form", "container.image", {"container": {"image": "registry.example.com/x:1"}}, {}),
     ("container.registry-form", "container.image", {"container": {"image": "localhost:5000/x"}}, {}),

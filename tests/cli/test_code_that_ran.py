@@ -64,3 +64,36 @@ def test_wrong_value_of_the_key_has_its_suggestion(drift: Project) -> None:
     done = drift.cli("validate", "drift.yaml", "--set", "repos.0.changed=recrod")
     assert done.code == 2
     assert "repos[0].changed" in done.text and "write `record`" in done.text
+
+
+def test_frozen_checkout_runs_as_it_was_submitted(drift: Project, tmp_path: Path) -> None:
+    drift.cli("render", "drift.yaml", "--out", "r", "--set", "repos.0.freeze=true")
+    (tmp_path / "code/mod.py").write_text("x = 2\n")
+    done = drift.cli("submit", "r", "--watch")
+    assert done.code == 0, done.text
+    logs = "".join(path.read_text() for path in (tmp_path / "r/attempts").rglob("*.log"))
+    assert "x is 1" in logs and "x is 2" not in logs
+    assert "unchanged when it started" in drift.cli("report", "r", "--format", "summary").out
+    assert f"path: {tmp_path}/code\n" in (tmp_path / "r/spec.lock.yaml").read_text()
+
+
+def test_points_of_a_sweep_share_one_frozen_copy(drift: Project, tmp_path: Path) -> None:
+    spec = SPEC.replace("./code}", "./code, freeze: true}") + "sweep: {grid: {train.seed: [1, 2, 3]}}\n"
+    (tmp_path / "sweep.yaml").write_text(spec)
+    assert drift.cli("validate", "sweep.yaml").code == 0
+    assert list(tmp_path.rglob(".frozen")) == [], "validate writes nothing"
+    done = drift.cli("render", "sweep.yaml", "--out", "s")
+    assert done.code == 0, done.text
+    (folder,) = tmp_path.rglob(".frozen")
+    (copy,) = [path for path in folder.iterdir() if path.is_dir()]
+    plans = [(tmp_path / f"s/points/{index}/plan.json").read_text() for index in range(3)]
+    assert all(str(copy) in plan for plan in plans)
+    assert (folder / f"{copy.name}.users").read_text() == f"{tmp_path}/s\n"
+
+
+def test_folder_without_git_cannot_be_frozen(drift: Project, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    words = ("--set", "repos.0.freeze=true", "--set", "repos.0.path=./plain", "--out", "r")
+    done = drift.cli("render", "drift.yaml", *words)
+    assert done.code == 2
+    assert "`code` cannot be frozen" in done.text and "not a git repository" in done.text
