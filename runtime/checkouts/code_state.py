@@ -26,10 +26,13 @@ from jobspec.runtime.checkouts.git import (
 TRUSTED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 MAX_CHANGES = 5000  # files; more are no edits but outputs that nobody has told git to ignore
 NEW = "new "  # in front of an untracked file's mark
-# What an import or a build takes from a folder without being told its name.
-TAKEN = (".py", ".pyx", ".pxd", ".pth", ".so", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
+TAKEN = (".py", ".so")  # what an import takes from a folder without being told of it
 # Untracked files that count: the others are logs, tables and weights, which a run itself writes.
-SOURCES = (*TAKEN, ".pyi", ".sh", ".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".jinja", ".j2")
+SOURCES = (
+    *TAKEN,
+    *(".pyi", ".pyx", ".pxd", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".sh"),
+    *(".yaml", ".yml", ".toml", ".cfg", ".ini", ".jinja", ".j2"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def code_state(path: str, env: Mapping[str, str] | None = None) -> CodeState:
 def differences(commit: str, changes: Mapping[str, str], now: CodeState, path: str) -> Tuple[str, ...]:
     """The files of the checkout at `path` that are not as they were with `commit` and `changes`.
 
-    A new untracked file counts where an import or a build could take it.
+    A new untracked file counts where an import could take it.
     """
     names = {name for name in {*changes, *now.changes} if changes.get(name) != now.changes.get(name)}
     names -= {
@@ -103,6 +106,7 @@ def _changes(root: str, env: Mapping[str, str]) -> Dict[str, str]:
     """The mark of every changed file below `root`, submodules included."""
     status = git_in(
         root,
+        *("-c", "core.excludesFile=/dev/null"),  # the user's own, which no container has
         "status",
         "--porcelain=v2",
         "-z",

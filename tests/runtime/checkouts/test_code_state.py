@@ -63,10 +63,28 @@ def test_second_edit_of_an_edited_file_is_named(repo: Path) -> None:
 
 def test_what_a_run_itself_writes_is_no_change(repo: Path) -> None:
     was = code_state(str(repo))
-    for name in ("__pycache__/mod.cpython-311.pyc", "out/a.py", "wandb/run/config.yaml", "train.log"):
+    for name in (
+        "__pycache__/mod.cpython-311.pyc",
+        "out/a.py",
+        "wandb/run/config.yaml",
+        "train.log",
+        "m.json",
+    ):
         (repo / name).parent.mkdir(parents=True, exist_ok=True)
         (repo / name).write_text("x")
     assert since(repo, was) == ()
+
+
+def test_untracked_results_of_an_earlier_run_may_change(repo: Path) -> None:
+    for name in ("metrics.json", "run.log"):
+        (repo / name).write_text("1")
+    (repo / "mine.yaml").write_text("a: 1\n")
+    was = code_state(str(repo))
+    for name in ("metrics.json", "run.log"):
+        (repo / name).write_text("2")
+    assert since(repo, was) == ()
+    (repo / "mine.yaml").write_text("a: 2\n")
+    assert since(repo, was) == ("mine.yaml",)
 
 
 def test_touched_file_with_the_same_text_is_no_change(repo: Path) -> None:

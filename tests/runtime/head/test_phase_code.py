@@ -16,6 +16,7 @@ from jobspec.runtime.checkouts.git import git_state
 from tests.kits.agent_lab import Run, running, shell
 from tests.kits.checkout_kit import write_checkout
 
+PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 TRAIN = shell("touch $JOBSPEC_RUN_DIR/trained")
 
 
@@ -132,3 +133,12 @@ def test_run_of_an_older_plan_has_no_such_phase(tmp_path: Path, checkout: Path) 
         code, results = ended(run)
     assert (code, results["code"]) == (0, {})
     assert "code" not in {row["phase"] for row in results["phases"]}
+
+
+@pytest.mark.skipif(not PYTHON39.exists(), reason="needs Python 3.9, the oldest that an image may bring")
+def test_python_3_9_compares_too(tmp_path: Path, checkout: Path) -> None:
+    repo = planned(checkout)
+    (checkout / "mod.py").write_text("x = 2\n")
+    with running(tmp_path, TRAIN, repos=(repo,)) as run:
+        code, results = ended(run, python=str(PYTHON39))
+    assert (code, results["code"]["bridge"]["changed"]) == (3, ["mod.py"])
