@@ -119,10 +119,12 @@ def test_edit_in_a_submodule_is_named_even_when_it_was_edited_before(repo: Path,
 def test_settings_of_the_user_do_not_change_a_state(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repo / "mod.py").write_text("x = 2\n")
     (repo / "run.sh").write_text("echo 2\n")
+    (repo / "mine.py").write_text("")
     was = code_state(str(repo))
-    settings = repo.parent / "gitconfig"
+    settings, ignored = repo.parent / "gitconfig", repo.parent / "ignored"
+    ignored.write_text("mine.py\n")
     settings.write_text(
-        "[diff]\n algorithm = histogram\n context = 9\n mnemonicPrefix = true\n"
+        f"[core]\n excludesFile = {ignored}\n[diff]\n algorithm = histogram\n context = 9\n mnemonicPrefix = true\n"
         "[status]\n showUntrackedFiles = no\n relativePaths = false\n branch = true\n"
     )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
