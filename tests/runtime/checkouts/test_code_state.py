@@ -124,7 +124,8 @@ def test_settings_of_the_user_do_not_change_a_state(repo: Path, monkeypatch: pyt
     settings, ignored = repo.parent / "gitconfig", repo.parent / "ignored"
     ignored.write_text("mine.py\n")
     settings.write_text(
-        f"[core]\n excludesFile = {ignored}\n[diff]\n algorithm = histogram\n context = 9\n mnemonicPrefix = true\n"
+        f"[core]\n excludesFile = {ignored}\n"
+        "[diff]\n algorithm = histogram\n context = 9\n mnemonicPrefix = true\n"
         "[status]\n showUntrackedFiles = no\n relativePaths = false\n branch = true\n"
     )
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
