@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from jobspec.runtime.checkouts import code_state as module
 from jobspec.runtime.checkouts.code_state import CodeState, code_state, differences
 from tests.kits.checkout_kit import write_checkout
+from tests.kits.other_user import as_nobody, in_child
 
 
 def git(folder: Path, *words: str) -> str:
@@ -170,3 +173,16 @@ def test_what_cannot_be_told_has_its_reason(
     assert "more than 1 uncommitted files" in code_state(str(moved)).unknown
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_state(str(moved)).unknown == "`git` is not installed"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+def test_files_of_another_user_are_read_where_the_run_trusts_them() -> None:
+    """In a container without the user's own number git would refuse the checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        repo = write_checkout(Path(folder) / "repo", {"mod.py": "x = 1\n"})
+        (repo / "mod.py").write_text("x = 2\n")
+        refused = in_child(lambda: code_state(str(repo)).unknown, as_nobody)
+        read = in_child(lambda: sorted(code_state(str(repo), module.TRUSTED).changes), as_nobody)
+    assert "dubious ownership" in refused
+    assert read == ["mod.py"]
