@@ -287,7 +287,7 @@ def render_sweep(
 def point_key(resolved: Resolved) -> str:
     """The digest of everything that a point's result depends on: points with one key are the same run.
 
-    The plan lacks uncommitted changes and the image behind a tag; the lock has both.
+    The plan lacks the patch of uncommitted changes; the lock has it. A branch's name says nothing about code.
     """
     from jobspec.planning.lock import lock_facts
     from jobspec.rendering.files import plan_json
@@ -295,7 +295,11 @@ def point_key(resolved: Resolved) -> str:
     plan = resolved.plan
     if plan is None:
         raise ValueError("a point with errors has no key")
-    pinned = json.dumps(lock_facts(resolved), sort_keys=True, default=str).encode()
+    facts = lock_facts(resolved)
+    for repo in facts.get("repos", {}).values():
+        repo.pop("branch", None)
+    plan = replace(plan, repos=tuple(replace(repo, branch="", on_change="") for repo in plan.repos))
+    pinned = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
 
 
