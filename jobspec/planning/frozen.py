@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
-from jobspec.runtime.checkouts.code_state import CodeState, code_state, submodules
+from jobspec.runtime.checkouts.code_state import CodeState, code_state, differences, submodules
 from jobspec.runtime.checkouts.git import GitState, git_state, root_of, run_git
 
 COPY_TIMEOUT_S = 1800.0
@@ -36,9 +36,12 @@ def freeze(name: str, state: GitState, code: CodeState, runs: str) -> tuple[Path
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.is_dir():
+        if target.is_dir():
+            _must_be_like(name, code, target, f"remove `{target}` once no run uses it: one has changed it")
+        else:
             _copy(name, Path(root), scratch)
-            _must_be_like(name, code, scratch)
+            fix = "commit these files or let git ignore them; if they changed just now, submit again"
+            _must_be_like(name, code, scratch, fix)
             scratch.rename(target)
         os.utime(target)  # it is in use: see `_drop_unused`
     except OSError as problem:
@@ -93,16 +96,17 @@ def _copy(name: str, source: Path, target: Path) -> None:
             patch.unlink()
 
 
-def _must_be_like(name: str, code: CodeState, copy: Path) -> None:
+def _must_be_like(name: str, code: CodeState, copy: Path, fix: str) -> None:
+    """Raises: JobspecError when the copy is not as `code` says, apart from private files, which it lacks."""
     made = code_state(str(copy))
-    unlike = {file for file, mark in {*code.changes.items()} ^ {*made.changes.items()} if mark != "private"}
-    if made.commit != code.commit or unlike:
-        shown = ", ".join(sorted(unlike)[:5]) or "its commit"
-        raise _fail(
-            name,
-            f"the copy is not like the checkout: {shown}",
-            "commit these files or let git ignore them; if they changed just now, submit again",
-        )
+    unlike = [
+        file
+        for file in differences(code.commit, code.changes, made, str(copy))
+        if code.changes.get(file) != "private"
+    ]
+    if made.unknown or made.commit != code.commit or unlike:
+        shown = made.unknown or ", ".join(unlike[:5]) or f"it is at {made.commit}"
+        raise _fail(name, f"its copy is not like the checkout: {shown}", fix)
 
 
 def _git(name: str, *words: str) -> None:

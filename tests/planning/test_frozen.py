@@ -78,6 +78,27 @@ def test_same_code_shares_a_copy_and_other_code_has_its_own(repo: Path, tmp_path
     assert [path for path in (tmp_path / "runs/.frozen").iterdir() if path.name.startswith(".")] == []
 
 
+def test_copy_that_a_run_changed_is_not_used_again(repo: Path, tmp_path: Path) -> None:
+    copy = frozen_copy(repo, tmp_path / "runs")
+    (copy / "outputs").mkdir()
+    (copy / "outputs/config.yaml").write_text("written by a run")
+    assert frozen_copy(repo, tmp_path / "runs") == copy
+    (copy / "run.sh").write_text("changed by a run\n")
+    with pytest.raises(JobspecError) as refused:
+        frozen_copy(repo, tmp_path / "runs")
+    (finding,) = refused.value.findings
+    assert "run.sh" in finding.why and f"remove `{copy}`" in finding.fix
+
+
+def test_private_file_stays_out_of_the_copy(repo: Path, tmp_path: Path) -> None:
+    (repo / "secrets.yaml").write_text("a: committed\n")
+    git(repo, "add", "-f", "secrets.yaml")
+    git(repo, "commit", "-qm", "secrets")
+    (repo / "secrets.yaml").write_text("a: edited, and longer\n")
+    copy = frozen_copy(repo, tmp_path / "runs")
+    assert (copy / "secrets.yaml").read_text() == "a: committed\n"
+
+
 def test_path_below_the_root_stays_below_the_copy(repo: Path, tmp_path: Path) -> None:
     inner = repo / "pkg"
     copy, place = freeze("repo", git_state(inner), code_state(str(inner)), str(tmp_path / "runs"))
