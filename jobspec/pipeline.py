@@ -212,6 +212,7 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
     """`render_run` for a resolved spec. Raises: as `render_run`, and for a script that is not bash."""
     from datetime import UTC, datetime
 
+    from jobspec.planning.frozen import keep
     from jobspec.rendering import files as render
     from jobspec.rendering.run_folder import write_run
     from jobspec.rendering.script_check import check_scripts, sample
@@ -222,15 +223,17 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
     # On a remote cluster the run has the name that `launchers.base.new_launch` uploads it to.
     run_dir = f"{plan.runs}/{plan.name}/{here.name}" if resolved.remote else str(here)
     findings, points, finished = resolved.findings, 0, 0
+    used: Sequence[Resolved] = (resolved,)
     if resolved.spec.sweep is not None:
         outcome = _render_sweep(resolved, request, run_id, run_dir, here)
         files, points, finished = dict(outcome.files), len(outcome.points), len(outcome.finished)
-        findings = (*findings, *outcome.findings)
+        findings, used = (*findings, *outcome.findings), outcome.resolved
     else:
         files = dict(render.render(resolved, run_id, run_dir))
     findings = (*findings, *check_scripts(sample(files)))
     stop_on_errors(findings)
     write_run(files, str(here))
+    keep([repo.copy for item in used for repo in item.repos], here)
     return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
 
 

@@ -11,13 +11,17 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobspec.finding import Finding, JobspecError, warning
-from jobspec.planning.git import clone, remote_commit, resolve_ref, strip_credentials
+from jobspec.finding import Finding, JobspecError, fail, warning
+from jobspec.runtime.checkouts.git import GIT_TIMEOUT_S, resolve_ref, run_git, strip_credentials
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}\Z")
+CLONE_TIMEOUT_S = 3600.0
+REMOTE_PROTOCOLS = "https:ssh:git:file"
+SUBMODULE_PROTOCOLS = "https:ssh:git"  # a stranger's .gitmodules must name no folder of this machine
 _SHOWN = 12  # digits of a commit in a folder's name
 
 
@@ -65,7 +69,7 @@ def fetched(source: Source) -> tuple[Path, list[Finding]]:
     """
     whole = _COMMIT.match(source.ref) and len(source.ref) == 40
     try:
-        commit = source.ref if whole else remote_commit(source.url, source.ref)
+        commit = source.ref if whole else _remote_commit(source.url, source.ref)
     except JobspecError as problem:
         known = known_clone(source)
         if known is None:
@@ -82,7 +86,7 @@ def _clone(source: Source, ref: str) -> Path:
     source.parent.mkdir(parents=True, exist_ok=True)
     scratch = source.parent / f".{source.name}.{os.getpid()}"
     try:
-        folder = source.folder(clone(source.url, ref, scratch))
+        folder = source.folder(_clone_at(source.url, ref, scratch))
         try:
             scratch.rename(folder)
         except OSError:
@@ -100,4 +104,50 @@ def _older(source: Source, folder: Path, problem: JobspecError) -> Finding:
         why=f"nobody knows what `{source.ref}` is now: {problem.findings[0].what}",
         fix=f"make {strip_credentials(source.url)} reachable, or name the commit as `ref`",
         path="repos",
+    )
+
+
+def _remote_commit(url: str, ref: str) -> str:
+    """The commit that the tag or branch `ref` has at `url` now, or an empty string without one.
+
+    Raises: JobspecError with git's own words when the remote does not answer.
+    """
+    done = _remote(url, "/", "ls-remote", "--", url, ref, f"{ref}^{{}}", timeout_s=GIT_TIMEOUT_S)
+    rows = (line.split("\t", 1) for line in done.stdout.decode(errors="replace").splitlines() if "\t" in line)
+    commits = {name: commit for commit, name in rows}
+    names = (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", ref)
+    return next((commits[name] for name in names if name in commits), "")
+
+
+def _clone_at(url: str, ref: str, folder: Path) -> str:
+    """Clone `url` to `folder`, which does not exist yet, with `ref` checked out; returns its commit.
+
+    Raises: JobspecError with git's own words when a step fails.
+    """
+    # At `/` no configuration of a checkout around the current folder counts.
+    _remote(url, "/", "clone", "--no-checkout", "--origin=origin", "--", url, str(folder.absolute()))
+    commit = resolve_ref(folder, ref)
+    _remote(url, str(folder), "checkout", "--detach", commit or f"refs/{ref}", "--")
+    modules = ("submodule", "update", "--init", "--recursive")
+    _remote(url, str(folder), *modules, protocols=SUBMODULE_PROTOCOLS)
+    return commit
+
+
+def _remote(
+    url: str,
+    folder: str,
+    *args: str,
+    timeout_s: float = CLONE_TIMEOUT_S,
+    protocols: str = REMOTE_PROTOCOLS,
+) -> subprocess.CompletedProcess[bytes]:
+    """A call that may ask `url`. Raises: JobspecError with git's own words when it fails."""
+    done = run_git(folder, args, {"GIT_ALLOW_PROTOCOL": protocols}, timeout_s)
+    if done.returncode == 0:
+        return done
+    shown = strip_credentials(url)
+    raise fail(
+        "repo.checkout",
+        f"`git {args[0]}` failed for {shown}",
+        why=done.stderr.decode(errors="replace").replace(url, shown).strip()[-400:],
+        fix="check the URL, the ref and your access, or give the checkout's `path`",
     )

@@ -113,16 +113,16 @@ def test_a_failed_clone_says_why_and_leaves_nothing(ref: str, make: Make) -> Non
 def test_clone_that_another_command_makes_meanwhile_is_taken(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, clone = make("one"), clones.clone
+    source, clone = make("one"), clones._clone_at
 
     def second_clone(*args: Any) -> str:
-        monkeypatch.setattr(clones, "clone", clone)
+        monkeypatch.setattr(clones, "_clone_at", clone)
         monkeypatch.setattr(os, "getpid", lambda: 4711)  # a process of its own has its own scratch folder
         fetched(source)
         monkeypatch.undo()
         return clone(*args)
 
-    monkeypatch.setattr(clones, "clone", second_clone)
+    monkeypatch.setattr(clones, "_clone_at", second_clone)
     folder = fetched(source)[0]
     assert list(source.parent.iterdir()) == [folder]
 

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import pytest
 
-import jobspec
+import jobspec.launchers
+import jobspec.runtime
 from jobspec.finding import JobspecError
-from jobspec.planning import git as planning_git
+from jobspec.planning import clones
 from jobspec.planning.clones import Source, fetched
-from jobspec.planning.git import SETTINGS, git_state, remote_commit
+from jobspec.runtime.base.procs import wait_gone
+from jobspec.runtime.checkouts.code_state import code_state
+from jobspec.runtime.checkouts.git import SETTINGS, git_state
 
-PACKAGE = Path(jobspec.__file__).parent
-SOURCES = [
-    path for room in (PACKAGE, PACKAGE / "runtime", PACKAGE / "launchers") for path in room.rglob("*.py")
-]
+ROOMS = {Path(str(module.__file__)).parent for module in (jobspec, jobspec.launchers, jobspec.runtime)}
+SOURCES = {path for room in ROOMS for path in room.rglob("*.py")}
 DIFFS = {"--no-ext-diff", "--no-textconv", "--submodule=short", "--ignore-submodules=dirty"}
 
 
@@ -76,8 +77,8 @@ def test_only_one_function_starts_git() -> None:
             lists = [node for node in ast.walk(function) if isinstance(node, (ast.List, ast.Tuple))]
             firsts = [node.elts[0] for node in lists if node.elts]
             if any(isinstance(first, ast.Constant) and first.value == "git" for first in firsts):
-                found.append(f"{path.relative_to(PACKAGE)}:{function.name}")
-    assert found == ["planning/git.py:_run"]
+                found.append(f"{path.parent.name}/{path.name}:{function.name}")
+    assert found == ["checkouts/git.py:run_git"]
 
 
 def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], tmp_path: Path) -> None:
@@ -88,6 +89,7 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
     with pytest.raises(JobspecError):  # a submodule on this machine is refused
         fetched(Source(f"file://{repo}", "main", "lib", tmp_path / "runs"))
     git_state(edited(repo))
+    code_state(str(repo))
     expected = [f"-c {setting}" for setting in SETTINGS]
     commands = set()
     for call in traced()[before:]:
@@ -108,7 +110,16 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
         ("submodule", "https:ssh:git"),
         *(
             (name, "")
-            for name in ("config", "rev-parse", "status", "ls-files", "symbolic-ref", "add", "diff")
+            for name in (
+                "config",
+                "rev-parse",
+                "status",
+                "ls-files",
+                "symbolic-ref",
+                "add",
+                "diff",
+                "check-attr",
+            )
         ),
     }
 
@@ -147,8 +158,8 @@ def test_a_checkout_with_programs_in_its_configuration_runs_none(tmp_path: Path)
     plant(repo, mark, tmp_path / "planted")
     (repo / "b.txt").write_text("4\n")
     (repo / ".gitattributes").write_text("*.py filter=f diff=d\n*.txt filter=g\n")
-    state = git_state(repo)
-    assert not mark.exists()
+    state, code = git_state(repo), code_state(str(repo))
+    assert not mark.exists() and code.changes
     assert state.dirty and state.left_out == ()
     assert b"+2" in state.diff and b"+3" in state.diff and b"+4" in state.diff
 
@@ -159,8 +170,8 @@ def test_a_submodule_with_programs_in_its_configuration_runs_none(tmp_path: Path
     git(repo, "commit", "-qm", "sub")
     plant(edited(repo / "sub"), mark, tmp_path / "planted")
     git(repo, "config", "diff.submodule", "diff")
-    state = git_state(repo)
-    assert not mark.exists()
+    state, code = git_state(repo), code_state(str(repo))
+    assert not mark.exists() and code.changes
     assert (state.dirty, state.left_out) == (True, ("sub",))
 
 
@@ -172,7 +183,7 @@ def test_a_partial_clone_asks_its_remote_nothing(tmp_path: Path) -> None:
     git(repo, "config", "extensions.partialClone", "origin")
     blob = git(repo, "rev-parse", "HEAD:a.py")
     (repo / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    assert git_state(repo).dirty
+    assert git_state(repo).dirty and code_state(str(repo)).commit
     assert not mark.exists()
 
 
@@ -188,7 +199,7 @@ def test_a_filter_that_cannot_be_turned_off_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["fd::17/x", "ext::sh -c touch% MARK", "http://127.0.0.1:1/x"])
 def test_other_protocols_are_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(JobspecError) as caught:
-        remote_commit(url.replace("MARK", str(tmp_path / "mark")), "main")
+        clones._remote_commit(url.replace("MARK", str(tmp_path / "mark")), "main")
     assert "not allowed" in caught.value.findings[0].why
     assert list(tmp_path.iterdir()) == []
 
@@ -199,8 +210,8 @@ def test_a_remote_that_never_answers_ends_at_a_deadline_that_is_told(
     """The transport is a process below git, and keeps git's output open."""
     pid = tmp_path / "pid"
     monkeypatch.setenv("GIT_SSH_COMMAND", f"echo $$ > {pid}; sleep 600; :")
-    monkeypatch.setattr(planning_git, "GIT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(clones, "GIT_TIMEOUT_S", 1.0)
     with pytest.raises(JobspecError) as caught:
-        remote_commit("ssh://git@host.example/x", "main")
+        clones._remote_commit("ssh://git@host.example/x", "main")
     assert (caught.value.findings[0].rule, "1 s" in caught.value.findings[0].what) == ("repo.timeout", True)
-    assert not Path(f"/proc/{pid.read_text().strip()}/cwd").exists()
+    assert wait_gone([int(pid.read_text())], 30) == set()

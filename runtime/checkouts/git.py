@@ -1,7 +1,7 @@
-"""The state of a source checkout, and how to make one. The only module that runs git.
+"""The state of a source checkout, read by the same functions at submission and inside the run.
 
 A patch holds all uncommitted changes, untracked files included: commit and patch together repeat a run.
-Files that look like credentials never enter a patch: see `PRIVATE_NAMES`.
+Files that look like credentials never enter a patch: see `PRIVATE_NAMES`. `code_state` compares two states.
 
 Whoever wrote a checkout may have written its `.git/config`, which can name programs. So no call runs hooks,
 filters (Git LFS among them), a file system monitor, an external diff, a text converter or a pager.
@@ -27,7 +27,6 @@ from jobspec.finding import fail
 from jobspec.runtime.base.procs import descendants, send
 
 GIT_TIMEOUT_S = 60.0
-CLONE_TIMEOUT_S = 3600.0
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
 MAX_PATCH_BYTES = 32 * 1024**2
 NAMES_PER_CALL = 500  # file names on one command line
@@ -41,9 +40,8 @@ SETTINGS = (
     "core.quotePath=false",
     "diff.noprefix=false",
 )
-CONVERTING = ("status", "diff", "add", "checkout", "submodule")  # these pass files through filters
-REMOTE_PROTOCOLS = "https:ssh:git:file"
-SUBMODULE_PROTOCOLS = "https:ssh:git"  # a stranger's .gitmodules must name no folder of this machine
+# These pass files through filters.
+CONVERTING = frozenset(("status", "diff", "add", "checkout", "submodule", "apply"))
 
 PRIVATE_NAMES = (
     ".env", ".env.*", "*.env", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".git-credentials",
@@ -96,79 +94,41 @@ class GitState:
         return hashlib.sha256(self.diff).hexdigest() if self.diff else ""
 
 
-def git_state(path: str | Path) -> GitState:
+def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitState:
     """The state of the checkout that contains `path`, limited to that folder's repository.
 
-    A folder that is no git checkout, or has no commit yet, gives a state without `commit`.
+    A folder that is no git checkout, or has no commit yet, gives a state without `commit`. `env` is added to
+    git's environment.
     Raises: JobspecError when git itself is missing or does not answer within `GIT_TIMEOUT_S`.
     """
     folder = str(path)
-    head = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    head = git_in(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", env=env)
     if head.returncode != 0:
         return GitState(folder)
-    root = Path(_text(_git(folder, "rev-parse", "--show-toplevel")) or folder)
-    status, modules = _status(folder), _modules(root)
-    dirty = bool(status or modules)
-    diff, left_out = _diff(root, _untracked(status), modules) if dirty else (b"", ())
+    root = root_of(folder, env) or folder
+    entries, modules = _status(root, env), _modules(root, env)
+    dirty = bool(entries or modules)
+    diff, left_out = _diff(Path(root), _untracked(entries), modules, env or {}) if dirty else (b"", ())
     return GitState(
         path=folder,
         commit=head.stdout.decode().strip(),
-        branch=_text(_git(folder, "symbolic-ref", "--quiet", "--short", "HEAD")),
+        branch=branch_of(folder, env),
         dirty=dirty,
-        url=strip_credentials(_text(_git(folder, "config", "--get", "remote.origin.url"))),
+        url=strip_credentials(_text(git_in(folder, "config", "--get", "remote.origin.url", env=env))),
         diff=diff,
         left_out=left_out,
     )
 
 
+def branch_of(folder: str, env: Mapping[str, str] | None = None) -> str:
+    """The branch that is checked out; empty at a bare commit."""
+    return _text(git_in(folder, "symbolic-ref", "--quiet", "--short", "HEAD", env=env))
+
+
 def resolve_ref(path: str | Path, ref: str) -> str:
     """The commit that `ref` names in the checkout at `path`, or an empty string."""
-    return _text(_git(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"))
-
-
-def remote_commit(url: str, ref: str) -> str:
-    """The commit that the tag or branch `ref` has at `url` now, or an empty string without one.
-
-    Raises: JobspecError with git's own words when the remote does not answer.
-    """
-    done = _remote(url, "/", "ls-remote", "--", url, ref, f"{ref}^{{}}", timeout_s=GIT_TIMEOUT_S)
-    rows = (line.split("\t", 1) for line in done.stdout.decode(errors="replace").splitlines() if "\t" in line)
-    commits = {name: commit for commit, name in rows}
-    names = (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", ref)
-    return next((commits[name] for name in names if name in commits), "")
-
-
-def clone(url: str, ref: str, folder: Path) -> str:
-    """Clone `url` to `folder`, which does not exist yet, with `ref` checked out; returns its commit.
-
-    Raises: JobspecError with git's own words when a step fails.
-    """
-    # At `/` no configuration of a checkout around the current folder counts.
-    _remote(url, "/", "clone", "--no-checkout", "--origin=origin", "--", url, str(folder.absolute()))
-    commit = resolve_ref(folder, ref)
-    _remote(url, str(folder), "checkout", "--detach", commit or f"refs/{ref}", "--")
-    modules = ("submodule", "update", "--init", "--recursive")
-    _remote(url, str(folder), *modules, protocols=SUBMODULE_PROTOCOLS)
-    return commit
-
-
-def _remote(
-    url: str,
-    folder: str,
-    *args: str,
-    timeout_s: float = CLONE_TIMEOUT_S,
-    protocols: str = REMOTE_PROTOCOLS,
-) -> subprocess.CompletedProcess[bytes]:
-    """A call that may ask `url`. Raises: JobspecError with git's own words when it fails."""
-    done = _run(folder, args, {"GIT_ALLOW_PROTOCOL": protocols}, timeout_s)
-    if done.returncode == 0:
-        return done
-    shown = strip_credentials(url)
-    raise fail(
-        "repo.checkout",
-        f"`git {args[0]}` failed for {shown}",
-        why=done.stderr.decode(errors="replace").replace(url, shown).strip()[-400:],
-        fix="check the URL, the ref and your access, or give the checkout's `path`",
+    return _text(
+        git_in(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     )
 
 
@@ -182,41 +142,47 @@ def strip_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, login + host, parts.path, "", ""))
 
 
-def _status(folder: str | Path) -> bytes:
-    args = ("--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
-    return _git(str(folder), "status", *args).stdout
+def _status(folder: str, env: Mapping[str, str] | None) -> list[str]:
+    words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+    return [entry for entry in _names(git_in(folder, *words, env=env).stdout) if not _is_bytecode(entry)]
 
 
-def _modules(root: Path) -> dict[str, bool]:
+def submodules(root: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """The submodules of the checkout at `root` that are checked out, relative to it."""
+    entries = _names(git_in(root, "ls-files", "--stage", "-z", env=env).stdout)
+    names = [entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")]
+    return [name for name in names if os.path.exists(f"{root}/{name}/.git")]
+
+
+def _modules(root: str, env: Mapping[str, str] | None) -> dict[str, bool]:
     """The submodules with uncommitted changes, at any depth, and whether tracked files are among these."""
-    entries = _names(_git(str(root), "ls-files", "--stage", "-z").stdout)
     found: dict[str, bool] = {}
-    for name in (entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")):
-        if not (root / name / ".git").exists():  # not fetched: git would answer for the checkout around it
-            continue
-        status, below = _names(_status(root / name)), _modules(root / name)
-        if status or below:
-            found[name] = any(below.values()) or any(not entry.startswith("?? ") for entry in status)
+    for name in submodules(root, env):
+        entries, below = _status(f"{root}/{name}", env), _modules(f"{root}/{name}", env)
+        if entries or below:
+            found[name] = any(below.values()) or any(not entry.startswith("?? ") for entry in entries)
     return found
 
 
-def _diff(root: Path, untracked: Sequence[str], modules: Mapping[str, bool]) -> tuple[bytes, tuple[str, ...]]:
+def _diff(
+    root: Path, untracked: Sequence[str], modules: Mapping[str, bool], given: Mapping[str, str]
+) -> tuple[bytes, tuple[str, ...]]:
     """The patch against HEAD, untracked files as new ones, and the names of the files left out of it.
 
     The untracked files enter a copy of the index (`add --intent-to-add` writes no object), so that one
     `git diff` covers all. The checkout's own index stays as it is.
     """
-    changed = _names(_git(str(root), "diff", *NO_PROGRAMS, "--name-only", "-z", "HEAD").stdout)
-    added = [name for name in untracked if _belongs_in_patch(root / name, name)]
-    left_out = {name for name in changed if _is_private(name)} | (set(untracked) - set(added))
+    changed = _names(git_in(str(root), "diff", *NO_PROGRAMS, "--name-only", "-z", "HEAD", env=given).stdout)
+    added = [name for name in untracked if belongs_in_patch(root / name, name)]
+    left_out = {name for name in changed if is_private(name)} | (set(untracked) - set(added))
     left_out |= {name for name, tracked in modules.items() if tracked and name not in changed}
     with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
-        index = _text(_git(str(root), "rev-parse", "--git-path", "index"))
-        env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        index = _text(git_in(str(root), "rev-parse", "--git-path", "index", env=given))
+        env = {**given, "GIT_INDEX_FILE": f"{scratch}/index"}
         if (root / index).is_file():
-            shutil.copyfile(root / index, env["GIT_INDEX_FILE"])
+            shutil.copy2(root / index, env["GIT_INDEX_FILE"])  # its time tells git which files it must read
         for start in range(0, len(added), NAMES_PER_CALL):
-            _git(
+            git_in(
                 str(root),
                 "add",
                 "--intent-to-add",
@@ -226,23 +192,34 @@ def _diff(root: Path, untracked: Sequence[str], modules: Mapping[str, bool]) -> 
                 env=env,
             )
         exclude = [f":(exclude,top,literal){name}" for name in sorted(left_out) if not name.endswith("/")]
-        patch = _git(str(root), *DIFF, "HEAD", "--", ":/", *exclude, env=env).stdout
+        patch = git_in(str(root), *DIFF, "HEAD", "--", ":/", *exclude, env=env).stdout
     if len(patch) > MAX_PATCH_BYTES:
         return b"", tuple(sorted({*changed, *untracked}))
     return patch, tuple(sorted(left_out))
+
+
+def root_of(folder: str, env: Mapping[str, str] | None = None) -> str:
+    """The top folder of the checkout that contains `folder`."""
+    return _text(git_in(folder, "rev-parse", "--show-toplevel", env=env))
 
 
 def _names(output: bytes) -> list[str]:
     return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
 
 
-def _untracked(status: bytes) -> list[str]:
+def _untracked(entries: Sequence[str]) -> list[str]:
     """Untracked names, relative to the repository's root, out of `git status --porcelain=v1 -z`."""
-    return [entry[3:] for entry in _names(status) if entry.startswith("?? ")]
+    return [entry[3:] for entry in entries if entry.startswith("?? ")]
 
 
-def _belongs_in_patch(path: Path, name: str) -> bool:
-    if _is_private(name):
+def _is_bytecode(entry: str) -> bool:
+    """Whether Python wrote this untracked file by itself, in a checkout that does not ignore such files."""
+    return entry.startswith("?? ") and (entry.endswith((".pyc", ".pyo")) or "__pycache__/" in entry)
+
+
+def belongs_in_patch(path: Path, name: str) -> bool:
+    """Whether an untracked file is source by its size and name, and so part of the patch."""
+    if is_private(name):
         return False
     try:
         mode = path.lstat()
@@ -253,7 +230,7 @@ def _belongs_in_patch(path: Path, name: str) -> bool:
     )
 
 
-def _is_private(name: str) -> bool:
+def is_private(name: str) -> bool:
     """Whether a file's name says that it holds a credential: such files never enter a patch."""
     parts = Path(name.lower()).parts
     return any(part in PRIVATE_FOLDERS for part in parts[:-1]) or any(
@@ -261,15 +238,19 @@ def _is_private(name: str) -> bool:
     )
 
 
-def _git(folder: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-    """A call that only reads a checkout: a partial clone fetches nothing for it."""
-    return _run(folder, args, {"GIT_ALLOW_PROTOCOL": "", **(env or {})})
+def git_in(
+    folder: str, *args: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """A call that only reads a checkout: a partial clone fetches nothing for it. Raises: as `git_state`."""
+    return run_git(folder, args, {**(env or {}), "GIT_ALLOW_PROTOCOL": ""})
 
 
-def _filters_off(folder: str) -> list[str]:
+def _filters_off(folder: str, env: Mapping[str, str]) -> list[str]:
     """Settings that turn off every filter which `folder` has, those of the user's own configuration too."""
     keys = ("config", "--includes", "--name-only", "-z", "--get-regexp", r"^filter\..*\.")
-    names = {key[len("filter.") :].rpartition(".")[0] for key in _names(_git(folder, *keys).stdout)}
+    names = {
+        key[len("filter.") :].rpartition(".")[0] for key in _names(git_in(folder, *keys, env=env).stdout)
+    }
     if any("=" in name for name in names):  # git's `-c` takes the text before the first `=` for the key
         what = f"a filter in the git configuration of `{folder}` has a `=` in its name"
         raise fail("repo.filter", what, why="it cannot be turned off", fix="rename the filter")
@@ -277,10 +258,11 @@ def _filters_off(folder: str) -> list[str]:
     return [f"filter.{name}.{key}={value}" for name in sorted(names) for key, value in values.items()]
 
 
-def _run(
+def run_git(
     folder: str, args: Sequence[str], env: Mapping[str, str], timeout_s: float = GIT_TIMEOUT_S
 ) -> subprocess.CompletedProcess[bytes]:
-    filters = _filters_off(folder) if args[0] in CONVERTING else []
+    """Run git in `folder` to its end; `env` is added. Raises: JobspecError when it is missing or too slow."""
+    filters = _filters_off(folder, env) if CONVERTING.intersection(args) else []
     settings = [word for setting in (*SETTINGS, *filters) for word in ("-c", setting)]
     argv = ["git", "--no-pager", "-C", folder, *settings, *args]
     inherited = {k: v for k, v in os.environ.items() if k not in GIT_PLACES}
