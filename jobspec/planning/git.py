@@ -214,7 +214,7 @@ def _diff(root: Path, untracked: Sequence[str], modules: Mapping[str, bool]) -> 
         index = _text(_git(str(root), "rev-parse", "--git-path", "index"))
         env = {"GIT_INDEX_FILE": f"{scratch}/index"}
         if (root / index).is_file():
-            shutil.copyfile(root / index, env["GIT_INDEX_FILE"])
+            shutil.copy2(root / index, env["GIT_INDEX_FILE"])  # its time tells git which files it must read
         for start in range(0, len(added), NAMES_PER_CALL):
             _git(
                 str(root),
