@@ -289,8 +289,9 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
     from jobspec import launchers
     from jobspec.rendering.run_folder import read_plan, refuse_moved
     from jobspec.runs.owner import own
+    from jobspec.spec.overrides import refuse_for_folder
 
-    _refuse_changes(request)
+    refuse_for_folder(str(request.spec), request.sets, request.allow, request.rerun)
     run = own(store().find(str(request.spec)))
     points = run.points()
     if run.is_sweep and not points:
@@ -300,23 +301,6 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
     if plan.scheduler == "local" or site.profile.access.login == "here":
         refuse_moved(run)
     return run, launchers.start(run, plan, site.profile)
-
-
-def _refuse_changes(request: Request) -> None:
-    """Raises: JobspecError for an option that changes a spec: a rendered folder runs as it is."""
-    from jobspec.spec.overrides import option_of
-
-    options = [*map(option_of, request.sets)]
-    options += ["--allow"] if request.allow else []
-    options += ["--rerun"] if request.rerun else []
-    if options:
-        names = ", ".join(f"`{option}`" for option in dict.fromkeys(options))
-        raise fail(
-            "usage.arguments",
-            f"{names} cannot change a rendered folder",
-            why=f"the files in `{request.spec}` run as they are",
-            fix="submit the spec with that option, or leave it out",
-        )
 
 
 def _profile_of(plan: Plan, request: Request) -> LoadedCluster:

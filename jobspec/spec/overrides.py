@@ -12,11 +12,11 @@ Hydra and Helm take it for an empty text, and most often a shell variable is not
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path, with_value, without
 from jobspec.spec.schema import Shape
@@ -61,6 +61,19 @@ def masked(argument: str) -> str:
 def option_of(argument: str) -> str:
     """The option that gave a setting: `--set`, or `--level`."""
     return LEVEL.strip() if argument.startswith(LEVEL) else "--set"
+
+
+def refuse_for_folder(folder: str, sets: Iterable[str], allow: Iterable[str], rerun: bool) -> None:
+    """Raises: JobspecError for an option that changes a spec: a rendered folder runs as it is."""
+    options = [*map(option_of, sets), *("--allow" for _ in allow), *(["--rerun"] if rerun else [])]
+    if options:
+        names = ", ".join(f"`{option}`" for option in dict.fromkeys(options))
+        raise fail(
+            "usage.arguments",
+            f"{names} cannot change a rendered folder",
+            why=f"the files in `{folder}` run as they are",
+            fix="submit the spec with that option, or leave it out",
+        )
 
 
 @dataclass(frozen=True)
