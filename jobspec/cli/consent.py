@@ -27,7 +27,7 @@ def is_own(lock: Path) -> bool:
     run = RunPaths(folder)
     if not run.standard or not run.state.is_file() or owner(lock) or owner(folder):
         return False
-    return folder.parent.parent in known_folders(os.environ)
+    return folder.parent.parent.resolve() in {known.resolve() for known in known_folders(os.environ)}
 
 
 def confirm(lock: Path, text: bytes, resolved: Resolved, yes: bool) -> None:

@@ -53,11 +53,15 @@ def known_clone(source: Source) -> Path | None:
 
 
 def _is_at(folder: Path, ref: str) -> bool:
-    commit = commit_of(folder)
-    if _COMMIT.match(ref) and commit.startswith(ref[:_SHOWN]):
-        return True
     names = (f"refs/tags/{ref}", f"refs/remotes/origin/{ref}")
-    return any(resolve_ref(folder, name).startswith(commit) for name in names if folder.is_dir())
+    return _begins(folder, ref) or any(
+        resolve_ref(folder, name).startswith(commit_of(folder)) for name in names
+    )
+
+
+def _begins(folder: Path, ref: str) -> bool:
+    """Whether `ref` is the commit of a clone, or the beginning of it."""
+    return bool(_COMMIT.match(ref)) and commit_of(folder).startswith(ref[:_SHOWN])
 
 
 def fetched(source: Source) -> tuple[Path, list[Finding]]:
@@ -67,16 +71,18 @@ def fetched(source: Source) -> tuple[Path, list[Finding]]:
 
     Raises: JobspecError with git's own words when a step fails.
     """
-    whole = _COMMIT.match(source.ref) and len(source.ref) == 40
+    known = known_clone(source)
+    if known is not None and _begins(known, source.ref):  # a commit does not move
+        return known, []
+    is_whole = len(source.ref) == 40 and _COMMIT.match(source.ref)
     try:
-        commit = source.ref if whole else _remote_commit(source.url, source.ref)
+        commit = source.ref if is_whole else _remote_commit(source.url, source.ref)
     except JobspecError as problem:
-        known = known_clone(source)
         if known is None:
             raise
         return known, [_older(source, known, problem)]
     # The remote has no name for an abbreviated commit.
-    known = source.folder(commit) if commit else known_clone(source)
+    known = source.folder(commit) if commit else None
     if known is None or not known.is_dir():
         known = _clone(source, commit or source.ref)
     return known, []

@@ -83,9 +83,10 @@ def test_branch_tag_commit_and_its_beginning_name_one_clone(make: Make) -> None:
     assert known_clone(source) is None  # `main` as this clone knows it is at another commit
 
 
-def test_a_commit_that_is_here_needs_no_remote(make: Make) -> None:
+@pytest.mark.parametrize("digits", [40, 8])
+def test_a_commit_that_is_here_needs_no_remote(digits: int, make: Make) -> None:
     source = make("one")
-    source = replace(source, ref=git(origin(source), "rev-parse", "HEAD"))
+    source = replace(source, ref=git(origin(source), "rev-parse", "HEAD")[:digits])
     folder = fetched(source)[0]
     shutil.rmtree(origin(source))
     assert fetched(source) == (folder, [])
