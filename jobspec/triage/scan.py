@@ -7,6 +7,7 @@ lines whose shape, the line without its digits, holds one of its hints.
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import time
 from bisect import bisect_right
@@ -37,6 +38,8 @@ from jobspec.triage.traceback import Traceback, traceback_above
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
+DATE_BYTES = 64 * 1024  # the same of every log, before any is read
+MOST_RUN_S = 300 * 86400.0
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
@@ -55,6 +58,7 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
@@ -80,15 +84,34 @@ def scan_files(
     One `index` may serve any number of calls.
     """
     index, logs, count = index or HintIndex(), list[list[Part]](), 0
-    for item in sources:
-        source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
+    named = [LogSource(item) if isinstance(item, Path) else LogSource(*item) for item in sources]
+    dated = _latest(named) if len(named) > 1 else None
+    for source in named:
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
-            log.latest = source.path.stat().st_mtime
+            log.latest = min(source.path.stat().st_mtime, dated or math.inf)
             log.read(_unpacked(stream))
         logs.append(log.parts(count))
         count += sum(len(part.matches) for part in logs[-1])
     return conclude(logs)
+
+
+def _latest(sources: Iterable[LogSource]) -> float | None:
+    """When logs that were written together end at the latest, by the date in one of them: a log beside it may
+    have times without a year."""
+    found = list[float]()
+    for source in sources:
+        with suppress(OSError, EOFError):
+            if source.path.is_file():
+                with source.path.open("rb") as stream:
+                    found += _end_by_date(take(_unpacked(stream), DATE_BYTES))
+    return max(found, default=None)
+
+
+def _end_by_date(head: bytes) -> list[float]:
+    date = ISO_TIME.search(head.decode("utf-8", "replace"))
+    time = find_time(date[0]) if date is not None else None
+    return [time + MOST_RUN_S] if time is not None else []
 
 
 def _unpacked(stream: BinaryIO) -> BinaryIO:
@@ -150,10 +173,7 @@ class _Log:
 
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
-        date = ISO_TIME.search(head.decode("utf-8", "replace"))
-        first_time = find_time(date[0]) if date is not None else None
-        if first_time is not None:
-            self.latest = min(self.latest, first_time + 300 * 86400)
+        self.latest = min([self.latest, *_end_by_date(head)])
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)
@@ -323,18 +343,27 @@ class _Log:
             boundary=told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
+            until=self._until(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
             if own_words.is_silent(hit.text, above)
             else (),
         )
 
+    def _until(self, lines: Sequence[bytes], offset: int) -> float | None:
+        """The time of the next line that tells one, if the line tells none."""
+        after = self._times(lines).below(offset, LINES_AFTER)
+        return None if after is None else after - self.ahead_s
+
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
         """The time that the line or one around it tells, by the clock of no node."""
+        seconds = self._times(lines).near(offset, LINES_BEFORE, LINES_AFTER)
+        return None if seconds is None else seconds - self.ahead_s
+
+    def _times(self, lines: Sequence[bytes]) -> LineTimes:
         if self.times.lines is not lines:
             self.times = LineTimes(lines, self.latest)
-        seconds = self.times.near(offset, LINES_BEFORE, LINES_AFTER)
-        return None if seconds is None else seconds - self.ahead_s
+        return self.times
 
 
 def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, list[int]]:
