@@ -72,7 +72,7 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
-        facts=(*end.facts, *_waiting(silence)),
+        facts=(*end.facts, *_after(silence)),
         signature="run.stall",
         kind=STALL,
         verdict=BLOCKED,
@@ -125,12 +125,14 @@ def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
     return (hang.file, last) if pattern.search(last.text) else None
 
 
-def _waiting(silence: Silence) -> tuple[str, ...]:
-    """What the program says that it waits for, after its last sign of work."""
-    waits = silence.work.waits
-    if waits is None or waits.line <= silence.last.line:
-        return ()
-    return (f"after it {silence.file}:{waits.line} says: {waits.text[:100]}",)
+def _after(silence: Silence) -> tuple[str, ...]:
+    """What the program says after its last sign of work: that it waits, and its last word."""
+    lines = {sign.line: sign.text for sign in (silence.work.waits, silence.work.said) if sign is not None}
+    return tuple(
+        f"after it {silence.file}:{line} says: {text[:100]}"
+        for line, text in sorted(lines.items())
+        if line > silence.last.line
+    )
 
 
 def _at_last_word(silence: Silence) -> Silence:

@@ -54,7 +54,7 @@ _IDLE = re.compile(
     r"|shut(?:ting)? ?down|terminat|throughput"
 )
 
-_WAITS = re.compile(r"(?i)\bwait(?:s|ing)?\b")
+_WAITS = re.compile(r"(?i)\bwait(?:s|ing)?\b(?!: *\d)|\bretry(?:ing)?\b")
 _PARTING = re.compile(r"(?i)SIGTERM|signal|shut(?:ting)? ?down|terminat")
 
 
@@ -83,7 +83,7 @@ class Work:
 
     `loose` counts the signs since the last whose time is known, `most_loose` is the most between two such.
     `said` is the last line with a time that is more than a sign of life, `until` the time of the last line;
-    `untimed` counts the lines after `said`; `waits` is the first of them that says that the program waits.
+    `untimed` counts the lines after `said`; `waits` is the first of them that says that the program waits or tries again.
     """
 
     last: Sign | None = None
