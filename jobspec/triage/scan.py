@@ -6,7 +6,6 @@ lines whose shape, the line without its digits, holds one of its hints.
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
 import time
@@ -16,9 +15,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
@@ -32,21 +31,19 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import NOTE, Signature
-from jobspec.triage.times import ISO_TIME, LineTimes, find_time
+from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
+from jobspec.triage.times import LineTimes
 from jobspec.triage.traceback import Traceback, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
-DATE_BYTES = 64 * 1024  # the same of every log, before any is read
-MOST_RUN_S = 300 * 86400.0
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
-GZIP_MAGIC = b"\x1f\x8b"
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
 _FIRST_MARKS: _Marks = landmarks.FIRST
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
@@ -65,16 +62,6 @@ NOISE = re.compile(
 )
 
 
-class LogSource(NamedTuple):
-    """A log to scan: its path, its name in a match, the node that wrote it, and the seconds by which that
-    node's clock is ahead."""
-
-    path: Path
-    name: str = ""
-    node: str = ""
-    ahead_s: float = 0.0
-
-
 def scan_files(
     sources: Iterable[LogSource | tuple[Path, str, str] | Path], index: HintIndex | None = None
 ) -> list[Match]:
@@ -85,46 +72,21 @@ def scan_files(
     """
     index, logs, count = index or HintIndex(), list[list[Part]](), 0
     named = [LogSource(item) if isinstance(item, Path) else LogSource(*item) for item in sources]
-    dated = _latest(named) if len(named) > 1 else None
+    dated = latest_end(named) if len(named) > 1 else None
     for source in named:
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
             log.latest = min(source.path.stat().st_mtime, dated or math.inf)
-            log.read(_unpacked(stream))
+            log.read(unpacked(stream))
         logs.append(log.parts(count))
         count += sum(len(part.matches) for part in logs[-1])
     return conclude(logs)
 
 
-def _latest(sources: Iterable[LogSource]) -> float | None:
-    """When logs that were written together end at the latest, by the date in one of them: a log beside it may
-    have times without a year."""
-    found = list[float]()
-    for source in sources:
-        with suppress(OSError, EOFError):
-            if source.path.is_file():
-                with source.path.open("rb") as stream:
-                    found += _end_by_date(take(_unpacked(stream), DATE_BYTES))
-    return max(found, default=None)
-
-
-def _end_by_date(head: bytes) -> list[float]:
-    date = ISO_TIME.search(head.decode("utf-8", "replace"))
-    time = find_time(date[0]) if date is not None else None
-    return [time + MOST_RUN_S] if time is not None else []
-
-
-def _unpacked(stream: BinaryIO) -> BinaryIO:
-    """The stream, decompressed if it is gzip. Peeks at the first bytes: a pipe gives them only once."""
-    if not isinstance(stream, BufferedReader) or stream.peek(2)[:2] != GZIP_MAGIC:
-        return stream
-    return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-
-
 def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
     log = _Log(name, "", HintIndex())
-    log.read(_unpacked(stream))
+    log.read(unpacked(stream))
     return conclude([log.parts()])
 
 
@@ -173,7 +135,7 @@ class _Log:
 
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
-        self.latest = min([self.latest, *_end_by_date(head)])
+        self.latest = min([self.latest, *end_by_date(head)])
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)

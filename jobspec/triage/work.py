@@ -83,7 +83,8 @@ class Work:
 
     `loose` counts the signs since the last whose time is known, `most_loose` is the most between two such.
     `said` is the last line with a time that is more than a sign of life, `until` the time of the last line;
-    `untimed` counts the lines after `said`; `waits` is the first of them that says that the program waits or tries again.
+    `untimed` counts the lines after `said`; `waits` is the first of them that says that the program waits or
+    tries again.
     """
 
     last: Sign | None = None
