@@ -76,6 +76,7 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
     from jobspec.frameworks.nemo_rl import commands
     from jobspec.frameworks.nemo_rl.arguments import overrides
     from jobspec.frameworks.nemo_rl.checkout import find_bridge, transfer_queue_source
+    from jobspec.frameworks.nemo_rl.properties import ANNOUNCES
 
     def setting(variant: Variant | None = None) -> commands.Setting:
         return commands.Setting(
@@ -91,7 +92,7 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
     # `prove` may also name the Bridge inside a checkout.
     proved = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
     plans = [commands.bridge_command(setting())] if proved or find_bridge(context.repo_paths) else []
-    if any("data_plane.backend=mooncake_cpu" in overrides(context, item) for item in variants):
+    if any(ANNOUNCES in item.proofs for item in variants):
         plans.append(commands.announce_command(setting(), context.spec.resources.nodes))
     source = transfer_queue_source(root)
     for item in variants:
@@ -110,8 +111,11 @@ def _shape(context: Context, root: str, variants: tuple[Variant, ...]) -> TrainS
 
 def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
     from jobspec.frameworks.nemo_rl.checkout import find_bridge
+    from jobspec.frameworks.nemo_rl.properties import kept
 
     spec = context.spec
+    changed = kept(variants)
+    own = {"variants": changed} if changed else {}
     return ExpectPlan(
         level=context.level.name,
         variants=tuple(item.name for item in variants),
@@ -123,5 +127,5 @@ def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
         resume=any(item.resumes for item in variants),
         metric_keys=METRIC_KEYS,
         limitations=(*LIMITATIONS, *(item.limitation for item in variants if item.limitation)),
-        options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0},
+        options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0, **own},
     )
