@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from jobspec.finding import Finding
+from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
@@ -15,6 +15,7 @@ from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.megatron.shape import TrainShape
+    from jobspec.spec.job import JobSpec
     from jobspec.verdict import Deliverable
 
 __all__ = ["PROBE", "NemoRlFramework"]
@@ -46,10 +47,23 @@ class NemoRlFramework:
 
         return check(context)
 
+    def recipe_resources(self, spec: JobSpec, repo_paths: Mapping[str, str]) -> Mapping[str, str | int]:
+        """What `train.recipe` asks of the scheduler; nothing for a recipe that `validate` will refuse."""
+        from jobspec.frameworks.nemo_rl import checkout, recipes
+
+        root = checkout.find_checkout(repo_paths)
+        recipe = recipes.find_recipe(root, spec.train.recipe or "") if root else None
+        if recipe is None:
+            return {}
+        time = {"time": f"{recipe.minutes // 60:02}:{recipe.minutes % 60:02}:00"} if recipe.minutes else {}
+        return {"nodes": recipe.nodes, "gpus_per_node": recipe.gpus, **time}
+
     def plan(self, context: Context) -> FrameworkPlan:
         from jobspec.frameworks.nemo_rl import checkout, checks, rules
 
         root, variants = checkout.find_checkout(context.repo_paths), rules.variants(context)
+        if not variants:
+            raise fail("nemo_rl.nothing", "nothing that the spec names can be run", path="coverage.variants")
         mode = context.spec.launch.mode
         return FrameworkPlan(
             _commands(context, root, variants),

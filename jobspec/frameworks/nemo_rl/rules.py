@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl import checkout
+from jobspec.frameworks.nemo_rl import checkout, recipe_rules
 from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.checkout_rules import compose, probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
@@ -16,6 +17,8 @@ from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
 from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
 from jobspec.frameworks.nemo_rl.printed_config import weak_table
 from jobspec.frameworks.nemo_rl.properties import settled
+from jobspec.frameworks.nemo_rl.recipe_variant import recipe_variant, with_proofs
+from jobspec.frameworks.nemo_rl.recipes import Recipe
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
@@ -60,15 +63,22 @@ REFUSED = {
 
 
 def variants(context: Context) -> tuple[Variant, ...]:
-    """What runs: the requested variants, each as its composed configuration has it."""
-    asked = variants_of(context.level.number, context.spec.coverage.variants)
+    """What runs: the recipe or the requested variants, each as its composed configuration has it."""
     root = checkout.find_checkout(context.repo_paths)
-    return tuple(_settled(context, root, item) for item in asked) if root else asked
+    if context.spec.train.recipe is None:
+        asked = variants_of(context.level.number, context.spec.coverage.variants)
+        return tuple(_settled(context, root, item) for item in asked) if root else asked
+    recipe = recipe_rules.find(context, root) if root else None
+    if not isinstance(recipe, Recipe) or recipe.trainer is None:
+        return ()  # an error says why
+    return (_settled(context, root, recipe_variant(context, recipe), recipe=True),)
 
 
-def _settled(context: Context, root: str, variant: Variant) -> Variant:
+def _settled(context: Context, root: str, variant: Variant, recipe: bool = False) -> Variant:
     composed = compose(context, root, variant)
-    return variant if isinstance(composed, Finding) else settled(variant, composed[1])
+    if isinstance(composed, Finding):
+        return variant
+    return settled(with_proofs(variant, composed[1]) if recipe else variant, composed[1])
 
 
 def check(context: Context) -> Iterator[Finding]:
@@ -92,10 +102,29 @@ def check(context: Context) -> Iterator[Finding]:
         why = "the levels run the maintained scripts and recipes of one checkout"
         yield error("nemo_rl.checkout", what, why, "name one NeMo-RL checkout in `repos`", path="repos")
         return
+    if context.spec.train.recipe is not None:
+        yield from _check_recipe(context, root, chosen)
     yield from check_tests(context, chosen)
     yield from _check_cache(context, chosen)
     findings = (finding for variant in chosen for finding in probe(context, root, variant))
-    yield from dict.fromkeys(findings)
+    named = context.spec.train.recipe is not None
+    yield from dict.fromkeys(_of_recipe(finding) if named else finding for finding in findings)
+
+
+def _of_recipe(finding: Finding) -> Finding:
+    return replace(finding, path=recipe_rules.PATH) if finding.path == "coverage.variants" else finding
+
+
+def _check_recipe(context: Context, root: str, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
+    recipe = recipe_rules.find(context, root)
+    if isinstance(recipe, Finding):
+        yield recipe
+        return
+    yield from recipe_rules.check(context, recipe)
+    for variant in chosen:
+        composed = compose(context, root, variant)
+        if not isinstance(composed, Finding):
+            yield from recipe_rules.check_level(variant, composed[1])
 
 
 def _check_cache(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:

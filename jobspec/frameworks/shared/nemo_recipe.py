@@ -85,7 +85,7 @@ def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
     """Keys of plain overrides that Hydra refuses: neither the recipe nor an earlier `+` has them."""
     known, absent = set(keys(config)), []
     for text in overrides:
-        key = text.partition("=")[0]
+        key = text.partition("=")[0].removeprefix("~")  # `~key` deletes a key, which must be there too
         bare = key.lstrip("+")
         if key == bare and bare not in known:
             absent.append(bare)
@@ -95,7 +95,10 @@ def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
 
 
 def apply(config: Config, overrides: Iterable[str]) -> Config:
-    """The recipe with `key=value` set, values read as YAML. Raises: ValueError, yaml.YAMLError."""
+    """The recipe with `key=value` set and `~key` deleted, values read as YAML.
+
+    Raises: ValueError, yaml.YAMLError.
+    """
     pairs = (text.partition("=") for text in overrides)
     return set_values(config, ((key, yaml.load(value, Loader=LOADER)) for key, _, value in pairs))
 
@@ -104,13 +107,16 @@ def set_values(config: Config, values: Iterable[tuple[str, Any]]) -> Config:
     """The recipe with dotted keys set, in their order and without a leading `+`."""
     changed: dict[str, Any] = _merge(config, {})
     for key, value in values:
-        *parents, last = key.lstrip("+").split(".")
+        *parents, last = key.lstrip("+~").split(".")
         at = changed
         for parent in parents:
             inner = at.get(parent)
             at[parent] = dict(inner) if isinstance(inner, Mapping) else {}
             at = at[parent]
-        at[last] = value
+        if key.startswith("~"):
+            at.pop(last, None)
+        else:
+            at[last] = value
     return changed
 
 
