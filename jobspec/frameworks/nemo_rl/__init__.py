@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
-from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.base import Context, FrameworkPlan, Level, RecipeNote
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
 from jobspec.frameworks.shared.schedule import learning
@@ -57,6 +57,22 @@ class NemoRlFramework:
             return {}
         time = {"time": f"{recipe.minutes // 60:02}:{recipe.minutes % 60:02}:00"} if recipe.minutes else {}
         return {"nodes": recipe.nodes, "gpus_per_node": recipe.gpus, **time}
+
+    def recipes(self, root: str, family: str = "") -> Iterator[RecipeNote]:
+        """The recipes of a checkout, all or those of a model family."""
+        from jobspec.frameworks.nemo_rl import recipe_variant, recipes
+
+        for recipe in recipes.all_recipes(root):
+            if isinstance(recipe, str):
+                yield RecipeNote(recipe, recipes.files(root)[recipe], problem="cannot be read")
+            elif recipes.is_of(recipe, family):
+                yield recipe_variant.note(recipe)
+
+    def closest_recipes(self, root: str, model: str) -> tuple[RecipeNote, ...]:
+        """Recipes of a checkout for this model or its nearest relatives, the closest and smallest first."""
+        from jobspec.frameworks.nemo_rl import recipe_variant, recipes
+
+        return tuple(recipe_variant.note(recipe) for recipe in recipes.closest(root, model))
 
     def plan(self, context: Context) -> FrameworkPlan:
         from jobspec.frameworks.nemo_rl import checkout, checks, rules

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from jobspec.frameworks.base import Context
+from jobspec.frameworks.base import Context, RecipeNote
 from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.printed_config import PEFT
 from jobspec.frameworks.nemo_rl.proof_lines import SIZE_KEYS
 from jobspec.frameworks.nemo_rl.properties import BACKENDS
 from jobspec.frameworks.nemo_rl.recipes import Recipe
 from jobspec.frameworks.nemo_rl.suite import Suite
+from jobspec.frameworks.nemo_rl.train_shape import sized
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, MetricCheck, Trainer, Variant, parse_condition
 from jobspec.frameworks.shared.nemo_recipe import MEGATRON, Config, get, number
 
@@ -98,6 +99,43 @@ def lacks(variant: Variant) -> str:
     }
     what, there = has.get(variant.level, ("", True))
     return "" if there else what
+
+
+def note(recipe: Recipe) -> RecipeNote:
+    """The recipe for a listing, with its shape at its own size."""
+    problem = ""
+    if not recipe.on_megatron:
+        problem = "does not train on Megatron"
+    elif recipe.trainer is None:
+        problem = f"runs `{recipe.entry}`, which jobspec cannot judge"
+    elif recipe.suite and recipe.suite.unknown:
+        keys = ", ".join(f"`{text.partition('=')[0].lstrip('+')}`" for text in recipe.suite.unknown)
+        problem = f"its script makes or gets {keys} itself: the spec must give it"
+    bare = Variant(
+        name=recipe.name,
+        level=0,
+        proves="",
+        script=recipe.entry,
+        config=recipe.config,
+        steps=recipe.steps,
+        nodes=0,
+        model=recipe.model,
+        trainer=recipe.trainer or "sync",
+        sizes=True,
+    )
+    return RecipeNote(
+        recipe.name,
+        recipe.config,
+        recipe.algorithm,
+        recipe.model,
+        recipe.nodes,
+        recipe.gpus,
+        recipe.steps,
+        recipe.minutes,
+        recipe.sizes,
+        problem,
+        sized(bare, recipe.composed, recipe.nodes, recipe.gpus) if recipe.on_megatron else None,
+    )
 
 
 # -- the script's conditions --------------------------------------------------------------------------

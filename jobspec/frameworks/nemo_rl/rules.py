@@ -18,7 +18,7 @@ from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
 from jobspec.frameworks.nemo_rl.printed_config import weak_table
 from jobspec.frameworks.nemo_rl.properties import settled
 from jobspec.frameworks.nemo_rl.recipe_variant import recipe_variant, with_proofs
-from jobspec.frameworks.nemo_rl.recipes import Recipe
+from jobspec.frameworks.nemo_rl.recipes import Recipe, closest
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
@@ -215,12 +215,20 @@ def _check_train(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Find
             yield error("nemo_rl.steps", what, fix="remove `train.steps`", path="train.steps")
         if spec.model is not None and not item.model_keys:
             what = f"variant `{item.name}` only works with its own model `{item.model}`"
-            yield error("nemo_rl.model", what, fix="remove `model`", path="model")
+            fix = f"remove `model`{_other_recipe(context)}"
+            yield error("nemo_rl.model", what, fix=fix, path="model")
     if steps:
         yield from too_few_steps(context.level.name, "nemo_rl.steps", steps)
     if spec.checkpoint.resume == "must":
         what = "every level starts anew, and `checkpoint.resume` is `must`"
         yield error("nemo_rl.resume", what, fix="use variant `resume` of level 1", path="checkpoint.resume")
+
+
+def _other_recipe(context: Context) -> str:
+    """The closest maintained recipe of the spec's model, as the end of a sentence; empty without one."""
+    root, model = checkout.find_checkout(context.repo_paths), context.spec.model
+    near = closest(root, model.id or model.path or "") if root and model else ()
+    return f", or use `train.recipe: {near[0].name}`, the closest recipe ({near[0].model})" if near else ""
 
 
 def _check_parallel(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
