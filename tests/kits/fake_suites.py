@@ -128,6 +128,7 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
         "policy.model_name": "Qwen/Qwen3-30B-A3B",
         f"{MEGATRON}.tensor_model_parallel_size": 2,
         f"{MEGATRON}.expert_model_parallel_size": 8,
+        f"{MEGATRON}.sequence_parallel": True,
         "cluster.num_nodes": 8,
         "cluster.gpus_per_node": 8,
     },

@@ -151,7 +151,7 @@ def test_recipe_runs_with_its_script_s_checks(root: Path) -> None:
 
 
 def test_smaller_run_says_what_it_voids(root: Path) -> None:
-    smaller = {"nodes": 2, "train": {"steps": 2}}
+    smaller: dict[str, Any] = {"nodes": 2, "train": {"steps": 2}}
     made = plan(root, QWEN, **smaller)
     assert only(made).checks == (
         'median(data["train/token_mult_prob_error"]) < 1.1',
@@ -295,7 +295,7 @@ def test_run_of_a_recipe_is_judged_by_what_the_plan_kept(runner: Runner) -> None
     root = runner.checkout
     if QWEN not in files(str(root)):
         add_suites(root, root / BY_NAME["sizes"].config)
-    config = {"train": {"recipe": QWEN, "steps": 2, "parallel": {"tp": 2}}, "coverage": {}}
+    config: dict[str, Any] = {"train": {"recipe": QWEN, "steps": 2, "parallel": {"tp": 2}}, "coverage": {}}
     verdict = judge(runner.run("tp2", resources={"nodes": 1}, **config))
     told = {item.name: item for item in verdict.deliverables}
     assert (told[RUN].status, told["Requested variants"].status) == (Status.PASS, Status.PASS)
