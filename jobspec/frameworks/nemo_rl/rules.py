@@ -14,6 +14,7 @@ from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.checkout_rules import compose, probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
+from jobspec.frameworks.nemo_rl.extras import check_extras
 from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
 from jobspec.frameworks.nemo_rl.printed_config import weak_table
 from jobspec.frameworks.nemo_rl.properties import settled
@@ -105,6 +106,7 @@ def check(context: Context) -> Iterator[Finding]:
     if context.spec.train.recipe is not None:
         yield from _check_recipe(context, root, chosen)
     yield from check_tests(context, chosen)
+    yield from check_extras(context, root, chosen)
     yield from _check_cache(context, chosen)
     findings = (finding for variant in chosen for finding in probe(context, root, variant))
     named = context.spec.train.recipe is not None

@@ -64,7 +64,7 @@ def _parse(text: str) -> Suite:
     known: dict[str, str] = {}
     env: dict[str, str] = {}
     suite = Suite()
-    for line in _lines(text):
+    for line in script_lines(text):
         if CHECKER in line:
             suite = replace(suite, conditions=(*suite.conditions, *_conditions(line, known)))
         elif (entry := ENTRY.search(line)) is not None and not suite.entry:
@@ -87,7 +87,7 @@ def _parse(text: str) -> Suite:
     )
 
 
-def _lines(text: str) -> Iterator[str]:
+def script_lines(text: str) -> Iterator[str]:
     """Lines without comments, each joined with those that continue it."""
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     yield from (line.strip() for line in code.replace("\\\n", " ").splitlines() if line.strip())

@@ -258,6 +258,14 @@ def test_closest_recipe_is_of_the_family_and_trains_on_megatron(root: Path) -> N
     assert closest(str(root), "org/unheard-of") == ()
 
 
+def test_finding_that_refuses_a_model_names_the_closest_recipe(root: Path) -> None:
+    own: dict[str, Any] = {"coverage": {"variants": ["mbridge-restore"]}, "repos": {"rl": str(root)}}
+    for model, told in (("Qwen/Qwen3-30B-A3B", QWEN), ("org/unheard-of", "")):
+        (refused,) = [item for item in findings("nemo_rl", 0, **own, model={"id": model}) if item.is_error]
+        assert refused.rule == "nemo_rl.model"
+        assert (f"`train.recipe: {told}`" in refused.fix) is bool(told)
+
+
 # -- the whole way ------------------------------------------------------------------------------------
 
 
