@@ -75,6 +75,12 @@ def test_recipes_of_a_family_with_their_sizes(project: Project, root: Path, site
     }
 
 
+def test_site_without_gpus_is_named_once(project: Project, root: Path) -> None:
+    asked = ("framework", "recipes", "nemo_rl", "--repo", root, "--model", "moonlight")
+    for more in ((), ("--fits",)):
+        assert project.cli(*asked, *more).out.count("the site profile has no `node.gpus`") == 1
+
+
 def test_what_cannot_run_is_listed_on_request_alone(project: Project, root: Path, site: Path) -> None:
     asked = ("framework", "recipes", "nemo_rl", "--repo", root, "--cluster-file", site)
     plain, everything = project.cli(*asked).out, project.cli(*asked, "--all").out

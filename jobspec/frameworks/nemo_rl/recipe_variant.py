@@ -15,7 +15,7 @@ from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.printed_config import PEFT
 from jobspec.frameworks.nemo_rl.proof_lines import SIZE_KEYS
 from jobspec.frameworks.nemo_rl.properties import BACKENDS
-from jobspec.frameworks.nemo_rl.recipes import Recipe
+from jobspec.frameworks.nemo_rl.recipes import Recipe, sizes_of
 from jobspec.frameworks.nemo_rl.suite import Suite
 from jobspec.frameworks.nemo_rl.train_shape import sized
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, MetricCheck, Trainer, Variant, parse_condition
@@ -48,7 +48,7 @@ def recipe_variant(context: Context, recipe: Recipe) -> Variant:
     return Variant(
         name=recipe.name,
         level=context.level.number,
-        proves=f"the recipe trained {_sizes(recipe)}",
+        proves="the recipe trained",
         script=recipe.entry,
         config=recipe.config,
         steps=recipe.steps,
@@ -67,22 +67,19 @@ def recipe_variant(context: Context, recipe: Recipe) -> Variant:
     )
 
 
-def _sizes(recipe: Recipe) -> str:
-    sizes = ", ".join(f"{name} {size}" for name, size in recipe.sizes.items())
-    return f"with {sizes}" if sizes else "without model parallelism"
-
-
 def with_proofs(variant: Variant, composed: Config) -> Variant:
     """The recipe's variant with the lines that its log must hold, by the configuration with all arguments.
 
     An entry point that prints no settings shows none of them.
     """
+    sizes = ", ".join(f"{name} {size}" for name, size in sizes_of(composed).items())
+    proves = f"the recipe trained {f'with {sizes}' if sizes else 'without model parallelism'}"
     if variant.trainer in PRINTS_NOTHING:
-        return variant
+        return replace(variant, proves=proves)
     shown = [name for name, key in SIZE_KEYS.items() if (number(composed, f"{MEGATRON}.{key}") or 1) > 1]
     features = FEATURES.items() if variant.trainer in GRPO else ()
     shown += [name for name, (key, value) in features if get(composed, key) == value]
-    return replace(variant, proofs=tuple(shown), lora=get(composed, PEFT) is True)
+    return replace(variant, proves=proves, proofs=tuple(shown), lora=get(composed, PEFT) is True)
 
 
 def lacks(variant: Variant) -> str:

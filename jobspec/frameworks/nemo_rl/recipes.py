@@ -96,9 +96,13 @@ class Recipe:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Its parallel sizes above 1, by their short names."""
-        found = {name: number(self.composed, key) or 1 for name, key in SIZES.items()}
-        return {name: size for name, size in found.items() if size > 1}
+        return sizes_of(self.composed)
+
+
+def sizes_of(composed: Config) -> Mapping[str, int]:
+    """The parallel sizes above 1, by their short names."""
+    found = {name: number(composed, key) or 1 for name, key in SIZES.items()}
+    return {name: size for name, size in found.items() if size > 1}
 
 
 def files(root: str) -> Mapping[str, str]:

@@ -187,6 +187,7 @@ def test_recipe_on_the_data_plane_has_its_trainer_and_proof(root: Path) -> None:
 def test_sizes_of_the_spec_replace_the_recipe_s(root: Path) -> None:
     made = plan(root, MOONLIGHT, nodes=1, train={"parallel": {"tp": 2}})
     assert only(made).proofs == ("tensor-parallel",)
+    assert only(made).proves == "the recipe trained with tp 2"
     assert "policy.megatron_cfg.pipeline_model_parallel_size=1" in made.commands[-1].argv[0]
 
 
