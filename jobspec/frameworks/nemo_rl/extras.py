@@ -64,7 +64,7 @@ def _split(line: str) -> list[str]:
 
 def _option(words: Sequence[str], name: str) -> str:
     """The last value of an option, given as the next word or behind `=`."""
-    pairs = zip(words, [*words[1:], ""], strict=True)
+    pairs = zip(words, [*words[1:], ""], strict=False)
     given = [after if word == name else word.partition("=")[2] for word, after in pairs if _is(word, name)]
     return given[-1] if given else ""
 

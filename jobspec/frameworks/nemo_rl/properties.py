@@ -21,13 +21,14 @@ BACKENDS = {"simple": "data-plane-simple", "mooncake_cpu": "data-plane-mooncake"
 """Backends of the data plane, each with the proof that its storage was used."""
 ANNOUNCES = BACKENDS["mooncake_cpu"]
 GRPO = ("sync", "async", "transfer_queue")
+ALONE = ("single_controller", "vlm")  # entry points with one line for every way they train
 REPLAY, ASYNC = "router-replay", "grpo.async_grpo.enabled"
 VALIDATE = {"NRL_ROUTER_REPLAY_VALIDATE": "1"}
 
 
 def settled(variant: Variant, composed: Config) -> Variant:
     """The variant with the trainer, proofs and tools that its composed configuration asks for."""
-    if variant.trainer not in (*GRPO, "single_controller"):
+    if variant.trainer not in (*GRPO, *ALONE):
         return variant
     data_plane = get(composed, "data_plane.enabled") is True
     replay = get(composed, "policy.router_replay.enabled") is True
@@ -48,7 +49,7 @@ def settled(variant: Variant, composed: Config) -> Variant:
 
 
 def _trainer(asked: Trainer, data_plane: bool, asynchronous: object) -> Trainer:
-    if asked == "single_controller" or not isinstance(asynchronous, bool | None):
+    if asked in ALONE or not isinstance(asynchronous, bool | None):
         return asked
     if asynchronous or (asynchronous is None and asked == "async"):
         return "async"
@@ -67,7 +68,10 @@ def planned(expect: ExpectPlan) -> tuple[Variant, ...]:
 
 
 def _planned(names: Iterable[str], text: str) -> Iterator[Variant]:
-    changed = {item.name: item for item in msgspec.json.decode(text or "[]", type=list[Variant])}
+    try:
+        changed = {item.name: item for item in msgspec.json.decode(text or "[]", type=list[Variant])}
+    except msgspec.MsgspecError:  # of a newer jobspec: what it asked for is not known, so nothing is claimed
+        return
     for name in names:
         found = changed.get(name) or BY_NAME.get(name)
         if found is not None:

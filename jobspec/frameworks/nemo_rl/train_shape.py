@@ -19,7 +19,9 @@ FIXED = ("tp", "pp", "cp", "ep", "etp", "rollout.tp", "rollout.pp", "rollout.ep"
 def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShape:
     """Sizes of the trainer, without the GPUs of separate generators."""
     nodes = variant.nodes or context.spec.resources.nodes
-    model = str(context.spec.train.overrides.get(MODEL_KEYS[0], variant.model))
+    # The spec's own model has sizes of its own, also where nobody knows them: never the variant's.
+    model = "" if context.spec.model else variant.model
+    model = str(context.spec.train.overrides.get(MODEL_KEYS[0], model))
     return sized(replace(variant, model=model), recipe, nodes, context.gpus_per_node)
 
 

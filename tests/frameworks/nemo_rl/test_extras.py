@@ -68,6 +68,7 @@ def test_checks_with_both_are_refused(root: Path) -> None:
         "coverage.checks[0].command: `coverage.checks` of `nemo_rl` asks uv for `vllm` and `mcore` at once"
     ]
     assert checks(root, "uv", "run", "--extra", "mcore", "pytest") == []
+    assert checks(root) == []  # the default command asks for one
 
 
 def test_the_project_that_the_command_names_counts(

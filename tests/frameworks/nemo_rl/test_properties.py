@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_entry_point_that_never_reads_the_data_plane_is_refused(tmp_path: Path) 
         assert "nemo_rl.data-plane" not in rules(
             findings("nemo_rl", 5, repos={"rl": str(tmp_path)}, **asked("vlm", {}))
         )
+
+
+def test_multimodal_run_on_the_data_plane_is_proved_where_its_entry_point_reads_it(tmp_path: Path) -> None:
+    make_fake_nemo_rl(tmp_path)
+    (tmp_path / BY_NAME["vlm"].script).write_text("config.data_plane\n")
+    made = plan("vlm", MOONCAKE, repos={"rl": str(tmp_path)})
+    (variant,) = planned(made.expect)
+    assert (variant.trainer, variant.proofs) == ("vlm", ("data-plane-mooncake",))
+    assert commands.ANNOUNCE in [command.name for command in made.commands]
+
+
+def test_plan_of_a_newer_jobspec_claims_nothing() -> None:
+    expect = plan("tp2", KEYS).expect
+    newer = str(expect.options["variants"]).replace('"trainer"', '"unheard_of"')
+    assert planned(replace(expect, options={"variants": newer})) == ()
 
 
 @pytest.mark.parametrize(
