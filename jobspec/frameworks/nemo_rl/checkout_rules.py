@@ -154,7 +154,8 @@ def _check_sizes(variant: Variant, changed: Config) -> Iterator[Finding]:
         yield error(
             "nemo_rl.tp-guard",
             f"with tp {tp}, micro batches are {micro} in training and {logprob} for log-probabilities",
-            "NeMo-RL refuses it: from tp 4 on, log-probabilities depend on the batch size",
+            "NeMo-RL refuses it: from tp 4 on, log-probabilities depend on the batch size; some scripts "
+            "of its test suite switch this check off, jobspec never does",
             f"make `policy.{TP_GUARDED[0]}` and `policy.{TP_GUARDED[1]}` equal, or use tp 1 or 2",
             path="train.overrides",
         )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl import recipes
+from jobspec.frameworks.nemo_rl.levels import LEVELS
 from jobspec.frameworks.nemo_rl.printed_config import weak_table
 from jobspec.frameworks.nemo_rl.recipe_variant import lacks, voided
 from jobspec.frameworks.nemo_rl.recipes import TRAINERS, UNREADABLE, Recipe
@@ -62,7 +65,9 @@ def check_level(variant: Variant, composed: Config) -> Iterator[Finding]:
         return  # an error of its own
     if missing := lacks(variant):
         what = f"recipe `{variant.name}` does not have what level {variant.level} proves: {missing}"
-        yield error("nemo_rl.recipe-level", what, fix="use another level or recipe", path="coverage.level")
+        others = [str(item.number) for item in LEVELS if not lacks(replace(variant, level=item.number))]
+        fix = f"use level {one_of(others)}, or another recipe"
+        yield error("nemo_rl.recipe-level", what, fix=fix, path="coverage.level")
 
     def values(key: str) -> tuple[str, ...]:
         value = get(composed, key)

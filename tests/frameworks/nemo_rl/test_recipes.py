@@ -220,6 +220,17 @@ def test_recipe_that_cannot_prove_is_refused(
     assert all(item.path for item in errors)
 
 
+def test_refused_level_names_those_that_the_recipe_proves(root: Path) -> None:
+    fixes = {
+        name: [item.fix for item in found(root, name, 1) if item.is_error] for name in (QWEN, SFT, PLANE)
+    }
+    assert fixes == {
+        QWEN: ["use level `0`, `4` or `6`, or another recipe"],
+        SFT: ["use level `4` or `6`, or another recipe"],
+        PLANE: ["use level `0`, `4`, `5` or `6`, or another recipe"],
+    }
+
+
 def test_mistyped_recipe_gets_its_likely_name(root: Path) -> None:
     wrong = found(root, "grpo-qwen3-30ba3b-8n8g-megatro")
     assert [item.fix for item in wrong if item.is_error] == [f"did you mean `{QWEN}`?"]
