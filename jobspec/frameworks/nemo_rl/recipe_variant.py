@@ -30,6 +30,7 @@ FEATURES = {
     "fp8-rollout": ("policy.generation.vllm_cfg.precision", "fp8"),
     "fp8-training": ("policy.megatron_cfg.fp8_cfg.enabled", True),
     "draft-loss": ("policy.draft.enabled", True),
+    "draft-refit": ("policy.draft.enabled", True),
     "router-replay": ("policy.router_replay.enabled", True),
 }
 """What must be shown where a recipe's key has this value; `properties.py` adds the data plane."""

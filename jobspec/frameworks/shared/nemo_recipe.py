@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ def load(path: Path) -> Config:
 def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path in above:
         raise ValueError(f"`{path}` inherits from itself")
-    data = yaml.load(path.read_text("utf-8"), Loader=LOADER) or {}
-    if not isinstance(data, dict):
+    state = path.stat()
+    parsed = _parse(path, state.st_mtime_ns, state.st_size)
+    if not isinstance(parsed, dict):
         raise ValueError(f"`{path}` is no mapping")
+    data = dict(parsed)
     parents = data.pop("defaults", [])
     if not isinstance(parents, str | list):
         raise ValueError(f"`defaults` of `{path}` is neither a name nor a list")
@@ -56,6 +59,12 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         file = (path.parent / str(parent)).resolve()
         base = _merge(base, _load(file, (*above, path)))
     return _merge(base, data)
+
+
+@lru_cache(maxsize=512)
+def _parse(path: Path, changed: int, size: int) -> Any:
+    """A file as plain data that nobody changes; read again once it differs. Many recipes share a base."""
+    return yaml.load(path.read_text("utf-8"), Loader=LOADER) or {}
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

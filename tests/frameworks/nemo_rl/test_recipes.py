@@ -239,7 +239,7 @@ def test_mistyped_recipe_gets_its_likely_name(root: Path) -> None:
 def test_value_that_the_script_gets_itself_may_come_from_the_spec(root: Path) -> None:
     given = {"+data.train.data_path": "/d/x.jsonl"}
     variant = only(plan(root, DRAFT, 5, nodes=1, gpus=4, train={"overrides": given}))
-    assert (variant.proofs, len(variant.checks)) == (("draft-loss",), 1)
+    assert (variant.proofs, len(variant.checks)) == (("draft-loss", "draft-refit"), 1)
 
 
 def test_recipe_s_own_weak_evidence_is_told(root: Path, tmp_path: Path) -> None:
