@@ -104,7 +104,7 @@ def test_this_folder_is_the_checkout_by_default(
 
 @pytest.mark.parametrize(
     ("words", "rule"),
-    [(("verl",), "framework.recipes"), (("nemo_rl", "--model", "no-such"), "framework.recipes")],
+    [(("verl",), "usage.recipes"), (("nemo_rl", "--model", "no-such"), "usage.recipes")],
 )
 def test_what_is_not_there_is_an_error(
     project: Project, root: Path, words: tuple[str, ...], rule: str

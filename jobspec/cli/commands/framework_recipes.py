@@ -58,14 +58,14 @@ def _notes(name: str, repo: str, family: str) -> list[RecipeNote]:
 
     listed = getattr(frameworks.get(name), "recipes", None)
     if listed is None:
-        raise fail("framework.recipes", f"`{name}` has no recipes by name", fix="use `nemo_rl`")
+        raise fail("usage.recipes", f"`{name}` has no recipes by name", fix="use `nemo_rl`")
     if not next(listed(repo), None):
         what, why = f"`{repo}` has no recipes of `{name}`", "no checkout of it is there"
-        raise fail("framework.recipes", what, why, "name the checkout by --repo PATH")
+        raise fail("usage.recipes", what, why, "name the checkout by --repo PATH")
     notes = list(listed(repo, family))
     if not notes:
         what = f"no recipe in `{repo}` is of a model `{family}`"
-        raise fail("framework.recipes", what, fix="use a shorter name, or leave out --model")
+        raise fail("usage.recipes", what, fix="use a shorter name, or leave out --model")
     return notes
 
 
