@@ -113,6 +113,11 @@ def test_what_is_not_there_is_an_error(
     assert (done.code, f"error[{rule}]" in done.err) == (2, True)
 
 
+def test_family_without_a_recipe_gets_the_closest_one(project: Project, root: Path) -> None:
+    done = project.cli("framework", "recipes", "nemo_rl", "--repo", root, "--model", "Moonlight-99B")
+    assert f"the closest is `{MOONLIGHT}`" in done.err
+
+
 def test_history_that_is_not_there_is_no_date(
     project: Project, root: Path, site: Path, tmp_path: Path
 ) -> None:

@@ -56,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
 def _notes(name: str, repo: str, family: str) -> list[RecipeNote]:
     from jobspec import frameworks
 
-    listed = getattr(frameworks.get(name), "recipes", None)
+    adapter = frameworks.get(name)
+    listed = getattr(adapter, "recipes", None)
     if listed is None:
         raise fail("usage.recipes", f"`{name}` has no recipes by name", fix="use `nemo_rl`")
     if not next(listed(repo), None):
@@ -65,7 +66,9 @@ def _notes(name: str, repo: str, family: str) -> list[RecipeNote]:
     notes = list(listed(repo, family))
     if not notes:
         what = f"no recipe in `{repo}` is of a model `{family}`"
-        raise fail("usage.recipes", what, fix="use a shorter name, or leave out --model")
+        near = [note.name for note in getattr(adapter, "closest_recipes", lambda *_: ())(repo, family)]
+        fix = f"the closest is `{near[0]}`" if near else "use a shorter name, or leave out --model"
+        raise fail("usage.recipes", what, fix=fix)
     return notes
 
 

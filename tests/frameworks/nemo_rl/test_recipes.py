@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobspec.finding import Finding
+from jobspec.frameworks.nemo_rl.commands import TP_GUARD
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, Variant
 from jobspec.frameworks.nemo_rl.metric_checks import evaluate
 from jobspec.frameworks.nemo_rl.properties import planned
@@ -25,6 +27,7 @@ from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.verdict import Status
 from tests.frameworks.nemo_rl.test_judge_runs import RUN, Runner, places, runner
+from tests.frameworks.nemo_rl.test_plan import shellcheck
 from tests.kits.fake_suites import DRAFT, DTENSOR, MOONLIGHT, PLANE, PPO, QWEN, SCRIPTS, SFT, add_suites
 from tests.kits.framework_kit import context, findings, make_fake_nemo_rl, plan_of, rules, table
 
@@ -148,6 +151,15 @@ def test_recipe_runs_with_its_script_s_checks(root: Path) -> None:
     assert "policy.model_name" not in script
     assert "abs(median" in " ".join(made.expect.limitations)
     assert "not requested" not in " ".join(made.expect.limitations)
+
+
+@pytest.mark.parametrize(("name", "nodes"), [(QWEN, 8), (PLANE, 4), (SFT, 1)])
+def test_command_of_a_recipe_is_sound_bash(root: Path, name: str, nodes: int) -> None:
+    script = plan(root, name, nodes=nodes).commands[-1].argv[0]
+    subprocess.run(["bash", "-n", "-c", script], check=True)
+    shellcheck(script)
+    assert f"unset {TP_GUARD}" in script
+    assert f"export {TP_GUARD}" not in script
 
 
 def test_smaller_run_says_what_it_voids(root: Path) -> None:
@@ -281,7 +293,9 @@ def test_finding_that_refuses_a_model_names_the_closest_recipe(root: Path) -> No
 # -- the whole way ------------------------------------------------------------------------------------
 
 
-def resolved(root: Path, tmp_path: Path, framework: str = "nemo_rl", *sets: str) -> Resolved:
+def resolved(
+    root: Path, tmp_path: Path, framework: str = "nemo_rl", *sets: str, allow: tuple[str, ...] = ()
+) -> Resolved:
     text = (
         f"version: 1\nname: x\nframework: {framework}\ncoverage: {{level: 4}}\n"
         "container: {image: x.sqsh}\n"
@@ -289,7 +303,7 @@ def resolved(root: Path, tmp_path: Path, framework: str = "nemo_rl", *sets: str)
     )
     env = {"USER": "u", "HOME": str(tmp_path)}
     loaded = parse_spec(text, str(tmp_path / "x.yaml"), sets, env)
-    return resolve(loaded, load_cluster("slurm-pyxis", None, env=env), env=env)
+    return resolve(loaded, load_cluster("slurm-pyxis", None, env=env), allow=allow, env=env)
 
 
 def test_nodes_gpus_and_time_are_the_recipe_s(root: Path, tmp_path: Path) -> None:
@@ -304,6 +318,13 @@ def test_what_the_spec_says_wins(root: Path, tmp_path: Path) -> None:
     found = resolved(root, tmp_path, "nemo_rl", "resources.nodes=1", 'resources.time="00:10:00"')
     assert (found.spec.resources.nodes, found.spec.resources.time) == (1, "00:10:00")
     assert found.origins["resources.nodes"].kind == "set"
+
+
+def test_allowed_error_that_leaves_nothing_to_run_is_an_error(root: Path, tmp_path: Path) -> None:
+    sets = ("train.recipe=no-such",)
+    found = resolved(root, tmp_path, "nemo_rl", *sets, allow=("nemo_rl.recipe", "nemo_rl.bridge"))
+    assert found.plan is None
+    assert [item.rule for item in found.findings if item.is_error] == ["nemo_rl.nothing"]
 
 
 def test_other_frameworks_have_no_recipes(root: Path, tmp_path: Path) -> None:
