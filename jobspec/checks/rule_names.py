@@ -49,9 +49,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "model": _names("unpinned"),
         "nemo_rl": _names(
             "announce backend bridge cache checkout checks config data-plane data-plane-install "
-            "data-plane-shared exclusive gpus key leftover megatron-lm mode model nodes override owned "
-            "packing parallel python r3 resume script stale-key steps submodules text-only tp-guard "
-            "unused-key variant weak-evidence"
+            "data-plane-shared dynamic-batching exclusive extras gpus key leftover megatron-lm mode model "
+            "nodes nothing override owned packing parallel python r3 recipe recipe-level recipe-smaller "
+            "recipe-value resume script stale-key steps submodules text-only tp-guard unused-key variant "
+            "weak-evidence"
         ),
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
@@ -81,7 +82,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "spec": _names(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
-            "model-source module mount not-text number pipeline pipelines range reference repo-folder "
+            "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
             "repo-ref repo-source revision secret set sweep syntax tab tag top type unknown-key "
             "unquoted value version"
         ),

@@ -115,6 +115,7 @@ MASK = given(
 PLANE = given(
     "policy.megatron_cfg.tensor_model_parallel_size=2", "data_plane.enabled=true", "data_plane.backend=simple"
 ).replace("GRPO training (legacy)", "GRPO training (TransferQueue)")
+UPDATE = "timing/train/prepare_for_generation/transfer_and_update_weights"
 REFIT = given("policy.generation.colocated.enabled=false")
 CUT = NEMO_LOG.partition("\n========================= Step 2/2")[0]
 NOISE = (
@@ -153,6 +154,10 @@ FOLDERS = (
     Folder("zero-gradient", FAIL, "every gradient was zero",
            metrics={**NEMO_METRICS, "train/grad_norm": {"1": 0.0, "2": 0.0}}),
     Folder("refit", PASS, "transfer_and_update_weights 0.60 s", level="2", log=REFIT),
+    Folder("refit-bottleneck", PASS, "such as offloading and waking the engine, 0.71 s (54%)", level="2",
+           log=REFIT),
+    Folder("refit-transfer", PASS, "most of it is transfer_and_update_weights, 1.20 s (91%)", level="2",
+           log=REFIT, metrics={**NEMO_METRICS, UPDATE: {"1": 1.2, "2": 1.2}}),
     Folder("data-plane", PASS, level="4", variants=("tp2",), log=PLANE),
     Folder("unmapped", FAIL, "left weights out",
            log=NEMO_LOG.replace(BUILT, f"WARNING: No mapping found for megatron_param: a.b\n{BUILT}")),

@@ -129,7 +129,8 @@ def _recipe() -> dict[str, Any]:
     """A recipe for Megatron with every key that a variant sets."""
     keys = {text.partition("=")[0] for item in VARIANTS for text in (*item.overrides, *ENTRY)}
     recipe: dict[str, Any] = {}
-    for key in (*keys, *SIZES.values(), *ENGINE.values(), BY_NAME["colocated"].steps_key):
+    own = (BY_NAME["colocated"].steps_key, "policy.dynamic_batching.enabled")
+    for key in (*keys, *SIZES.values(), *ENGINE.values(), *own):
         at = recipe
         *parents, last = key.split(".")
         for parent in parents:
