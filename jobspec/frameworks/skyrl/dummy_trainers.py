@@ -88,6 +88,13 @@ def is_dummy(context: Context) -> bool:
     return STEPS in (extra_keys(context) or ())
 
 
+def may_be_dummy(context: Context) -> bool:
+    """Whether it is one, or its source is not here to tell."""
+    checkout = find_checkout(context)
+    away = module_of(context) != MAIN and (checkout is None or not checkout.is_dir())
+    return away or is_dummy(context)
+
+
 def read_log(log: Path, source: str) -> Iterator[Row]:
     """Metrics that the harnesses print. The first step counts as step 1; it warms up."""
     for line in find_lines(log, Hints(("SWEEP_RESULT", "FULLCTX_STEP"))):
