@@ -285,10 +285,19 @@ HARNESSES = {
     sweep_num_seq: int = -1
     sweep_prompt_len: int = 512
     sweep_seq_len: int = 10240
+    sweep_avg_len: int = 60000
+    sweep_std_len: int = 30000
+    sweep_min_len: int = 1024
+    sweep_max_len: int = 131072
+    sweep_seed: int = 1234
 """,
     "main_full_ctx": """num_dummy_steps: int = 5
     dummy_variable_length: bool = False
     dummy_mean_len: int = 70000
+
+class HarnessExp:
+    def get_inference_client(self):
+        return None
 """,
 }
 HARNESS = """\

@@ -43,6 +43,7 @@ DEFAULTS: Mapping[str, Any] = {
     "trainer.policy.model.lora.rank": 0,
     "trainer.fused_lm_head_logprob": False,
     "trainer.logprobs_chunk_size": 1024,
+    f"{MEGATRON}.ddp_config.grad_reduce_in_fp32": True,
     "generator.n_samples_per_prompt": 5,
     "generator.sampling_params.max_generate_length": 1024,
     f"{ENGINE}.num_engines": 1,
@@ -223,8 +224,8 @@ def shape(context: Context) -> TrainShape:
     def get(key: str) -> Any:
         return setting(context, key)
 
-    colocated = bool(get("trainer.placement.colocate_all"))
-    length = int(get("trainer.max_prompt_length")) + int(get("generator.sampling_params.max_generate_length"))
+    longest = int(get("trainer.max_prompt_length"))
+    longest += int(get("generator.sampling_params.max_generate_length"))
     kwargs = {key.rpartition(".")[2]: value for key, value in flat(spec.train.overrides).items()
               if key.startswith(f"{TRANSFORMER}.")}  # fmt: skip
     return TrainShape(
@@ -240,9 +241,9 @@ def shape(context: Context) -> TrainShape:
         sequence_parallel=parallel.tp > 1,
         first_stage_layers=kwargs.get("num_layers_in_first_pipeline_stage"),
         last_stage_layers=kwargs.get("num_layers_in_last_pipeline_stage"),
-        seq_length=length,
+        seq_length=min(longest, _mean_length(context) or longest),
         micro_batch=int(get("trainer.micro_train_batch_size_per_gpu")),
-        tokens_per_microbatch=_microbatch(context, length),
+        tokens_per_microbatch=_microbatch(context, longest),
         content=_content(context),
         packed=bool(get("trainer.remove_microbatch_padding")),
         train_batch=int(get("trainer.train_batch_size")),
@@ -256,16 +257,7 @@ def shape(context: Context) -> TrainShape:
         lora_rank=int(get("trainer.policy.model.lora.rank")),
         mtp_layers=kwargs.get("mtp_num_layers"),
         reference=bool(get("trainer.algorithm.use_kl_loss")),
-        rollout=RolloutShape(
-            engines=int(get(f"{ENGINE}.num_engines")),
-            tp=int(get(f"{ENGINE}.tensor_parallel_size")),
-            pp=int(get(f"{ENGINE}.pipeline_parallel_size")),
-            dp=int(get(f"{ENGINE}.data_parallel_size")),
-            ep=int(get(f"{ENGINE}.expert_parallel_size")),
-            colocated=colocated,
-            memory_fraction=float(get(f"{ENGINE}.gpu_memory_utilization")),
-            executor="mp" if get(f"{ENGINE}.distributed_executor_backend") == "mp" else "ray",
-        ),
+        rollout=None if dummy_trainers.stubs_engines(context) else _rollout(context),
         keys={
             "train_batch": "train.overrides.trainer.train_batch_size",
             "global_batch": "train.overrides.trainer.policy_mini_batch_size",
@@ -274,21 +266,46 @@ def shape(context: Context) -> TrainShape:
     )
 
 
+def _rollout(context: Context) -> RolloutShape:
+    def get(name: str) -> Any:
+        return setting(context, f"{ENGINE}.{name}")
+
+    return RolloutShape(
+        engines=int(get("num_engines")),
+        tp=int(get("tensor_parallel_size")),
+        pp=int(get("pipeline_parallel_size")),
+        dp=int(get("data_parallel_size")),
+        ep=int(get("expert_parallel_size")),
+        colocated=bool(setting(context, "trainer.placement.colocate_all")),
+        memory_fraction=float(get("gpu_memory_utilization")),
+        executor="mp" if get("distributed_executor_backend") == "mp" else "ray",
+    )
+
+
+def _mean_length(context: Context) -> int | None:
+    """Mean tokens of a harness's sequences where their lengths vary, None where they are all alike."""
+    overrides, extra = flat(context.spec.train.overrides), dummy_trainers.extra_keys(context) or ()
+    for switch, on, mean, default in dummy_trainers.VARIED:
+        if switch in extra and overrides.get(switch) == on:
+            return int(overrides.get(mean, default))
+    return None
+
+
 def _content(context: Context) -> Literal["text", "token per sequence", "token per batch"]:
     """What the sequences hold. Harnesses repeat one token, for each sequence or for the whole batch."""
     if not dummy_trainers.is_dummy(context):
         return "text"
-    varied = flat(context.spec.train.overrides).get("trainer.dummy_variable_length")
-    differ = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()) or varied
-    return "token per sequence" if differ else "token per batch"
+    differ = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ())
+    return "token per sequence" if differ or _mean_length(context) else "token per batch"
 
 
-def _microbatch(context: Context, length: int) -> int | None:
+def _microbatch(context: Context, longest: int) -> int | None:
     """Tokens of the largest micro-batch: the cap, or the whole equal sequences of a harness that it holds."""
     cap = int(setting(context, "trainer.max_tokens_per_microbatch") or -1)
     if cap < 1:
         return None
-    return max(length, cap // length * length) if dummy_trainers.is_dummy(context) else cap
+    equal = dummy_trainers.is_dummy(context) and not _mean_length(context)
+    return max(longest, cap // longest * longest if equal else cap)
 
 
 def _optimizer(context: Context) -> OptimizerShape:

@@ -15,6 +15,7 @@ import yaml
 from jobspec import frameworks
 from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
+from jobspec.frameworks.skyrl import settings
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
@@ -115,6 +116,21 @@ def test_every_knob_reaches_the_entrypoint(checkouts: dict[str, Path], tmp_path:
 
 
 OVER = "train/overrides"
+FP32 = "trainer.policy.megatron_config.ddp_config.grad_reduce_in_fp32"
+
+
+@pytest.mark.parametrize(("value", "width"), [(None, 4), (True, 4), (False, 2)])
+def test_gradients_are_as_wide_as_skyrl_makes_them(
+    checkouts: dict[str, Path], tmp_path: Path, value: bool | None, width: int
+) -> None:
+    """SkyRL's own default is fp32."""
+    training = resolved(checkouts["new"], tmp_path, change={f"{OVER}/{FP32}": value}).training
+    assert training is not None
+    assert training.memory is not None
+    parts = {part.name: part.bytes for part in training.memory.worst.parts}
+    assert parts["gradients"] == parts["weights"] * width // 2
+    config = (checkouts["new"] / "skyrl/train/config/config.py").read_text()
+    assert f"grad_reduce_in_fp32: bool = {settings.DEFAULTS[FP32]}" in config
 
 
 def sizes(**parallel: int) -> dict[str, Any]:
@@ -127,7 +143,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("tp does not divide the GPUs", sizes(tp=7), "megatron"),
     ("tp 16 and 8 groups of Mamba", sizes(tp=16), "megatron"),
     ("engines do not fill the GPUs", {"train/rollout": {"engines": 3, "tp": 8, "pp": 4}}, "megatron"),
-    ("experts do not fit", sizes(pp=2, ep=8), "memory.gpu"),
+    ("experts do not fit", sizes(pp=2, ep=4), "memory.gpu"),
     ("virtual pipeline", sizes(vpp=3), "skyrl.vpp"),
     ("mini batch does not divide", {f"{OVER}/trainer.policy_mini_batch_size": 48}, "skyrl.batch"),
     ("mini batch over odd ranks", {f"{OVER}/trainer.policy_mini_batch_size": 1,
