@@ -32,6 +32,7 @@ VARIED = (
     ("trainer.sweep_mode", "varlen", "trainer.sweep_avg_len", 60000),
     ("trainer.dummy_variable_length", True, "trainer.dummy_mean_len", 70000),
 )
+TRACKING, SEVERAL = "skyrl/train/utils/tracking.py", "for backend in backends"
 STUB = "get_inference_client"  # the harness's own in place of the one that starts engines
 TRAINING = "Training"
 SWEEP_RESULT = re.compile(r"SWEEP_RESULT (\{.*\})\s*$")
@@ -60,6 +61,16 @@ def find_checkout(context: Context) -> Path | None:
         return checkout
     remote = (Path(context.repo_paths[repo.name]) for repo in context.spec.repos if repo.url)
     return next((path for path in remote if not path.exists()), None)
+
+
+def tracks_several(context: Context) -> bool:
+    """Whether this SkyRL writes to several trackers at once, as it did before pull request 1713."""
+    checkout = find_checkout(context)
+    try:
+        lines = (checkout / TRACKING).read_text(encoding="utf-8").splitlines() if checkout else []
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.strip().startswith(SEVERAL) for line in lines)
 
 
 def _file(checkout: Path, module: str) -> Path:

@@ -15,6 +15,7 @@ from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.step_rules import too_few_steps
+from jobspec.frameworks.shared.trackers import WANDB, check_trackers, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
@@ -31,7 +32,7 @@ from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.frameworks.skyrl.weight_sync import check_sync, check_versions
 from jobspec.megatron.weights import model_weights
 from jobspec.units import parse_bytes
-from jobspec.words import did_you_mean
+from jobspec.words import did_you_mean, one_of
 
 ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
 TEMPLATE = "chat_template.jinja"
@@ -120,10 +121,30 @@ def check_keys(context: Context, options: Options) -> Iterator[Finding]:
 def check_owned(context: Context) -> Iterator[Finding]:
     colocated = setting(context, "trainer.placement.colocate_all")
     for key in flat(context.spec.train.overrides):
+        if key == settings.LOGGER:
+            yield from check_logger(context)
         if not colocated and key.startswith("trainer.placement.policy_num_"):
             continue  # a separate trainer has only some of the nodes
         if key in OWNED:
             yield owned_key("skyrl.owned", key, OWNED[key])
+
+
+def check_logger(context: Context) -> Iterator[Finding]:
+    asked = flat(context.spec.train.overrides)[settings.LOGGER]
+    yield from check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
+    names, path = tracker_names(asked), f"train.overrides.{settings.LOGGER}"
+    others = [name for name in names if name != settings.TENSORBOARD]
+    checkout = find_checkout(context)
+    if not others or checkout is None or not checkout.is_dir() or dummy_trainers.tracks_several(context):
+        return
+    why = "from pull request 1713 on SkyRL writes to one tracker alone"
+    if len(names) == 1 and WANDB in names:
+        what = "wandb takes the place of TensorBoard: metrics are read from wandb's file after the run"
+        fix = "remove the key to have `abort_when` and the canary of the weights back"
+        yield warning("skyrl.logger", what, why, fix, path=path)
+    else:
+        what = f"this SkyRL cannot write to {one_of(others)} beside TensorBoard, which jobspec reads"
+        yield error("skyrl.logger", what, why, f"remove the key, or write `{WANDB}` alone", path=path)
 
 
 # -- inputs ------------------------------------------------------------------------------------------

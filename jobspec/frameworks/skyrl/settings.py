@@ -14,6 +14,7 @@ from typing import Any, Literal
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.shared.trackers import WANDB, beside, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
@@ -25,6 +26,9 @@ BACKENDS = ("megatron", "fsdp")
 ULYSSES = "trainer.policy.sequence_parallel_size"
 TRANSFORMER = f"{MEGATRON}.transformer_config_kwargs"
 OPTIMIZER = f"{MEGATRON}.optimizer_config_kwargs"
+# Source: skyrl/train/utils/tracking.py, `supported_backends`.
+LOGGER, TENSORBOARD = "trainer.logger", "tensorboard"
+TRACKERS = (TENSORBOARD, WANDB, "mlflow", "swanlab", "console")
 DEFAULT_STEPS = {"smoke": 2, "checkpoint": 2, "learning": 50}
 # SkyRL's own defaults, where a rule needs a value that the spec does not give.
 DEFAULTS: Mapping[str, Any] = {
@@ -72,7 +76,6 @@ OWNED: Mapping[str, str] = {
     "trainer.resume_mode": "checkpoint.resume",
     "trainer.export_path": "artifacts",
     "trainer.log_path": "artifacts",
-    "trainer.logger": "metrics",
     "data.train_data": "data",
     "data.val_data": "data",
     f"{MEGATRON}.tensor_model_parallel_size": "train.parallel.tp",
@@ -163,7 +166,6 @@ def arguments(context: Context, until: int, resume: bool) -> list[str]:
     spec, run_schedule = context.spec, schedule(context)
     steps = dummy_trainers.STEPS if dummy_trainers.is_dummy(context) else "trainer.max_training_steps"
     overrides: dict[str, Any] = {**sizes(context), steps: until}
-    overrides["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
     # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
     overrides["trainer.ckpt_interval"] = run_schedule.save_every
     overrides["trainer.resume_mode"] = "latest" if resume else "none"
@@ -174,7 +176,20 @@ def arguments(context: Context, until: int, resume: bool) -> list[str]:
     if spec.train.algorithm:
         overrides["trainer.algorithm.advantage_estimator"] = spec.train.algorithm
     overrides |= flat(spec.train.overrides)
+    overrides[LOGGER] = logger(context)
     return [f"{key}={value_text(value)}" for key, value in overrides.items()]
+
+
+def logger(context: Context) -> str | list[str]:
+    """TensorBoard, which leaves numbers in files without a network, and the trackers that the spec adds.
+
+    A SkyRL that writes to one tracker alone writes to wandb where that is asked for: it leaves a file, too.
+    """
+    asked = flat(context.spec.train.overrides).get(LOGGER)
+    if dummy_trainers.tracks_several(context):
+        names = beside((TENSORBOARD,), asked)
+        return list(names) if len(names) > 1 else TENSORBOARD
+    return WANDB if WANDB in tracker_names(asked) else TENSORBOARD
 
 
 def value_text(value: Any) -> str:
@@ -197,6 +212,7 @@ def environment(context: Context) -> dict[str, str]:
     variables = {name: f"{folder}/cache{part}" for name, part in caches.items()}
     variables |= {
         "TENSORBOARD_DIR": "${JOBSPEC_METRICS_DIR}/tensorboard",
+        **({"WANDB_DIR": "${JOBSPEC_METRICS_DIR}"} if WANDB in logger(context) else {}),
         # Workers of a large model start slowly: the defaults are 180, 600 and 60 s.
         "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
         "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "2400",

@@ -15,7 +15,7 @@ import yaml
 from jobspec import frameworks
 from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
-from jobspec.frameworks.skyrl import settings
+from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
@@ -107,7 +107,7 @@ def test_every_knob_reaches_the_entrypoint(checkouts: dict[str, Path], tmp_path:
         f"{KWARGS}.mtp_hybrid_override_pattern=null", "trainer.max_tokens_per_microbatch=4096",
         "generator.inference_engine.num_engines=2", "generator.inference_engine.pipeline_parallel_size=4",
         "trainer.ckpt_interval=20", "trainer.max_ckpts_to_keep=3", "trainer.resume_mode=latest",
-        "trainer.logger=tensorboard", "trainer.max_training_steps=100",
+        "'trainer.logger=[\"tensorboard\", \"wandb\"]'", "trainer.max_training_steps=100",
     ):  # fmt: skip
         assert f" {word} \\\n" in text, word
     assert plan.env["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] == "1"
@@ -285,6 +285,42 @@ def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path
     (tmp_path / "skyrl/train/config").mkdir(parents=True)
     (tmp_path / "skyrl/train/config/config.py").write_text("def broken(:\n")
     assert read_options(tmp_path) is None
+
+
+LOGGER = f"{OVER}/trainer.logger"
+
+
+def tracked(checkout: Path, tmp_path: Path, asked: Any) -> tuple[str, dict[str, str], dict[str, bool]]:
+    """The entrypoint's logger, the environment, and what is said about trackers."""
+    change = {LOGGER: asked, "secrets": ["WANDB_API_KEY"]}
+    found = resolved(checkout, tmp_path, change=change)
+    told = {item.rule: item.is_error for item in found.findings if item.rule == "skyrl.logger"}
+    if found.plan is None:
+        return "", {}, told
+    words = [line for line in found.plan.commands[0].argv[0].splitlines() if "trainer.logger" in line]
+    return words[0].strip(" \\").strip("'"), dict(found.plan.env), told
+
+
+def test_trackers_stand_beside_tensorboard_where_skyrl_takes_several(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Source of both: `Tracking.__init__` at 290466b8 and, after pull request 1713, at a9564572."""
+    several = checkouts["new"]
+    words, env, told = tracked(several, tmp_path, ["console", "wandb"])
+    assert (words, told) == ('trainer.logger=["tensorboard", "console", "wandb"]', {})
+    assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
+    assert tracked(several, tmp_path, "wandb")[0] == 'trainer.logger=["tensorboard", "wandb"]'
+
+
+def test_wandb_takes_the_place_of_tensorboard_where_skyrl_takes_one(tmp_path: Path) -> None:
+    one = make_fake_skyrl(tmp_path / "one")
+    (one / dummy_trainers.TRACKING).write_text('elif backend == "tensorboard":\n')
+    words, env, told = tracked(one, tmp_path, "wandb")
+    assert (words, told) == ("trainer.logger=wandb", {"skyrl.logger": False})
+    assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
+    assert tracked(one, tmp_path, "tensorboard")[::2] == ("trainer.logger=tensorboard", {})
+    for asked in (["console", "wandb"], "mlflow", "wandbb", 3):
+        assert tracked(one, tmp_path, asked)[2] == {"skyrl.logger": True}, asked
 
 
 def test_metrics_folder_of_the_run_reaches_ray(checkouts: dict[str, Path], tmp_path: Path) -> None:

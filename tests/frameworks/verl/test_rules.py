@@ -385,6 +385,31 @@ def test_level_0_is_the_guides_command_with_its_corrections() -> None:
         assert line in text, line
 
 
+@pytest.mark.parametrize("asked", [["console", "wandb"], "wandb", "['wandb']"])
+def test_a_tracker_stands_beside_the_files_that_are_judged(asked: Any) -> None:
+    train = {"overrides": {"trainer.logger": asked}}
+    assert not [item for item in findings(train=train, secrets=["WANDB_API_KEY"]) if "tracker" in item.rule]
+    text = script(train=train)
+    assert text.count("trainer.logger=") == 1
+    assert "'trainer.logger=[console,file,wandb]'" in text
+    assert 'export WANDB_DIR="$JOBSPEC_METRICS_DIR"' in text
+    assert "env_vars.WANDB_DIR=$WANDB_DIR" in text
+    assert "WANDB" not in script()
+
+
+def test_a_tracker_that_verl_does_not_have_and_a_missing_key() -> None:
+    def told(asked: Any, **more: Any) -> list[tuple[str, str, str]]:
+        found = findings(train={"overrides": {"trainer.logger": asked}}, **more)
+        return [(item.rule, item.severity, item.fix) for item in found if item.rule.startswith("verl.")]
+
+    assert told(["wandbb"]) == [("verl.tracker", "error", "did you mean `wandb`?")]
+    assert [item[:2] for item in told(3)] == [("verl.tracker", "error")]
+    assert [item[:2] for item in told("wandb")] == [("verl.tracker", "warning")]
+    assert told("wandb", container={"image": "x/y:1", "env": {"WANDB_MODE": "offline"}}) == []
+    owned = findings(train={"overrides": {"++trainer.logger": ["wandb"]}})
+    assert "verl.owned" in {item.rule for item in owned}
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_names_of_the_release_are_used(release: str) -> None:
     text = script(release=release)
