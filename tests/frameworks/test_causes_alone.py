@@ -55,7 +55,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_checkout(home / "src/verl", "0.9.0")
     make_bridge(home / "src/Megatron-Bridge")
     make_fake_skyrl(home / "src/SkyRL")
-    (home / "src/SkyRL/skyrl-gym").mkdir()
     return home
 
 

@@ -272,6 +272,7 @@ SOURCES = {
     f"{BACKEND}/inference_servers/new_inference_worker_wrap.py": "meta = per_gpu_meta_pickled\n",
     f"{BACKEND}/workers/megatron/megatron_worker.py": "FP32 = ('gate.e_score_correction_bias',)\n",
     f"{BACKEND}/inference_servers/layerwise_reload.py": "loaded = min(numel, total)\n",
+    "skyrl-gym/skyrl_gym/envs/gsm8k/env.py": "answer = action.split('</think>')[-1]\n",
     "skyrl/train/utils/tracking.py": "for backend in backends: pass\n",
 }
 

@@ -20,6 +20,7 @@ from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
 from jobspec.frameworks.skyrl.dummy_trainers import find_checkout
+from jobspec.frameworks.skyrl.reward_probe import check_reward
 from jobspec.frameworks.skyrl.settings import (
     ENGINE,
     MEGATRON,
@@ -82,6 +83,7 @@ def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
         yield from check_entrypoint(context)
     yield from check_sync(context, checkout)
     yield from check_versions(context, checkout)
+    yield from check_reward(context, checkout)
 
 
 # -- keys --------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ DEFAULTS: Mapping[str, Any] = {
     "trainer.fused_lm_head_logprob": False,
     "trainer.logprobs_chunk_size": 1024,
     f"{MEGATRON}.ddp_config.grad_reduce_in_fp32": True,
+    "environment.env_class": "gsm8k",
     "generator.n_samples_per_prompt": 5,
     "generator.sampling_params.max_generate_length": 1024,
     f"{ENGINE}.num_engines": 1,

@@ -275,6 +275,27 @@ def test_template_of_a_model_that_cannot_be_seen_is_required(
     assert {f.rule: f.is_error for f in told if f.rule == "skyrl.chat-template"} == found
 
 
+@pytest.mark.parametrize(
+    ("model", "checkout", "told"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "old", True),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "new", False),
+        ("Qwen/Qwen3-8B", "old", True),
+        ("Qwen/Qwen3-4B-Instruct-2507", "old", False),
+        ("Qwen/Qwen2.5-7B", "old", False),
+    ],
+)
+def test_reward_is_asked_whether_it_knows_thinking(
+    checkouts: dict[str, Path], tmp_path: Path, model: str, checkout: str, told: bool
+) -> None:
+    found = resolved(checkouts[checkout], tmp_path, change={"model/id": model}).findings
+    assert [item.severity for item in found if item.rule == "skyrl.reward"] == ["warning"] * told
+    own = {"model/id": model, f"{OVER}/environment.env_class": "mine"}
+    assert "skyrl.reward" not in {
+        item.rule for item in resolved(checkouts[checkout], tmp_path, change=own).findings
+    }
+
+
 def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path) -> None:
     options = read_options(checkouts["new"])
     assert options is not None
