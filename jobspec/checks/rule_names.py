@@ -74,9 +74,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention "
             "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
-            "legacy-key max-model-len model owned pipeline placement precision-aware python "
-            "relative-path reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
-            "sync-router-bias value variant vpp"
+            "legacy-key logger max-model-len model owned pipeline placement precision-aware python "
+            "relative-path reshard reward router-replay steps strategy sync-broadcast sync-metadata "
+            "sync-reload sync-router-bias value variant vpp"
         ),
         "spec": _names(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
@@ -94,9 +94,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "value": _names("unpassable"),
         "verl": _names(
-            "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-megatron "
-            "key knob level megatron-lm model override owned replay resume reward role-world "
-            "rollout rows rows-not-counted script srun steps submodule value variant"
+            "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-engine "
+            "image-megatron key knob level megatron-lm model override owned replay resume reward role-world "
+            "rollout rows rows-not-counted script srun steps submodule tracker value variant"
         ),
     }
 )

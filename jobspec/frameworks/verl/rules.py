@@ -24,6 +24,7 @@ from jobspec.frameworks.verl.checkout import (
     read_wrapper,
 )
 from jobspec.frameworks.verl.commands import bridge_repo
+from jobspec.frameworks.verl.image_engine import check_image
 from jobspec.frameworks.verl.levels import LEVELS
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.setting_rules import (
@@ -46,6 +47,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_inputs(context)
     yield from check_checkouts(context)
     yield from check_overrides(context)
+    yield from check_image(context)
     yield from check_resources(context)
     yield from check_variants(context)
     yield from check_level(context)

@@ -362,6 +362,30 @@ def test_rows_that_nobody_can_count_are_said(tmp_path: Path, monkeypatch: pytest
     assert not [finding for finding in findings(**absent) if "rows" in finding.rule]
 
 
+@pytest.mark.parametrize(
+    ("image", "overrides", "severity"),
+    [
+        ("verlai/verl:sgl056.latest", {}, "error"),
+        ("docker.io/verlai/verl:sgl056.latest", {"ENGINE": "sglang"}, None),
+        ("verlai/verl:sgl056.latest", {"++actor_rollout_ref.rollout.name": "sglang"}, None),
+        ("verlai/verl:vllm018.dev1", {"ENGINE": "sglang"}, "error"),
+        ("verlai/verl:vllm018.dev1", {}, None),
+        ("verlai/verl:app-verl0.6-transformers4.56.1-sglang0.5.2-mcore0.13.0-te2.2", {}, "error"),
+        ("verlai/verl:trtllm1.0", {}, "error"),
+        ("verlai/verl:base-v6", {}, None),
+        ("mine/rl-sglang:1", {}, "warning"),
+        ("mine/rl-sglang-vllm:1", {}, None),
+        ("/images/verl.sqsh", {}, None),
+    ],
+)
+def test_an_image_without_the_engine_is_told(
+    image: str, overrides: dict[str, Any], severity: str | None
+) -> None:
+    found = findings(container={"image": image}, train={"overrides": overrides})
+    told = [item.severity for item in found if item.rule == "verl.image-engine"]
+    assert told == ([severity] if severity else [])
+
+
 # -- the script --------------------------------------------------------------------------------------
 
 
