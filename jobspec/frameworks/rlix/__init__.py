@@ -127,9 +127,11 @@ def _conditions(pipelines: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
 
 
 def _expect(context: Context, pipelines: tuple[PipelineSettings, ...]) -> ExpectPlan:
-    from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD
+    from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD, VERIFY
+    from jobspec.frameworks.rlix.settings import VERIFY as COMPARES
 
     spec = context.spec
+    names = ",".join(pipeline.name for pipeline in pipelines if pipeline.wrapper[COMPARES])
     return ExpectPlan(
         level=context.level.name,
         variants=spec.coverage.variants,
@@ -143,6 +145,7 @@ def _expect(context: Context, pipelines: tuple[PipelineSettings, ...]) -> Expect
             for name, key in METRIC_KEYS.items()
         },
         limitations=tuple(_limitations(pipelines)),
+        options={VERIFY: names} if names else {},
         parts=tuple(
             PartPlan(
                 pipeline.name,
