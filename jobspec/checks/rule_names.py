@@ -65,7 +65,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "rlix": _names(
             "admit-delay async bucket-size cache checkout checkpoint colocation config cpus data "
-            "driver engine-awake engine-group engine-pp engine-tp engines gpu gpus-per-node "
+            "driver engine-awake engine-group engine-pp engine-tp engines gates gpu gpus-per-node "
             "host-memory key level metrics model nodes number offload-nccl overlap owned pipelines "
             "reference resume reward sleep-level steps train-shared value variant verify versions"
         ),
