@@ -96,7 +96,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "verl": _names(
             "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-engine "
             "image-megatron key knob level megatron-lm model override owned replay resume reward role-world "
-            "rollout rows rows-not-counted script srun steps submodule tracker value variant"
+            "rollout rows rows-not-counted script srun steps submodule text-only tracker value variant"
         ),
     }
 )

@@ -363,6 +363,22 @@ def test_rows_that_nobody_can_count_are_said(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
+    ("variants", "overrides", "told"),
+    [
+        (["vlm"], {}, True),
+        (["vlm"], {"data.image_key": "images"}, False),
+        (["vlm"], {"++data.image_key": "images"}, False),
+        (["moe-model"], {}, False),
+    ],
+)
+def test_images_are_told_from_text_by_their_key(
+    variants: list[str], overrides: dict[str, Any], told: bool
+) -> None:
+    found = findings("architecture", coverage={"variants": variants}, train={"overrides": overrides})
+    assert ("verl.text-only" in {item.rule for item in found}) == told
+
+
+@pytest.mark.parametrize(
     ("image", "overrides", "severity"),
     [
         ("verlai/verl:sgl056.latest", {}, "error"),
