@@ -15,7 +15,7 @@ from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.step_rules import too_few_steps
-from jobspec.frameworks.shared.trackers import WANDB, check_trackers, tracker_names
+from jobspec.frameworks.shared.trackers import WANDB, WANDB_KEY, check_trackers, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
@@ -132,21 +132,28 @@ def check_owned(context: Context) -> Iterator[Finding]:
 
 
 def check_logger(context: Context) -> Iterator[Finding]:
+    """Trackers of `trainer.logger`, by whether this checkout writes to several."""
     asked = flat(context.spec.train.overrides)[settings.LOGGER]
-    yield from check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
     names, path = tracker_names(asked), f"train.overrides.{settings.LOGGER}"
     others = [name for name in names if name != settings.TENSORBOARD]
     checkout = find_checkout(context)
-    if not others or checkout is None or not checkout.is_dir() or dummy_trainers.tracks_several(context):
+    known = checkout is not None and checkout.is_dir()
+    alone = known and bool(others) and not dummy_trainers.tracks_several(context)
+    found = check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
+    yield from (finding for finding in found if finding.is_error or not alone)
+    if not alone:
         return
     why = "from pull request 1713 on SkyRL writes to one tracker alone"
-    if len(names) == 1 and WANDB in names:
-        what = "wandb takes the place of TensorBoard: metrics are read from wandb's file after the run"
-        fix = "remove the key to have `abort_when` and the canary of the weights back"
-        yield warning("skyrl.logger", what, why, fix, path=path)
-    else:
+    if names != (WANDB,):
         what = f"this SkyRL cannot write to {one_of(others)} beside TensorBoard, which jobspec reads"
         yield error("skyrl.logger", what, why, f"remove the key, or write `{WANDB}` alone", path=path)
+        return
+    what = "wandb takes the place of TensorBoard: metrics are read from wandb's file after the run"
+    fix = "remove the key to have `abort_when` and the canary of the weights back"
+    yield warning("skyrl.logger", what, why, fix, path=path)
+    if WANDB_KEY not in context.spec.secrets:
+        what, why = f"`secrets` has no `{WANDB_KEY}`", "SkyRL asserts it for wandb, also offline"
+        yield error("skyrl.logger", what, why, f"add `{WANDB_KEY}` to `secrets`", path="secrets")
 
 
 # -- inputs ------------------------------------------------------------------------------------------

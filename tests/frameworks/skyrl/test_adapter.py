@@ -340,6 +340,8 @@ def test_wandb_takes_the_place_of_tensorboard_where_skyrl_takes_one(tmp_path: Pa
     assert (words, told) == ("trainer.logger=wandb", {"skyrl.logger": False})
     assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
     assert tracked(one, tmp_path, "tensorboard")[::2] == ("trainer.logger=tensorboard", {})
+    keyless = {LOGGER: "wandb", "container/env": {"WANDB_MODE": "offline"}}
+    assert "SkyRL asserts it" in errors(resolved(one, tmp_path, change=keyless))["skyrl.logger"].why
     for asked in (["console", "wandb"], "mlflow", "wandbb", 3):
         assert tracked(one, tmp_path, asked)[2] == {"skyrl.logger": True}, asked
 
