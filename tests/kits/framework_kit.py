@@ -149,7 +149,7 @@ def fake_rlix() -> dict[str, str]:
     return {"rlix": str(make_fake_rlix(root / "rlix")), "nemo_rl": str(make_fake_nemo_fork(root / "RL"))}
 
 
-GPUS = {"nemo_rl": 2, "rlix": 2, "skyrl": 8, "verl": 8}
+GPUS = {"nemo_rl": 2, "rlix": 4, "skyrl": 8, "verl": 8}
 REPOS = {
     "nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()},
     "rlix": fake_rlix,
