@@ -28,6 +28,7 @@ from typing import (
 )
 
 PLAN_VERSION = 1
+NOT_PINNED = "tag, not pinned"
 
 Scalar = Union[str, int, float, bool, None]
 
@@ -53,11 +54,24 @@ class ContainerPlan:
     workdir: str = ""
     mount_home: bool = False
     remap_root: Optional[bool] = None
+    source_tag: str = ""  # of an image file: the tag that it was made from
+    digest: str = ""  # of the image, where it can be known at submission
+
+    @property
+    def pin(self) -> str:
+        """Which image `image` is: its digest, or why nobody can tell; empty without an image."""
+        if self.digest or not self.image:
+            return self.digest
+        return "its digest is not known" if self.image.startswith("/") else NOT_PINNED
 
 
 @dataclass(frozen=True)
 class RepoPlan:
-    """A source checkout. `pythonpath` holds absolute folders in import order."""
+    """A source checkout. `pythonpath` holds absolute folders in import order.
+
+    `branch` and `changes`, a mark of the content of each uncommitted file, are as they were at submission;
+    `changes` is None where they are not known. `on_change` is empty in a plan of an older jobspec.
+    """
 
     name: str
     path: str
@@ -65,6 +79,9 @@ class RepoPlan:
     commit: str = ""
     dirty: bool = False
     pythonpath: Tuple[str, ...] = ()
+    branch: str = ""
+    changes: Optional[Mapping[str, str]] = None
+    on_change: str = ""  # block | record: when the run's code is not what was submitted
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,11 @@ class StagePlan:
     allow: Tuple[str, ...] = ()
     ignore: Tuple[str, ...] = ()
     env: str = ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether `revision` is a name in a hub, which may mean other files later."""
+        return self.layout == "hf" and not re.fullmatch(r"[0-9a-f]{40}", self.revision)
 
 
 def data_variable(name: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from jobspec.finding import Finding, error, warning
-from jobspec.plan import Plan
+from jobspec.plan import NOT_PINNED, Plan
 from jobspec.spec.job import JobSpec
 from jobspec.spec.site import ClusterProfile
 from jobspec.units import is_below
@@ -76,6 +76,33 @@ def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfi
         )
 
 
+def image_is_pinned(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """A tag means another image once somebody pushes it anew; the lock can only say so."""
+    container = plan.container
+    if container.pin != NOT_PINNED or container.runtime in NEEDS_FOLDER or container.image.startswith("-"):
+        return
+    _, mark, tag = re.split(r"[/#]", container.image)[-1].partition(":")
+    latest = not mark or tag == "latest"
+    yield warning(
+        "container.image-latest" if latest else "container.image-tag",
+        f"`{container.image}` is {'whatever was pushed last' if latest else 'a tag'}, not one known image",
+        why="it may be another image at the next start, and no lock can bring this one back",
+        fix="name an image file, with `container.source_tag` for where it is from, or a digest (`@sha256:…`)",
+        path="container.image",
+    )
+
+
+def source_tag_is_of_a_file(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    image = plan.container.image
+    if plan.container.source_tag and image and not image.startswith("/"):
+        yield error(
+            "container.source-tag",
+            f"`container.source_tag` says what an image file was made from, and `{image}` is no file",
+            fix="remove `source_tag`, or name the file in `container.image`",
+            path="container.source_tag",
+        )
+
+
 def mounts_are_made(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     if plan.container.runtime == "none" and any(m.source != m.target for m in plan.container.mounts):
         yield warning(
@@ -139,6 +166,8 @@ def workdir_is_absolute(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> I
 RULES = (
     image_is_given,
     image_has_the_runtimes_form,
+    image_is_pinned,
+    source_tag_is_of_a_file,
     mounts_are_made,
     mounts_can_be_expressed,
     run_folders_are_visible,

@@ -78,4 +78,24 @@ def has_commands(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator
         )
 
 
-RULES = (grace_fits_time, requeue_goes_on, checkpoint_is_shared, has_commands)
+def frozen_copies_reach_the_cluster(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    if plan.scheduler == "local" or profile.access.login == "here":
+        return
+    for index, repo in enumerate(spec.repos):
+        if repo.freeze:
+            yield error(
+                "repo.freeze-remote",
+                f"the copy of `{repo.name}` would lie on this machine, and the run is on `{plan.cluster}`",
+                why="the cluster behind `access.login` has file systems of its own",
+                fix="remove `freeze`, or submit from the login node",
+                path=f"repos[{index}].freeze",
+            )
+
+
+RULES = (
+    grace_fits_time,
+    requeue_goes_on,
+    checkpoint_is_shared,
+    has_commands,
+    frozen_copies_reach_the_cluster,
+)

@@ -25,8 +25,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "command": _names("missing shell tasks unused-key variant"),
         "container": _names(
-            "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
-            "mounts-unused oci-config oci-mount registry-form workdir"
+            "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
+            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag workdir"
         ),
         "coverage": _names("checks level-unknown"),
         "data": _names("source unpinned"),
@@ -57,10 +57,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "checkout helpers left-out missing no-git not-fetched not-git not-here pythonpath "
-            "ref-mismatch ref-unknown timeout unreadable"
+            "checkout freeze freeze-remote helpers left-out missing no-git not-fetched not-git not-here "
+            "pythonpath ref-mismatch ref-unknown timeout unreadable"
         ),
-        "reproduce": _names("cluster data image jobspec left-out model no-lock patch repo"),
+        "reproduce": _names("cluster data image jobspec left-out model no-lock patch ran repo"),
         "resources": _names(
             "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"
         ),

@@ -27,7 +27,8 @@ def _unpinned(item: StagePlan, revision: str | None, path: str) -> Finding:
     return warning(
         f"{item.kind.replace('dataset', 'data')}.unpinned",
         f"`{item.repo_id}` is not pinned to a commit" + (f" (`{revision}` may move)" if revision else ""),
-        why="the same spec may mean other files tomorrow; the lock pins those of today",
+        why="the same spec may mean other files tomorrow; "
+        + ("the lock pins those of today" if is_commit else "which ones today, only staging can tell"),
         fix=f"set `revision: {item.revision}`" if is_commit else "set `revision` to a commit",
         path=f"{path}.revision" if revision else path,
     )

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence
+from jobspec.evidence.evidence import GOOD, Attempt, CommandResult, Event, Evidence, RanCode
 from jobspec.evidence.import_lines import is_local, place_of
 from jobspec.finding import JobspecError
 from jobspec.metrics.requirements import Outcome, evaluate, parse_requirement
-from jobspec.plan import ImportProof, Plan
+from jobspec.plan import ImportProof, Plan, RepoPlan
 from jobspec.verdict import IMPORT_PROOF, VOID, Deliverable, EvidenceItem, Status
 from jobspec.words import did_you_mean
 
-PREFLIGHT, STAGING, HELPERS = "Preflight", "Staging", "Dataset helpers"
+PREFLIGHT, CODE, STAGING, HELPERS = "Preflight", "Code that ran", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = IMPORT_PROOF, "Ray cluster", "Run", "Required metrics", "Artifacts"
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
 NO_RESULTS = "`results.json` is missing, torn or of another attempt: nothing proves how the run ended"
@@ -30,6 +31,7 @@ def phase_deliverables(evidence: Evidence, attempt: Attempt) -> tuple[Deliverabl
     plan = evidence.plan
     return (
         _phase(PREFLIGHT, "preflight", attempt, True),
+        *_code(plan, attempt),
         _phase(STAGING, "stage", attempt, bool(plan.stage)),
         _phase(HELPERS, "helpers", attempt, plan.helpers is not None),
         _imports(plan, attempt),
@@ -179,6 +181,31 @@ def _phase(name: str, phase: str, attempt: Attempt, requested: bool) -> Delivera
     bad = _bad_outcome(attempt, phase)
     reason = f"phase `{phase}` " + (f"ended as `{bad}`" if bad else "began, and nothing says how it ended")
     return Deliverable(name, Status.BLOCKED, items, reason)
+
+
+def _code(plan: Plan, attempt: Attempt) -> Iterator[Deliverable]:
+    """`Pass`: it is known which code ran. Nothing where nothing can be told, which a limitation says."""
+    compared = [repo for repo in plan.repos if repo.on_change]
+    if not compared:
+        return
+    base = _phase(CODE, "code", attempt, True)
+    if base.status is not Status.PASS or attempt.results is None:
+        yield base
+        return
+    states = [(repo, attempt.results.code.get(repo.name)) for repo in compared]
+    lost = next((repo.name for repo, state in states if state is None), "")
+    if lost:
+        yield replace(base, status=Status.BLOCKED, reason=f"the state of `{lost}` was not recorded")
+        return
+    told = [_told(repo, state) for repo, state in states if state is not None and not state.unknown]
+    if told:
+        yield replace(base, evidence=(EvidenceItem(attempt.results.file),), reason="; ".join(told))
+
+
+def _told(repo: RepoPlan, state: RanCode) -> str:
+    if not state.differs(repo):
+        return f"`{repo.name}` as submitted"
+    return f"`{repo.name}` changed after submission ({_first(state.changed)}), and what ran is recorded"
 
 
 def _imports(plan: Plan, attempt: Attempt) -> Deliverable:

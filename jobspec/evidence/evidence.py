@@ -13,7 +13,7 @@ from msgspec import Meta
 from jobspec.evidence.pytest_log import TestLog
 from jobspec.finding import Finding
 from jobspec.metrics import Table, continue_tables
-from jobspec.plan import Plan
+from jobspec.plan import Plan, RepoPlan
 from jobspec.triage import Match
 
 GOOD = frozenset({"ok", "cached"})  # outcomes of a phase that ended well
@@ -76,6 +76,26 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
+class RanCode:
+    """A repository as the head saw it when the attempt started; `changed` names files unlike the submitted.
+
+    `unknown` says why nothing can be told. `patch` is the file with what was not committed, relative to the
+    attempt's folder, where the run was told to record a difference.
+    """
+
+    commit: str = ""
+    branch: str = ""
+    uncommitted: tuple[str, ...] = ()
+    uncommitted_sha256: str = ""
+    changed: tuple[str, ...] = ()
+    unknown: str = ""
+    patch: str = ""
+
+    def differs(self, submitted: RepoPlan) -> bool:
+        return not self.unknown and (bool(self.changed) or self.commit != submitted.commit)
+
+
+@dataclass(frozen=True)
 class Results:
     """`results.json`, the last file that the head writes in an attempt."""
 
@@ -87,6 +107,7 @@ class Results:
     nodes: tuple[NodeFacts, ...] = ()
     imports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # module -> node -> file
     collect: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, RanCode] = field(default_factory=dict)  # by repository
     file: str = ""
 
 
@@ -223,6 +244,11 @@ class Evidence:
     def last(self) -> Attempt | None:
         """The attempt that decides: the last one that left anything."""
         return self.attempts[-1] if self.attempts else None
+
+    @property
+    def ran(self) -> Mapping[str, RanCode]:
+        """Each repository as it was when the attempt that decides started."""
+        return self.last.results.code if self.last is not None and self.last.results is not None else {}
 
     @cached_property
     def metrics(self) -> Table:

@@ -17,7 +17,7 @@ from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL
 from jobspec.verdict import Cause, Deliverable, Result, Status
 
-BEFORE_DRIVER = frozenset({"preflight", "stage", "helpers", "imports", "ray", "checks"})
+BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks"})
 
 # Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
 SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from jobspec.evidence.evidence import Evidence
+from jobspec.evidence.evidence import Evidence, RanCode
 from jobspec.frameworks.shared.metric_deliverables import learning_limitation
+from jobspec.plan import NOT_PINNED
 from jobspec.verdict import Deliverable
 
 # Key of the plan's options -> the parallelism that its size 1 leaves unproved.
@@ -64,8 +65,23 @@ def _of_sources(evidence: Evidence) -> Iterator[str]:
     if (plan.repos or evidence.foreign) and not plan.proofs:
         yield "no checkout was named for a comparison: which one was imported is not proved"
     for repo in plan.repos:
-        if repo.dirty:
+        ran = evidence.ran.get(repo.name, RanCode())
+        if repo.dirty or ran.uncommitted:
             yield f"repository `{repo.name}` had uncommitted changes: its commit alone is not what ran"
+        if ran.unknown:
+            yield f"which code of `{repo.name}` ran cannot be told: {ran.unknown}"
+        elif ran.commit and ran.differs(repo) and evidence.last and evidence.last.started("driver"):
+            yield f"repository `{repo.name}` changed after submission: the lock does not have what ran"
+        if len(_states(evidence, repo.name)) > 1:
+            yield f"the attempts ran different code of `{repo.name}`: a checkpoint may be of another one"
+    if plan.container.pin == NOT_PINNED:
+        yield f"the image `{plan.container.image}` was named by a tag: which image ran is not known"
+
+
+def _states(evidence: Evidence, repo: str) -> set[tuple[str, str]]:
+    """Commit and digest of the uncommitted files of each attempt in which they are known."""
+    seen = [attempt.results.code.get(repo) for attempt in evidence.attempts if attempt.results is not None]
+    return {(state.commit, state.uncommitted_sha256) for state in seen if state is not None and state.commit}
 
 
 def _of_training(evidence: Evidence) -> Iterator[str]:

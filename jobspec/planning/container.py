@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jobspec.disk import is_file, is_folder
 from jobspec.plan import ContainerPlan, Mount, Plan
 from jobspec.planning.paths import absolute
+from jobspec.planning.provenance import image_digest
 from jobspec.units import is_below
 
 if TYPE_CHECKING:
@@ -30,15 +31,18 @@ def settle_container(
     of_spec, site = spec.container, profile.container
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
+    image = "" if bare else _settled_image(of_spec.image or "", site.image_cache, base, env)
     return ContainerPlan(
         runtime=site.runtime,
-        image="" if bare else _settled_image(of_spec.image or "", site.image_cache, base, env),
+        image=image,
         python=of_spec.python or (sys.executable if on_this_machine else "python3"),
         mounts=tuple(Mount(absolute(m.source, base, env), m.target, m.read_only) for m in of_spec.mounts),
         env=dict(sorted({**profile.env, **of_spec.env}.items())),
         workdir=of_spec.workdir or "",
         mount_home=site.mount_home,
         remap_root=site.remap_root,
+        source_tag="" if bare else of_spec.source_tag or "",
+        digest=image_digest(image),
     )
 
 

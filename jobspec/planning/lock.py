@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jobspec
-from jobspec.planning.provenance import image_digest, profile_digest
+from jobspec.plan import NOT_PINNED
+from jobspec.planning.provenance import profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 
@@ -60,9 +61,7 @@ def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
     if plan.checkpoint_dir:
         data["checkpoint"] = {**data.get("checkpoint", {}), "dir": plan.checkpoint_dir}
     if plan.repos:
-        data["repos"] = [
-            _repo(item, repo.plan) for item, repo in zip(data["repos"], resolved.repos, strict=True)
-        ]
+        data["repos"] = [_repo(item, repo) for item, repo in zip(data["repos"], resolved.repos, strict=True)]
     _pin_stage(data, plan)
     data = {key: value for key, value in data.items() if value not in ({}, [])}
     data["lock"] = lock_facts(resolved, patches)
@@ -91,12 +90,12 @@ def _container(plan: Plan, data: Mapping[str, Any]) -> dict[str, Any]:
     return pinned
 
 
-def _repo(item: Mapping[str, Any], plan: Any) -> dict[str, Any]:
+def _repo(item: Mapping[str, Any], repo: RepoSource) -> dict[str, Any]:
     pinned = dict(item)
     if "path" in pinned:
-        pinned["path"] = plan.path
-    if plan.commit:
-        pinned["ref"] = plan.commit
+        pinned["path"] = repo.state.path  # of the checkout, where the plan has that of its frozen copy
+    if repo.plan.commit:
+        pinned["ref"] = repo.plan.commit
     return pinned
 
 
@@ -130,9 +129,11 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
         "jobspec": jobspec.__version__,
         "cluster_sha256": profile_digest(resolved.cluster.profile),
     }
-    digest = image_digest(plan.container.image)
-    if digest:
-        facts["image"] = digest
+    if plan.container.digest or plan.container.pin == NOT_PINNED:
+        facts["image"] = plan.container.pin
+    moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
+    if moving:
+        facts["revisions"] = moving
     repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}
     if repos:
         facts["repos"] = repos
@@ -140,7 +141,10 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
 
 
 def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
-    facts = {"commit": repo.plan.commit, "url": repo.plan.url, "dirty": repo.plan.dirty}
+    plan = repo.plan
+    facts = {"commit": plan.commit, "branch": plan.branch, "url": plan.url, "dirty": plan.dirty}
+    if not plan.commit:
+        facts["commit"] = "not known: no git checkout with a commit"
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
     return {key: value for key, value in facts.items() if value not in ("", False)}

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from jobspec.finding import Finding, error, warning
-from jobspec.planning.git import GitState, git_state
+from jobspec.plan import NOT_PINNED
 from jobspec.planning.model import hub_commit
+from jobspec.runtime.checkouts.git import GitState, git_state
 
 if TYPE_CHECKING:
-    from jobspec.plan import Plan, RepoPlan, StagePlan
+    from jobspec.plan import ContainerPlan, Plan, RepoPlan, StagePlan
     from jobspec.spec.site import ClusterProfile
 
 __all__ = [
@@ -125,22 +126,31 @@ def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
     """
     findings = list(_changed_around(lock, now))
     if now.plan is not None:
-        image = image_digest(now.plan.container.image)
-        if lock.get("image") and image != lock["image"]:
-            findings.append(
-                error(
-                    "reproduce.image",
-                    f"the image `{now.plan.container.image}` is {'another one now' if image else 'gone'}",
-                    why=f"it was {lock['image']}, and is {image or 'not there'}",
-                    fix="restore the image, or allow the difference",
-                    path="container.image",
-                )
-            )
+        findings += _changed_image(str(lock.get("image") or ""), now.plan.container)
         findings += [finding for item in now.plan.stage for finding in _snapshot_is_there(item)]
     repos = {repo.plan.name: repo for repo in now.repos}
     for name, was in lock.get("repos", {}).items():
         findings += _changed_repo(name, was, repos.get(name))
     return tuple(findings)
+
+
+def _changed_image(was: str, now: ContainerPlan) -> Iterator[Finding]:
+    if was == NOT_PINNED:
+        yield warning(
+            "reproduce.image",
+            f"nobody can tell whether `{now.image}` is the image of the run",
+            why="the run named it by a tag, and a tag may mean another image now",
+            fix="name an image file, or a digest (`@sha256:…`)",
+            path="container.image",
+        )
+    elif was and now.digest != was:
+        yield error(
+            "reproduce.image",
+            f"the image `{now.image}` is {'another one now' if now.digest else 'gone'}",
+            why=f"it was {was}, and is {now.digest or 'not there'}",
+            fix="restore the image, or allow the difference",
+            path="container.image",
+        )
 
 
 def _changed_around(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:

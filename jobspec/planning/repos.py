@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.disk import is_folder, is_readable, why_not_there
-from jobspec.finding import Finding, error, warning
+from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.plan import RepoPlan
-from jobspec.planning.git import GitState, checkout, git_state, resolve_ref, strip_credentials
+from jobspec.planning.clone import checkout
+from jobspec.planning.frozen import freeze
 from jobspec.planning.provenance import patch_name
+from jobspec.runtime.checkouts.code_state import CodeState, code_state
+from jobspec.runtime.checkouts.git import GitState, git_state, resolve_ref, strip_credentials
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
@@ -23,13 +26,15 @@ if TYPE_CHECKING:
 class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
-    `patch` is the run directory's file for `state.diff`, empty when there is nothing to save.
+    `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
+    frozen copy that the plan's path lies in.
     """
 
     plan: RepoPlan
     state: GitState
     prove: str = ""
     patch: str = ""
+    copy: Path | None = None
 
 
 def read_repos(
@@ -37,7 +42,8 @@ def read_repos(
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """Every repository with its git state, in the spec's order.
 
-    A repository by URL lies in `<runs>/.checkouts/<name>-<ref>`; `fetch` clones a missing one.
+    A repository by URL lies in `<runs>/.checkouts/<name>-<ref>`; `fetch` clones a missing one, and makes the
+    copy of one with `freeze`.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
@@ -48,7 +54,15 @@ def read_repos(
             checkout(repo.url, repo.ref or "", folder)
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
         findings += _repo_findings(repo, folder, state, where)
-        sources.append(_repo_source(repo, folder, state))
+        code = code_state(str(folder))
+        copy = None
+        if repo.freeze and fetch and is_folder(folder):
+            try:
+                copy, folder = freeze(repo.name, state, code, runs or str(base))
+                code = code_state(str(folder))
+            except JobspecError as problem:
+                findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
+        sources.append(replace(_repo_source(repo, folder, state, code), copy=copy))
     return tuple(sources), findings
 
 
@@ -76,7 +90,7 @@ def _repo_folder(repo: Repo, base: Path, runs: str) -> Path:
     return Path(runs) / ".checkouts" / f"{repo.name}-{ref}"
 
 
-def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
+def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
     plan = RepoPlan(
         name=repo.name,
         path=str(folder),
@@ -84,6 +98,9 @@ def _repo_source(repo: Repo, folder: Path, state: GitState) -> RepoSource:
         commit=state.commit,
         dirty=state.dirty,
         pythonpath=tuple(os.path.normpath(folder / part) for part in repo.pythonpath),
+        branch=state.branch,
+        changes=None if code.unknown else code.changes,
+        on_change=repo.changed,
     )
     return RepoSource(
         plan,

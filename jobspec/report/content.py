@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts
+from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
 from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.requirements import parse_requirement
-from jobspec.plan import CommandPlan, Plan, RepoPlan, StagePlan
+from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.verdict import Verdict
 
 MAX_CURVES = 8
@@ -69,8 +69,7 @@ class Report:
     curves: tuple[Curve, ...] = ()
     repos: tuple[RepoPlan, ...] = ()
     inputs: tuple[StagePlan, ...] = ()
-    image: str = ""
-    container_runtime: str = ""
+    container: ContainerPlan = field(default_factory=ContainerPlan)
     plan_sha256: str = ""
     jobspec_version: str = ""
     commands: tuple[tuple[str, str], ...] = ()  # name, how it ended
@@ -86,10 +85,18 @@ class Report:
     model: str = ""
     bridge: str = ""  # name of the repository that is Megatron-Bridge
     dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by repository
+    ran: Mapping[str, RanCode] = field(default_factory=dict)  # by repository
     planned: tuple[CommandPlan, ...] = ()
     command: str = ""  # of a run that jobspec did not launch, as a log shows it
     driver_started: bool = False
     foreign: bool = False
+
+    @property
+    def image(self) -> str:
+        """The image, which one it is, and where its file came from; empty on a bare node."""
+        container = self.container
+        origin = f", from {container.source_tag}" if container.source_tag else ""
+        return f"{container.image} ({container.pin}){origin}" if container.image else ""
 
     @property
     def seconds(self) -> float:
@@ -119,8 +126,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         curves=tuple(_curves(verdict, evidence)),
         repos=plan.repos,
         inputs=plan.stage,
-        image=plan.container.image,
-        container_runtime=plan.container.runtime,
+        container=plan.container,
         plan_sha256=evidence.plan_sha256,
         jobspec_version=_version(),
         commands=tuple(_commands(last)),
@@ -136,6 +142,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         model=_model(plan),
         bridge=bridge_repo(plan),
         dirty_files=evidence.dirty_files,
+        ran=evidence.ran,
         command=str(plan.expect.options.get("command") or ""),
         planned=(*plan.checks, *plan.commands),
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
@@ -148,7 +155,8 @@ def _model(plan: Plan) -> str:
     staged = next((item for item in plan.stage if item.kind == "model"), None)
     if staged is not None:
         name = staged.repo_id or staged.source
-        return f"{name} at {staged.revision}" if staged.revision else name
+        moves = " (not pinned)" if staged.moves else ""
+        return f"{name} at {staged.revision}{moves}" if staged.revision else name
     return str(plan.expect.options.get("model") or "")
 
 

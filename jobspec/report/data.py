@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from jobspec.evidence.evidence import RanCode
+from jobspec.plan import RepoPlan
 from jobspec.report.content import Report
 from jobspec.report.summary import render_summary
 from jobspec.verdict import Cause, EvidenceItem
@@ -84,9 +86,11 @@ def _provenance(report: Report) -> dict[str, Any]:
     return {
         "jobspec": report.jobspec_version,
         "plan_sha256": report.plan_sha256,
-        "image": report.image,
-        "container_runtime": report.container_runtime,
-        "repos": [asdict(repo) for repo in report.repos],
+        "image": report.container.image,
+        "image_digest": report.container.digest,
+        "source_tag": report.container.source_tag,
+        "container_runtime": report.container.runtime,
+        "repos": [_repo(repo, report.ran.get(repo.name)) for repo in report.repos],
         "inputs": [
             {
                 "name": item.name,
@@ -99,6 +103,13 @@ def _provenance(report: Report) -> dict[str, Any]:
         ],
         "imports": [{"module": module, "node": node, "file": file} for module, node, file in report.imports],
     }
+
+
+def _repo(repo: RepoPlan, ran: RanCode | None) -> dict[str, Any]:
+    """The repository as submitted, and below `ran` as it was when the attempt started."""
+    data = asdict(repo)
+    data["changes"] = sorted(repo.changes or ())
+    return {**data, "ran": None if ran is None else asdict(ran)}
 
 
 def _environment(report: Report) -> dict[str, Any]:

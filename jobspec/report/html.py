@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jobspec.report import pictures
 from jobspec.report.content import Report
 from jobspec.report.lines import attempt_text, evidence_text, number, where
-from jobspec.report.summary import guide_form
+from jobspec.report.summary import guide_form, state
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,6 +27,7 @@ def render_html(report: Report) -> str:
         where=where(report),
         guide_form=guide_form(report, after=""),
         curves=[pictures.draw_curve(curve) for curve in report.curves],
+        states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
         size=pictures,
     )

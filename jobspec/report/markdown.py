@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, attempt_lines, evidence_text, figure_text, place, where
-from jobspec.report.summary import guide_form
+from jobspec.report.summary import guide_form, state
 from jobspec.verdict import Cause
 
 SPECIAL = str.maketrans({char: f"\\{char}" for char in "\\`*_[]<>|#~"} | {"\n": " ", "\r": " "})
@@ -89,13 +89,13 @@ def _plain(line: str) -> str:
 def _provenance(report: Report) -> Iterator[str]:
     yield f"jobspec {report.jobspec_version}, plan sha256 {report.plan_sha256[:16]}"
     for repo in report.repos:
-        dirty = " with uncommitted changes" if repo.dirty else ""
-        yield f"{repo.name}: {repo.commit or 'no commit'}{dirty} ({repo.url or repo.path})"
+        yield f"{repo.name}: {state(report, repo)} ({repo.url or repo.path})"
     for item in report.inputs:
         label = item.kind if item.kind == item.name else f"{item.kind} {item.name}"
-        yield f"{label}: {item.repo_id or item.source} {item.revision}".rstrip()
+        moves = " (not pinned)" if item.moves else ""
+        yield f"{label}: {item.repo_id or item.source} {item.revision}{moves}".rstrip()
     if report.image:
-        yield f"image {report.image} ({report.container_runtime})"
+        yield f"image {report.image}, {report.container.runtime}"
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -33,8 +33,8 @@ UNKNOWN = "not known: no file of the run says so"
 NOT_EVIDENCE = "this is not evidence against {}"
 # Deliverables of every run: the short form shows them only when they went wrong.
 GENERAL = frozenset(
-    {"Preflight", "Staging", "Dataset helpers", "Import proof", "Ray cluster", "Run", "Artifacts",
-     "Required metrics"}
+    {"Preflight", "Code that ran", "Staging", "Dataset helpers", "Import proof", "Ray cluster", "Run",
+     "Artifacts", "Required metrics"}
 )  # fmt: skip
 
 
@@ -152,6 +152,8 @@ def _deliverable(item: Deliverable) -> str:
 
 def _evidence(report: Report) -> Iterator[str]:
     yield from _repos(report)
+    if report.image:
+        yield f"Image: {report.image}"
     yield f"Command: {_commands(report)}"
     lines = [_key_line(item) for item in _key_lines(report)]
     yield f"Key lines: {'; '.join(lines) if lines else 'none was found'}"
@@ -162,10 +164,10 @@ def _repos(report: Report) -> Iterator[str]:
     named: set[str] = set()
     for label, repo in _labelled(report):
         named.add(repo.name if repo is not None else "")
-        yield f"{label} repo: {_state(report, repo)}"
+        yield f"{label} repo: {state(report, repo)}"
     for repo in report.repos:
         if repo.name not in named:
-            yield f"{repo.name} repo: {_state(report, repo)}"
+            yield f"{repo.name} repo: {state(report, repo)}"
 
 
 def _labelled(report: Report) -> Iterator[tuple[str, RepoPlan | None]]:
@@ -184,15 +186,31 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _state(report: Report, repo: RepoPlan | None) -> str:
+def state(report: Report, repo: RepoPlan | None) -> str:
+    """What was submitted, and what ran where that is known or was looked for."""
     if repo is None:
         return UNKNOWN if report.foreign else "the spec names no repository: the image's own was used"
-    commit = repo.commit or "no commit recorded"
-    if not repo.dirty:
-        return f"{commit}, no uncommitted files"
-    files = report.dirty_files.get(repo.name, ())
+    submitted = _at(repo.commit, report.dirty_files.get(repo.name, ()), repo.dirty)
+    ran = report.ran.get(repo.name)
+    if ran is None:
+        return submitted
+    if ran.unknown:
+        return f"submitted {submitted}; its state at the start cannot be told: {ran.unknown}"
+    if not ran.differs(repo):
+        return f"{submitted}, unchanged when it started"
+    changed = f" (changed: {_named(ran.changed)})" if ran.changed else ""
+    word = "ran" if report.driver_started else "found"  # a blocked run executed none of it
+    return f"submitted {submitted}; {word} {_at(ran.commit, ran.uncommitted, bool(ran.uncommitted))}{changed}"
+
+
+def _at(commit: str, files: Sequence[str], dirty: bool) -> str:
+    more = f" plus uncommitted {_named(files) or 'files'}" if dirty else ", no uncommitted files"
+    return (commit or "no commit recorded") + more
+
+
+def _named(files: Sequence[str]) -> str:
     more = f" and {len(files) - MAX_DIRTY} more" if len(files) > MAX_DIRTY else ""
-    return f"{commit} plus uncommitted {', '.join(files[:MAX_DIRTY]) or 'files'}{more}"
+    return ", ".join(files[:MAX_DIRTY]) + more
 
 
 def _commands(report: Report) -> str:

@@ -126,6 +126,13 @@ class Container(Base, frozen=True):
             "/images/nemo-rl.sqsh",
         ),
     ] = None
+    source_tag: Annotated[
+        str | None,
+        doc(
+            "Registry tag that an image file was made from: for the lock and the report.",
+            "nvcr.io/nvidia/nemo-rl:v0.4.0",
+        ),
+    ] = None
     python: Annotated[
         str | None,
         doc("Interpreter for jobspec's runtime, 3.9 or newer. Default: `python3`.", "/opt/venv/bin/python"),
@@ -176,6 +183,20 @@ class Repo(Base, frozen=True):
     prove: Annotated[
         Prove | None, doc("Import that must come from this repo.", {"import": "megatron.bridge"})
     ] = None
+    freeze: Annotated[
+        bool,
+        doc(
+            "Submission copies commit, uncommitted changes and submodules to `<runs>/.frozen`, and the run "
+            "uses the copy; files that git ignores are not in it."
+        ),
+    ] = False
+    changed: Annotated[
+        Literal["block", "record"],
+        doc(
+            "When the checkout is not as it was at submission as an attempt starts: `block` the run, or "
+            "`record` what runs, with its patch."
+        ),
+    ] = "block"
 
 
 class Model(Base, frozen=True):

@@ -167,8 +167,10 @@ def check_sweep(
     return checked.points, checked.resolved, checked.findings
 
 
-def check_points(loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = ()) -> Checked:
-    """`check_sweep`, with the points that are left out."""
+def check_points(
+    loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = (), fetch: bool = False
+) -> Checked:
+    """`check_sweep`, with the points that are left out. `fetch` clones and freezes their checkouts."""
     expanded, findings, pruned = _expand(loaded)
     sweep = loaded.spec.sweep
     if sweep is None:
@@ -177,7 +179,7 @@ def check_points(loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[
     points: list[Point] = []
     resolved: list[Resolved] = []
     for point in expanded:
-        outcome = resolve(point.loaded, cluster, allow=allow, lookups=lookups)
+        outcome = resolve(point.loaded, cluster, allow=allow, lookups=lookups, fetch=fetch)
         if outcome.plan is None or any(finding.is_error for finding in outcome.findings):
             findings += _left_out(outcome.problems, point.sets, sweep)
             pruned += _pruned(outcome.problems, point.sets)
@@ -264,14 +266,14 @@ def render_sweep(
     """
     from jobspec.rendering.files import render, render_array
 
-    checked = check_points(loaded, cluster, allow=allow)
+    checked = check_points(loaded, cluster, allow=allow, fetch=True)
     points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
     if sweep is None or any(finding.is_error for finding in checked.findings):
         return SweepOutcome({}, checked.findings, points, resolved, checked.pruned)
     keys = {point.index: point_key(item) for point, item in zip(points, resolved, strict=True)}
     finished = find_finished(keys) if find_finished is not None else {}
     due = [point.index for point in points if point.index not in finished]
-    base = resolve(loaded, cluster, allow=allow)
+    base = resolve(loaded, cluster, allow=allow, fetch=True)
     in_turn = sweep.mode == "one_allocation"
     files = dict(render_array(base, due, run_id, run_dir, resolved[0], in_turn=in_turn))
     files["points.json"] = _index(points, keys, finished, checked.pruned)
@@ -285,7 +287,7 @@ def render_sweep(
 def point_key(resolved: Resolved) -> str:
     """The digest of everything that a point's result depends on: points with one key are the same run.
 
-    The plan lacks uncommitted changes and the image behind a tag; the lock has both.
+    The plan lacks the patch of uncommitted changes; the lock has it. A branch's name says nothing about code.
     """
     from jobspec.planning.lock import lock_facts
     from jobspec.rendering.files import plan_json
@@ -293,7 +295,11 @@ def point_key(resolved: Resolved) -> str:
     plan = resolved.plan
     if plan is None:
         raise ValueError("a point with errors has no key")
-    pinned = json.dumps(lock_facts(resolved), sort_keys=True, default=str).encode()
+    facts = lock_facts(resolved)
+    for repo in facts.get("repos", {}).values():
+        repo.pop("branch", None)
+    plan = replace(plan, repos=tuple(replace(repo, branch="", on_change="") for repo in plan.repos))
+    pinned = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
 
 

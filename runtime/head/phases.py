@@ -1,8 +1,8 @@
 """The head agent: brings the nodes through the phases and writes what happened.
 
-preflight -> (stage | helpers -> imports | ray, side by side) -> checks -> driver -> collect. Whatever goes
-wrong, the first cause ends every wait, the commands and Ray are stopped, logs are collected from the nodes
-that are left, and results.json is written.
+preflight -> code -> (stage | helpers -> imports | ray, side by side) -> checks -> driver -> collect. Whatever
+goes wrong, the first cause ends every wait, the commands and Ray are stopped, logs are collected from the
+nodes that are left, and results.json is written.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Phases:
             upstream_marks.follow_signals(self.attempt.node.paths.attempt, received.put)
         try:
             self._preflight()
+            self._code()
             self._bring_up()
             self._work()
         except RunStoppedError:
@@ -104,6 +105,18 @@ class Phases:
             self.record.nodes.append({"name": self.who.hosts[index], "index": index, **row})
             self._stage_peers.append([self.who.hosts[index], str(reply["ip"]), int(reply["stage_port"])])
         self._master_port = int(self.record.nodes[0]["ports"][-1])
+
+    def _code(self) -> None:
+        """Whether the checkouts are those that were submitted; the head alone looks: they are shared."""
+        if not any(repo.on_change for repo in self.plan.repos):
+            return
+        times = self.attempt.enter("code")
+        call = self.nodes.call(0, "code", {})
+        try:
+            self.attempt.replies("code", [call], None)
+        finally:  # also what blocks the run is recorded
+            self.record.code = (call.reply or {}).get("code", {})
+        self.record.end(times, "ok")
 
     def _bring_up(self) -> None:
         """Everything between preflight and driver, side by side. Raises: RunStoppedError."""

@@ -65,6 +65,7 @@ class Record:
     commands: List[Dict[str, Any]] = field(default_factory=list)
     nodes: List[Dict[str, Any]] = field(default_factory=list)
     imports: Dict[str, Dict[str, str]] = field(default_factory=dict)
+    code: Dict[str, Any] = field(default_factory=dict)
     collected: Dict[str, Any] = field(default_factory=lambda: {"files": 0, "bytes": 0, "truncated": False})
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -112,6 +113,7 @@ class Record:
             "phases": [times.to_json() for times in self.phases],
             "commands": self.commands,
             "nodes": self.nodes,
+            "code": self.code,
             "imports": self.imports,
             "collect": self.collected,
         }

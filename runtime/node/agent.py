@@ -32,7 +32,7 @@ from jobspec.runtime.base.identity import (
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
+from jobspec.runtime.node import code, collect, command_run, gpu_sampler, preflight
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
@@ -70,6 +70,7 @@ class Node:
         self._stopping = threading.Event()
         self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "preflight": self.preflight,
+            "code": self.compare_code,
             "stage": self.stage,
             "stage_end": self.end_stage,
             "helpers": self.helpers,
@@ -184,6 +185,9 @@ class Node:
         temporary.touch(mode=0o600)
         temporary.write_text(json.dumps(record))
         temporary.replace(self.paths.pid_file)
+
+    def compare_code(self, arguments: Mapping[str, Any]) -> Reply:
+        return code.compare(self.plan.repos, self.paths.attempt / "patches")
 
     def stage(self, arguments: Mapping[str, Any]) -> Reply:
         from jobspec.runtime.staging import items

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
-from jobspec.planning import git
-from jobspec.planning.git import checkout, git_state, resolve_ref, strip_credentials
+from jobspec.plan import NOT_PINNED, ContainerPlan
+from jobspec.planning import clone
+from jobspec.planning.clone import checkout
 from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
 from jobspec.planning.provenance import changed_since, file_digest, image_digest
 from jobspec.planning.resolve import Resolved, resolve
-from jobspec.spec.find_site import load_cluster
+from jobspec.runtime.checkouts import git
+from jobspec.runtime.checkouts.git import git_state, resolve_ref, strip_credentials
+from jobspec.spec.find_site import load_cluster, parse_cluster
 from jobspec.spec.load import parse_spec
 
 
@@ -58,6 +62,28 @@ def rebuilt(repo: Path, state: git.GitState, tmp_path: Path) -> dict[str, bytes]
 def contents(folder: Path) -> dict[str, bytes]:
     files = [path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_edit_in_the_second_of_the_commit_is_in_the_patch(repo: Path) -> None:
+    """Git knows by the index's time that such a file may have changed; a copy of the index must keep it."""
+    run(repo, "config", "core.trustctime", "false")
+    source, index = repo / "pkg" / "__init__.py", repo / ".git" / "index"
+    os.utime(source, (1e9, 1e9))
+    run(repo, "update-index", "--refresh")
+    source.write_text("VALUE = 2\n")  # as long as before
+    os.utime(source, (1e9, 1e9))
+    os.utime(index, (1e9, 1e9))
+    assert b"+VALUE = 2" in git_state(repo).diff
+
+
+def test_bytecode_is_no_change_of_a_checkout(repo: Path) -> None:
+    (repo / "pkg" / "__pycache__").mkdir()
+    (repo / "pkg" / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"1")
+    state = git_state(repo)
+    assert (state.dirty, state.diff, state.left_out) == (False, b"", ())
+    (repo / "new.py").write_text("")
+    state = git_state(repo)
+    assert state.dirty and b"new.py" in state.diff and b"pyc" not in state.diff
 
 
 def test_a_clean_checkout_has_a_commit_and_no_patch(repo: Path) -> None:
@@ -237,10 +263,10 @@ def test_checkout_clones_a_ref_once(repo: Path, tmp_path: Path) -> None:
 def test_checkout_that_another_command_makes_meanwhile_is_taken(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, step = tmp_path / "clones" / "x", git._clone_step
+    folder, step = tmp_path / "clones" / "x", clone._clone_step
 
     def second_clone(*args: Any) -> None:
-        monkeypatch.setattr(git, "_clone_step", step)
+        monkeypatch.setattr(clone, "_clone_step", step)
         monkeypatch.setattr(
             os, "getpid", lambda: 4711
         )  # a process of its own has a scratch folder of its own
@@ -248,7 +274,7 @@ def test_checkout_that_another_command_makes_meanwhile_is_taken(
         monkeypatch.undo()
         step(*args)
 
-    monkeypatch.setattr(git, "_clone_step", second_clone)
+    monkeypatch.setattr(clone, "_clone_step", second_clone)
     assert checkout(str(repo), "main", folder).commit == run(repo, "rev-parse", "HEAD")
     assert [path.name for path in folder.parent.iterdir()] == ["x"]
 
@@ -369,8 +395,56 @@ def test_another_image_is_noticed(locked: tuple[Make, dict[str, object]], tmp_pa
     image.write_bytes(b"1")
     now = make()
     assert now.plan is not None
-    plan = replace(now.plan, container=replace(now.plan.container, runtime="pyxis", image=str(image)))
+    container = ContainerPlan("pyxis", str(image), digest=file_digest(image))
+    plan = replace(now.plan, container=container)
     assert changed_since({**facts, "image": file_digest(image)}, replace(now, plan=plan)) == ()
-    image.write_bytes(b"22")
     (finding,) = changed_since({**facts, "image": "sha256:old"}, replace(now, plan=plan))
     assert (finding.rule, finding.is_error) == ("reproduce.image", True)
+    gone = replace(plan, container=replace(container, digest=""))
+    (finding,) = changed_since({**facts, "image": "sha256:old"}, replace(now, plan=gone))
+    assert "gone" in finding.what
+    (finding,) = changed_since({**facts, "image": NOT_PINNED}, replace(now, plan=plan))
+    assert (finding.rule, finding.is_error) == ("reproduce.image", False)
+
+
+PYXIS = """version: 1
+name: lab
+scheduler: slurm
+container: {runtime: pyxis}
+paths: {runs: /shared/runs, hf_home: /shared/hf, node_local: /raid}
+node: {cpus: 8, gpus: 8, memory: 900G}
+"""
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("org/x:1", NOT_PINNED),
+        (f"org/x@sha256:{'c' * 64}", f"sha256:{'c' * 64}"),
+        ("/no/such.sqsh", None),
+    ],
+)
+def test_lock_says_which_image_and_which_revision_is_not_pinned(
+    tmp_path: Path, image: str, said: str | None
+) -> None:
+    text = (
+        "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+        f"container: {{image: '{image}'}}\nmodel: {{id: org/tiny}}\nresources: {{time: '01:00:00'}}\n"
+    )
+    cluster = parse_cluster(PYXIS, tmp_path / "lab.yaml", "--cluster-file", {})
+    spec = parse_spec(text, str(tmp_path / "s.yaml"), env={})
+    lock = yaml.safe_load(lock_text(resolve(spec, cluster, env={})))
+    assert lock["lock"].get("image") == said
+    assert lock["lock"]["revisions"] == {"model": "not pinned: `main` may move"}
+
+
+def test_lock_of_a_folder_without_git_says_so(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    text = (
+        "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+        "repos: [{name: code, path: ./plain}]\n"
+    )
+    spec = parse_spec(text, str(tmp_path / "s.yaml"), env={})
+    resolved = resolve(spec, load_cluster("local", env={}), env={"HOME": str(tmp_path)})
+    facts = yaml.safe_load(lock_text(resolved))["lock"]["repos"]["code"]
+    assert facts == {"commit": "not known: no git checkout with a commit"}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import Finding
-from jobspec.planning.git import git_state
 from jobspec.rendering.files import render
 from jobspec.rendering.script_check import check_scripts
+from jobspec.runtime.checkouts.git import git_state
 from jobspec.spec.load import parse_spec
 from jobspec.sweeps.points import render_sweep
 from tests.kits.render_kit import RUN_ID, resolve_text
@@ -41,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "examples", root / "examples", ignore=shutil.ignore_patterns(".*", "__pycache__"))
     shutil.copytree(SPECS, root / "specs")
     who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    for step in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "examples"]):
+    for step in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-qm", "examples"]):
         subprocess.run(["git", "-C", str(root), *step], check=True)
     return root
 

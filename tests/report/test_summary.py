@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,19 @@ from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.evidence.repo_tests import bridge_checks
 from jobspec.judging.judge import judge
-from jobspec.plan import CommandPlan, RepoPlan
+from jobspec.plan import NOT_PINNED, CommandPlan, ContainerPlan, RepoPlan
 from jobspec.report import render_report
 from jobspec.verdict import Deliverable, EvidenceItem, Status
-from tests.kits.verdict_kit import PHASES, PLAN, RunFolder, StandInFramework, learning_rows, passing_run
+from tests.kits.verdict_kit import (
+    PHASES,
+    PLAN,
+    REPO,
+    T0,
+    RunFolder,
+    StandInFramework,
+    learning_rows,
+    passing_run,
+)
 
 GUIDE = (
     "Bridge-side checks",
@@ -87,7 +97,7 @@ def test_pass_has_every_field_and_the_guides_order(tmp_path: Path) -> None:
     found = parts(text)
     assert found["Result"] == ["Pass - it learns"]
     assert found["Requested coverage"] == ["Level 1 (learning), no variants"]
-    assert found["Model"] == ["tiny/model at abc123"]
+    assert found["Model"] == ["tiny/model at abc123 (not pinned)"]
     assert statuses(text) == [
         ("Bridge-side checks", "Skipped"),
         ("Local Bridge import in Stand-In", "Pass"),
@@ -214,3 +224,91 @@ def test_long_script_is_cut_and_named(tmp_path: Path) -> None:
     command = CommandPlan("train", ("echo\n" * 200,), shell=True)  # noqa: S604 - a field of the plan
     line = parts(form(passing_run(tmp_path, replace(PLAN, commands=(command,)))))["Evidence"]
     assert any("…" in item and "driver.sh" in item and len(item) < 400 for item in line)
+
+
+SUBMITTED = "a" * 40
+
+
+def ran_as(tmp_path: Path, on_change: str = "block", **ran: object) -> RunFolder:
+    """A passing run whose results say what the head saw of its repository."""
+    repo = RepoPlan("bridge", REPO, commit=SUBMITTED, pythonpath=(f"{REPO}/src",), on_change=on_change)
+    run = passing_run(tmp_path, replace(PLAN, repos=(repo,)))
+    results = json.loads((run.folder / "results.json").read_text())
+    results["code"] = {"bridge": {"commit": SUBMITTED, "branch": "main", **ran}}
+    (run.folder / "results.json").write_text(json.dumps(results))
+    end = {"v": 1, "t": T0, "phase": "code", "event": "end", "node": "", "outcome": "ok", "seconds": 0.5}
+    with (run.folder / "events.jsonl").open("a") as events:
+        events.write(json.dumps({**end, "event": "start"}) + "\n" + json.dumps(end) + "\n")
+    return run
+
+
+def code_row(run: RunFolder) -> dict[str, object] | None:
+    return json.loads(form(run, "json"))["deliverables"].get("Code that ran")
+
+
+def test_code_as_submitted_is_said(tmp_path: Path) -> None:
+    run = ran_as(tmp_path)
+    assert f"Bridge repo: {SUBMITTED}, no uncommitted files, unchanged when it started" in form(run)
+    row = code_row(run)
+    assert row is not None and (row["status"], row["reason"]) == ("Pass", "`bridge` as submitted")
+    assert "changed after submission" not in form(run)
+
+
+def test_recorded_change_shows_both_states(tmp_path: Path) -> None:
+    now = "b" * 40
+    run = ran_as(tmp_path, "record", commit=now, uncommitted=["a.py"], changed=["a.py", "mod.py"])
+    text = form(run)
+    ran = f"ran {now} plus uncommitted a.py (changed: a.py, mod.py)"
+    both = f"submitted {SUBMITTED}, no uncommitted files; {ran}"
+    assert both in text
+    assert both in form(run, "md").partition("## Provenance")[2]
+    assert both in form(run, "html").partition(">Provenance<")[2]
+    assert "repository `bridge` changed after submission: the lock does not have what ran" in text
+    row = code_row(run)
+    assert row is not None and "changed after submission (`a.py`, `mod.py`)" in str(row["reason"])
+    repo = json.loads(form(run, "json"))["provenance"]["repos"][0]
+    assert (repo["commit"], repo["ran"]["commit"]) == (SUBMITTED, now)
+
+
+def test_code_that_cannot_be_told_is_a_limitation_and_no_pass(tmp_path: Path) -> None:
+    run = ran_as(tmp_path, commit="", unknown="`git` is not installed")
+    text = form(run)
+    assert text.startswith("Result: Pass")
+    assert "which code of `bridge` ran cannot be told: `git` is not installed" in text
+    assert f"submitted {SUBMITTED}, no uncommitted files; its state at the start cannot be told" in text
+    assert code_row(run) is None
+
+
+def test_attempts_with_different_code_are_said(tmp_path: Path) -> None:
+    run = ran_as(tmp_path, "record")
+    shutil.copytree(run.folder, run.root / "attempts" / "2")
+    later = run.root / "attempts" / "2" / "results.json"
+    results = json.loads(later.read_text())
+    results["code"]["bridge"] |= {"uncommitted": ["a.py"], "uncommitted_sha256": "cd", "changed": ["a.py"]}
+    later.write_text(json.dumps({**results, "attempt": 2}))
+    assert "the attempts ran different code of `bridge`" in form(run)
+
+
+def test_results_without_the_state_do_not_pass(tmp_path: Path) -> None:
+    run = ran_as(tmp_path)
+    results = json.loads((run.folder / "results.json").read_text())
+    (run.folder / "results.json").write_text(json.dumps({**results, "code": {}}))
+    assert form(run).startswith("Result: Blocked")
+
+
+@pytest.mark.parametrize(
+    ("container", "line"),
+    [
+        (ContainerPlan("pyxis", "org/x:1"), "Image: org/x:1 (tag, not pinned)"),
+        (
+            ContainerPlan("pyxis", "/i/x.sqsh", source_tag="org/x:1", digest="sha256:ab"),
+            "Image: /i/x.sqsh (sha256:ab), from org/x:1",
+        ),
+        (ContainerPlan("pyxis", "/i/x.sqsh"), "Image: /i/x.sqsh (its digest is not known)"),
+    ],
+)
+def test_image_has_its_line(tmp_path: Path, container: ContainerPlan, line: str) -> None:
+    run = passing_run(tmp_path, replace(PLAN, container=container))
+    text = form(run)
+    assert f"- {line}\n" in text
+    assert ("which image ran is not known" in text) is (container.pin == NOT_PINNED)

@@ -13,10 +13,12 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json
+from jobspec.planning.resolve import resolve
 from jobspec.rendering.script_check import check_scripts
-from jobspec.spec.find_site import parse_cluster
+from jobspec.spec.find_site import load_cluster, parse_cluster
 from jobspec.spec.load import LoadedSpec, parse_spec
 from jobspec.sweeps.points import SweepOutcome, check_sweep, expand, point_key, render_sweep
+from tests.kits.checkout_kit import write_checkout
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
 BASE = """\
@@ -315,3 +317,21 @@ def test_a_points_key_is_that_of_its_lock_and_of_nothing_else() -> None:
     assert [point_key(found) for found in first.resolved] == [point_key(found) for found in second.resolved]
     again = resolve_text(first.files["points/2/spec.lock.yaml"].decode(), SLURM)
     assert point_key(again) == point_key(first.resolved[2]) != point_key(first.resolved[1])
+
+
+def test_a_points_key_changes_with_the_code_and_not_with_its_branch(tmp_path: Path) -> None:
+    repo = write_checkout(tmp_path / "code", {"mod.py": "x = 1\n"})
+    text = (
+        "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+        "repos: [{name: code, path: ./code}]\n"
+    )
+
+    def key() -> str:
+        spec = parse_spec(text, str(tmp_path / "s.yaml"), env={})
+        return point_key(resolve(spec, load_cluster("local", env={}), env={"HOME": str(tmp_path)}))
+
+    first = key()
+    subprocess.run(["git", "-C", str(repo), "checkout", "-qb", "other"], check=True)
+    assert key() == first
+    (repo / "mod.py").write_text("x = 2\n")
+    assert key() != first

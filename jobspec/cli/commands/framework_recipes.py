@@ -27,7 +27,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from jobspec.planning.git import last_changes
+    from jobspec.runtime.checkouts.git import last_changes
     from jobspec.planning.site_fit import site_fit
 
     profile = pipeline.profile(args.cluster, args.cluster_file).profile

@@ -1,18 +1,24 @@
 """Submit a run's lock again: the same commits, patches, image, model revision and values.
 
 `--check` submits nothing and lists what has changed and what cannot be the same; exit code 1 when the list is
-not empty. RUN may also be a lock file.
+not empty. RUN may also be a lock file. A lock has what was submitted: where a run recorded other code as it
+started, a warning says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
 from jobspec.cli.commands import submit as submit_command
-from jobspec.finding import Finding, allow, fail, stop_on_errors
+from jobspec.finding import Finding, allow, fail, stop_on_errors, warning
+from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_text
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -31,7 +37,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
     request = parser.request(args, str(lock))
-    findings = changes(request)
+    findings = (*changes(request), *ran_otherwise(lock))
     if args.check:
         return _report(findings, lock, args.json)
     stop_on_errors(findings)
@@ -54,6 +60,30 @@ def changes(request: pipeline.Request) -> tuple[Finding, ...]:
             fix="name the spec.lock.yaml of a run, or submit the spec by `jobspec submit`",
         )
     return (*resolved.findings, *allow(changed_since(facts, resolved), request.allow))
+
+
+def ran_otherwise(lock: Path) -> tuple[Finding, ...]:
+    """A warning for each repository whose code, in the last attempt of the lock's run, was not the lock's."""
+    paths = RunPaths(lock.parent)
+    results = paths.attempt(max(paths.attempts(), default=0)) / "results.json"
+    try:
+        code = json.loads(read_text(results)).get("code") or {}
+    except (OSError, ValueError, AttributeError):
+        return ()
+    return tuple(
+        _other_code(name, state, results.parent) for name, state in code.items() if state.get("changed")
+    )
+
+
+def _other_code(name: str, state: Mapping[str, Any], attempt: Path) -> Finding:
+    patch = f" and apply {attempt / state['patch']}" if state.get("patch") else ""
+    return warning(
+        "reproduce.ran",
+        f"`{name}` was not as the lock says when the run started: {', '.join(state['changed'][:5])}",
+        why="the lock has what was submitted",
+        fix=f"for what ran, check out {state.get('commit')}{patch}",
+        path="repos",
+    )
 
 
 def _report(findings: tuple[Finding, ...], lock: Path, as_json: bool) -> int:

@@ -1,7 +1,7 @@
-"""The state of a source checkout, and how to make one. The only module that runs git.
+"""The state of a source checkout, read by the same functions at submission and inside the run.
 
 A patch holds all uncommitted changes, untracked files included: commit and patch together repeat a run.
-Files that look like credentials never enter a patch: see `PRIVATE_NAMES`.
+Files that look like credentials never enter a patch: see `PRIVATE_NAMES`. `code_state` compares two states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from urllib.parse import urlsplit, urlunsplit
 from jobspec.finding import fail
 
 GIT_TIMEOUT_S = 60.0
-CLONE_TIMEOUT_S = 3600.0
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
 MAX_PATCH_BYTES = 32 * 1024**2
 NAMES_PER_CALL = 500  # file names on one command line
@@ -85,27 +84,27 @@ class GitState:
         return hashlib.sha256(self.diff).hexdigest() if self.diff else ""
 
 
-def git_state(path: str | Path) -> GitState:
+def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitState:
     """The state of the checkout that contains `path`, limited to that folder's repository.
 
-    A folder that is no git checkout, or has no commit yet, gives a state without `commit`.
+    A folder that is no git checkout, or has no commit yet, gives a state without `commit`. `env` is added to
+    git's environment.
     Raises: JobspecError when git itself is missing or does not answer within `GIT_TIMEOUT_S`.
     """
     folder = str(path)
-    head = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    head = git_in(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", env=env)
     if head.returncode != 0:
         return GitState(folder)
-    status = _git(
-        folder, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=none"
-    )
-    dirty = bool(status.stdout)
-    diff, left_out = _diff(folder, _untracked(status.stdout)) if dirty else (b"", ())
+    words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignore-submodules=none")
+    entries = [entry for entry in _names(git_in(folder, *words, env=env).stdout) if not _is_bytecode(entry)]
+    dirty = bool(entries)
+    diff, left_out = _diff(folder, _untracked(entries), env or {}) if dirty else (b"", ())
     return GitState(
         path=folder,
         commit=head.stdout.decode().strip(),
-        branch=_text(_git(folder, "symbolic-ref", "--quiet", "--short", "HEAD")),
+        branch=branch_of(folder, env),
         dirty=dirty,
-        url=strip_credentials(_text(_git(folder, "config", "--get", "remote.origin.url"))),
+        url=strip_credentials(_text(git_in(folder, "config", "--get", "remote.origin.url", env=env))),
         diff=diff,
         left_out=left_out,
     )
@@ -117,12 +116,12 @@ def last_changes(path: str | Path, below: str) -> Mapping[str, str]:
     Empty without a history: in a shallow clone every file seems as young as its first commit.
     """
     folder = str(path)
-    if _text(_git(folder, "rev-parse", "--is-shallow-repository")) != "false":
+    if _text(git_in(folder, "rev-parse", "--is-shallow-repository")) != "false":
         return {}
     days: dict[str, str] = {}
     day = ""
     for line in _text(
-        _git(folder, "log", "--format=%x00%cs", "--name-only", "--relative", "--", below)
+        git_in(folder, "log", "--format=%x00%cs", "--name-only", "--relative", "--", below)
     ).splitlines():
         if line.startswith("\0"):
             day = line[1:]
@@ -131,50 +130,16 @@ def last_changes(path: str | Path, below: str) -> Mapping[str, str]:
     return days
 
 
+def branch_of(folder: str, env: Mapping[str, str] | None = None) -> str:
+    """The branch that is checked out; empty at a bare commit."""
+    return _text(git_in(folder, "symbolic-ref", "--quiet", "--short", "HEAD", env=env))
+
+
 def resolve_ref(path: str | Path, ref: str) -> str:
     """The commit that `ref` names in the checkout at `path`, or an empty string."""
-    return _text(_git(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"))
-
-
-def checkout(url: str, ref: str, folder: Path, patch: Path | None = None) -> GitState:
-    """The state of a clone of `url` in `folder`, at `ref` and with `patch` on top.
-
-    An existing folder is only read.
-
-    Raises: JobspecError with git's own words when a step fails.
-    """
-    if folder.exists():
-        return git_state(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = folder.with_name(f".{folder.name}.{os.getpid()}")
-    steps: list[Sequence[str]] = [
-        ("clone", "--no-checkout", "--", url, str(scratch)),
-        ("-C", str(scratch), "checkout", "--detach", ref or "HEAD", "--"),
-        ("-C", str(scratch), "submodule", "update", "--init", "--recursive"),
-    ]
-    if patch is not None:
-        steps.append(("-C", str(scratch), "apply", "--binary", "--whitespace=nowarn", "--", str(patch)))
-    try:
-        for step in steps:
-            _clone_step(step, url)
-        scratch.rename(folder)
-    except OSError:
-        if not folder.exists():  # else another command has cloned it meanwhile
-            raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return git_state(folder)
-
-
-def _clone_step(step: Sequence[str], url: str) -> None:
-    done = _run(("git", *step), timeout_s=CLONE_TIMEOUT_S)
-    if done.returncode != 0:
-        raise fail(
-            "repo.checkout",
-            f"`git {' '.join(step[:3])}` failed for {strip_credentials(url)}",
-            why=done.stderr.decode(errors="replace").strip()[-400:],
-            fix="check the URL, the ref and your access, or give the checkout's `path`",
-        )
+    return _text(
+        git_in(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    )
 
 
 def strip_credentials(url: str) -> str:
@@ -187,27 +152,28 @@ def strip_credentials(url: str) -> str:
     return urlunsplit((parts.scheme, login + host, parts.path, "", ""))
 
 
-def _diff(folder: str, untracked: Sequence[str]) -> tuple[bytes, tuple[str, ...]]:
+def _diff(folder: str, untracked: Sequence[str], given: Mapping[str, str]) -> tuple[bytes, tuple[str, ...]]:
     """The patch against HEAD, untracked files as new ones, and the names of the files left out of it.
 
     The untracked files enter a copy of the index (`add --intent-to-add` writes no object), so that one
     `git diff` covers all. The checkout's own index stays as it is.
     """
-    root = Path(_text(_git(folder, "rev-parse", "--show-toplevel")))
-    changed = _names(_git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=dirty", "HEAD").stdout)
+    root = Path(root_of(folder, given))
+    only_names = ("diff", "--name-only", "-z")
+    changed = _names(git_in(str(root), *only_names, "--ignore-submodules=dirty", "HEAD", env=given).stdout)
     dirty_modules = _names(
-        _git(str(root), "diff", "--name-only", "-z", "--ignore-submodules=untracked", "HEAD").stdout
+        git_in(str(root), *only_names, "--ignore-submodules=untracked", "HEAD", env=given).stdout
     )
-    added = [name for name in untracked if _belongs_in_patch(root / name, name)]
-    left_out = {name for name in changed if _is_private(name)} | (set(untracked) - set(added))
+    added = [name for name in untracked if belongs_in_patch(root / name, name)]
+    left_out = {name for name in changed if is_private(name)} | (set(untracked) - set(added))
     left_out |= set(dirty_modules) - set(changed)
     with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
-        index = _text(_git(str(root), "rev-parse", "--git-path", "index"))
-        env = {"GIT_INDEX_FILE": f"{scratch}/index"}
+        index = _text(git_in(str(root), "rev-parse", "--git-path", "index", env=given))
+        env = {**given, "GIT_INDEX_FILE": f"{scratch}/index"}
         if (root / index).is_file():
-            shutil.copyfile(root / index, env["GIT_INDEX_FILE"])
+            shutil.copy2(root / index, env["GIT_INDEX_FILE"])  # its time tells git which files it must read
         for start in range(0, len(added), NAMES_PER_CALL):
-            _git(
+            git_in(
                 str(root),
                 "add",
                 "--intent-to-add",
@@ -217,23 +183,34 @@ def _diff(folder: str, untracked: Sequence[str]) -> tuple[bytes, tuple[str, ...]
                 env=env,
             )
         exclude = [f":(exclude,top,literal){name}" for name in sorted(left_out) if not name.endswith("/")]
-        patch = _git(str(root), *DIFF, "HEAD", "--", ":/", *exclude, env=env).stdout
+        patch = git_in(str(root), *DIFF, "HEAD", "--", ":/", *exclude, env=env).stdout
     if len(patch) > MAX_PATCH_BYTES:
         return b"", tuple(sorted({*changed, *untracked}))
     return patch, tuple(sorted(left_out))
+
+
+def root_of(folder: str, env: Mapping[str, str] | None = None) -> str:
+    """The top folder of the checkout that contains `folder`."""
+    return _text(git_in(folder, "rev-parse", "--show-toplevel", env=env))
 
 
 def _names(output: bytes) -> list[str]:
     return [name for name in output.decode(errors="surrogateescape").split("\0") if name]
 
 
-def _untracked(status: bytes) -> list[str]:
+def _untracked(entries: Sequence[str]) -> list[str]:
     """Untracked names, relative to the repository's root, out of `git status --porcelain=v1 -z`."""
-    return [entry[3:] for entry in _names(status) if entry.startswith("?? ")]
+    return [entry[3:] for entry in entries if entry.startswith("?? ")]
 
 
-def _belongs_in_patch(path: Path, name: str) -> bool:
-    if _is_private(name):
+def _is_bytecode(entry: str) -> bool:
+    """Whether Python wrote this untracked file by itself, in a checkout that does not ignore such files."""
+    return entry.startswith("?? ") and (entry.endswith((".pyc", ".pyo")) or "__pycache__/" in entry)
+
+
+def belongs_in_patch(path: Path, name: str) -> bool:
+    """Whether an untracked file is source by its size and name, and so part of the patch."""
+    if is_private(name):
         return False
     try:
         mode = path.lstat()
@@ -244,7 +221,7 @@ def _belongs_in_patch(path: Path, name: str) -> bool:
     )
 
 
-def _is_private(name: str) -> bool:
+def is_private(name: str) -> bool:
     """Whether a file's name says that it holds a credential: such files never enter a patch."""
     parts = Path(name.lower()).parts
     return any(part in PRIVATE_FOLDERS for part in parts[:-1]) or any(
@@ -252,7 +229,10 @@ def _is_private(name: str) -> bool:
     )
 
 
-def _git(folder: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+def git_in(
+    folder: str, *args: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git in `folder`, apart from settings that change its words. Raises: as `git_state`."""
     argv = (
         "git",
         "-C",
@@ -264,12 +244,13 @@ def _git(folder: str, *args: str, env: Mapping[str, str] | None = None) -> subpr
         "-c",
         "diff.noprefix=false",
     )
-    return _run((*argv, *args), env=env)
+    return run_git((*argv, *args), env=env)
 
 
-def _run(
+def run_git(
     argv: Sequence[str], timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run git to its end; `env` is added. Raises: JobspecError when it is missing or does not answer."""
     inherited = {k: v for k, v in os.environ.items() if k not in GIT_PLACES}
     for_git = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
