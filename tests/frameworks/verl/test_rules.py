@@ -191,10 +191,11 @@ def test_reward_function_of_ones_own(release: str, tmp_path: Path) -> None:
     assert "verl.owned" in [finding.rule for finding in owned]
 
 
-def needs(level: str, overrides: dict[str, Any], bridge: Path) -> list[str]:
+def needs(level: str, overrides: dict[str, Any], bridge: Path, algorithm: str = "grpo") -> list[str]:
     """The first module of each need that the probe looks for."""
     places = {"verl": fake_checkout("0.9.0"), "bridge": str(bridge)}
-    asked = context(level, release="0.9.0", repos=places, train={"overrides": overrides})
+    train = {"overrides": overrides, "algorithm": algorithm}
+    asked = context(level, release="0.9.0", repos=places, train=train)
     return [need["any_of"][0] for need in settings.environment_needs(asked, str(bridge))]
 
 
@@ -213,6 +214,10 @@ def test_environment_is_asked_for_what_the_settings_need(tmp_path: Path) -> None
         f"{transformer}.attention_backend": "auto",
     }
     assert needs("smoke", cured, bridge) == []
+    # A critic has a transformer of its own, with its own two keys.
+    assert needs("smoke", cured, bridge, "ppo") == ["fused_weight_gradient_mlp_cuda", "flash_attn"]
+    critics = {key.replace("actor_rollout_ref.actor", "critic"): value for key, value in cured.items()}
+    assert needs("smoke", cured | critics, bridge, "ppo") == []
 
 
 @pytest.mark.parametrize(
