@@ -46,8 +46,8 @@ CHAT_TEMPLATE = (
 class Shape:
     """Sizes of a Qwen2 model; `std` is the spread of the random weights.
 
-    `special` and `characters` are tokens beside the usual ones; `vocabulary` is the number of embeddings where
-    the model is to have more than tokens.
+    `special` and `characters` are tokens beside the usual ones; `vocabulary` is the number of embeddings
+    where the model is to have more than tokens.
     """
 
     hidden: int

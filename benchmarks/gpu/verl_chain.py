@@ -37,7 +37,7 @@ CRITIC = (
     "train.overrides.++critic.megatron.override_transformer_config.gradient_accumulation_fusion=false",
     "train.overrides.critic.megatron.override_transformer_config.attention_backend=auto",
 )
-# 1024 answers in two batches, whose logits of 151936 tokens take 45 GB; the process may have 28 of the card's.
+# 1024 answers in two batches, whose logits of 151936 tokens take 45 GB; a process may have 28 of the card's.
 LARGE = (
     "model.id=jobspec/tiny-qwen2-151936",
     "train.overrides.MICRO_BSZ=16",

@@ -82,16 +82,16 @@ def environment_needs(context: Context, bridge: str) -> Iterator[dict[str, Any]]
         if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
             yield {
                 "any_of": ["fused_weight_gradient_mlp_cuda"],
-                "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer asks "
-                f"for it: set `train.overrides.++{fusion}: false`",
+                "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer "
+                f"asks for it: set `train.overrides.++{fusion}: false`",
             }
     for role in roles:
         backend = f"{role}.{TRANSFORMER}.attention_backend"
         if hydra.get(backend, _at(config, backend)) == "flash":
             yield {
                 "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
-                "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: set "
-                f"`train.overrides.{backend}: auto`",
+                "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: "
+                f"set `train.overrides.{backend}: auto`",
             }
 
 
