@@ -111,6 +111,26 @@ def git_state(path: str | Path) -> GitState:
     )
 
 
+def last_changes(path: str | Path, below: str) -> Mapping[str, str]:
+    """The day of the last commit of each file below a folder of the checkout, as YYYY-MM-DD.
+
+    Empty without a history: in a shallow clone every file seems as young as its first commit.
+    """
+    folder = str(path)
+    if _text(_git(folder, "rev-parse", "--is-shallow-repository")) != "false":
+        return {}
+    days: dict[str, str] = {}
+    day = ""
+    for line in _text(
+        _git(folder, "log", "--format=%x00%cs", "--name-only", "--relative", "--", below)
+    ).splitlines():
+        if line.startswith("\0"):
+            day = line[1:]
+        elif line:
+            days.setdefault(line, day)
+    return days
+
+
 def resolve_ref(path: str | Path, ref: str) -> str:
     """The commit that `ref` names in the checkout at `path`, or an empty string."""
     return _text(_git(str(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"))

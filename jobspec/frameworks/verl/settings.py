@@ -13,6 +13,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.shared.reward_file import RewardFile, find_reward_file
+from jobspec.frameworks.shared.trackers import beside
 from jobspec.frameworks.verl.checkout import Wrapper, needs_apex, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
@@ -22,6 +23,9 @@ DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "archite
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
 ALGORITHMS = {"ppo": "gae"}
 SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
+# Hydra's key, and what jobspec reads of it. Source: verl/utils/tracking.py, `supported_backend`.
+LOGGER, OWN_TRACKERS = "trainer.logger", ("console", "file")
+TRACKERS = (*OWN_TRACKERS, "wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio", "vemlp_wandb")
 QUEUE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 ACTOR, CRITIC = "actor_rollout_ref.actor", "critic"
 TRANSFORMER = "megatron.override_transformer_config"
@@ -193,7 +197,7 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
     """Hydra overrides that do not depend on the run's folders; the last of two wins."""
     spec, run_schedule = context.spec, schedule(context)
     overrides = [
-        "trainer.logger=[console,file]",
+        f"{LOGGER}=[{','.join(trackers(context))}]",
         f"trainer.nnodes={spec.resources.nodes}",
         # The loop ends without an error when epochs run out first; the worst case is one step an epoch.
         f"trainer.total_epochs={max(2, run_schedule.steps)}",
@@ -216,8 +220,12 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
         overrides.append(f"ray_kwargs.ray_init.num_cpus={cpus}")
     for variant in chosen_variants(context):
         overrides += variant.overrides
-    hydra = split_overrides(spec.train.overrides).hydra
-    return (*overrides, *(f"{added(key)}={value_text(value)}" for key, value in hydra.items()))
+    hydra = split_overrides(spec.train.overrides).hydra.items()
+    return (*overrides, *(f"{added(key)}={value_text(value)}" for key, value in hydra if key != LOGGER))
+
+
+def trackers(context: Context) -> tuple[str, ...]:
+    return beside(OWN_TRACKERS, context.spec.train.overrides.get(LOGGER))
 
 
 def added(key: str) -> str:
