@@ -30,8 +30,7 @@ QUEUE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 ACTOR, CRITIC = "actor_rollout_ref.actor", "critic"
 TRANSFORMER = "megatron.override_transformer_config"
 FSDP_OVERRIDES = tuple(
-    f"++{role}.{TRANSFORMER}.gradient_accumulation_fusion=False"
-    for role in (ACTOR, "actor_rollout_ref.ref", CRITIC)
+    f"++{role}.{TRANSFORMER}.gradient_accumulation_fusion=False" for role in (ACTOR, CRITIC)
 )
 
 
