@@ -27,10 +27,10 @@ SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
 LOGGER, OWN_TRACKERS = "trainer.logger", ("console", "file")
 TRACKERS = (*OWN_TRACKERS, "wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio", "vemlp_wandb")
 QUEUE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-TRANSFORMER = "actor_rollout_ref.actor.megatron.override_transformer_config"
+ACTOR, CRITIC = "actor_rollout_ref.actor", "critic"
+TRANSFORMER = "megatron.override_transformer_config"
 FSDP_OVERRIDES = tuple(
-    f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
-    for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
+    f"++{role}.{TRANSFORMER}.gradient_accumulation_fusion=False" for role in (ACTOR, CRITIC)
 )
 
 
@@ -78,20 +78,24 @@ def environment_needs(context: Context, bridge: str) -> Iterator[dict[str, Any]]
 
     Source: Megatron-Core 0.19 (`ColumnParallelLinear`), Transformer Engine 2.20 (`get_attention_backend`).
     """
-    hydra = _hydra(context)
-    fusion, backend = f"{TRANSFORMER}.gradient_accumulation_fusion", f"{TRANSFORMER}.attention_backend"
-    if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
-        yield {
-            "any_of": ["fused_weight_gradient_mlp_cuda"],
-            "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer asks "
-            f"for it: set `train.overrides.++{fusion}: false`",
-        }
-    if hydra.get(backend, _at(read_config(context.repo_paths), backend)) == "flash":
-        yield {
-            "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
-            "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: set "
-            f"`train.overrides.{backend}: auto`",
-        }
+    hydra, config = _hydra(context), read_config(context.repo_paths)
+    roles = (ACTOR, CRITIC) if estimator(context) == "gae" else (ACTOR,)
+    for role in roles:
+        fusion = f"{role}.{TRANSFORMER}.gradient_accumulation_fusion"
+        if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
+            yield {
+                "any_of": ["fused_weight_gradient_mlp_cuda"],
+                "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer "
+                f"asks for it: set `train.overrides.++{fusion}: false`",
+            }
+    for role in roles:
+        backend = f"{role}.{TRANSFORMER}.attention_backend"
+        if hydra.get(backend, _at(config, backend)) == "flash":
+            yield {
+                "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
+                "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: "
+                f"set `train.overrides.{backend}: auto`",
+            }
 
 
 def queue_units(context: Context) -> int:

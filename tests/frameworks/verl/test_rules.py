@@ -191,10 +191,11 @@ def test_reward_function_of_ones_own(release: str, tmp_path: Path) -> None:
     assert "verl.owned" in [finding.rule for finding in owned]
 
 
-def needs(level: str, overrides: dict[str, Any], bridge: Path) -> list[str]:
+def needs(level: str, overrides: dict[str, Any], bridge: Path, algorithm: str = "grpo") -> list[str]:
     """The first module of each need that the probe looks for."""
     places = {"verl": fake_checkout("0.9.0"), "bridge": str(bridge)}
-    asked = context(level, release="0.9.0", repos=places, train={"overrides": overrides})
+    train = {"overrides": overrides, "algorithm": algorithm}
+    asked = context(level, release="0.9.0", repos=places, train=train)
     return [need["any_of"][0] for need in settings.environment_needs(asked, str(bridge))]
 
 
@@ -213,6 +214,10 @@ def test_environment_is_asked_for_what_the_settings_need(tmp_path: Path) -> None
         f"{transformer}.attention_backend": "auto",
     }
     assert needs("smoke", cured, bridge) == []
+    # A critic has a transformer of its own, with its own two keys.
+    assert needs("smoke", cured, bridge, "ppo") == ["fused_weight_gradient_mlp_cuda", "flash_attn"]
+    critics = {key.replace("actor_rollout_ref.actor", "critic"): value for key, value in cured.items()}
+    assert needs("smoke", cured | critics, bridge, "ppo") == []
 
 
 @pytest.mark.parametrize(
@@ -486,7 +491,7 @@ def test_epochs_never_end_before_the_steps() -> None:
 def test_fsdp_and_reward_model_and_nodes() -> None:
     text = script("fsdp", train={"reward": "model:/m/rm"}, resources={"nodes": 2})
     assert "export USE_MEGATRON_FSDP=True" in text
-    assert text.count("gradient_accumulation_fusion=False") == 3
+    assert text.count("gradient_accumulation_fusion=False") == 2
     assert "export RM_MODEL_PATH=/m/rm" in text
     assert "reward_model.enable" not in text
     assert "trainer.nnodes=2" in text
