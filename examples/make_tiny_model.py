@@ -46,7 +46,8 @@ CHAT_TEMPLATE = (
 class Shape:
     """Sizes of a Qwen2 model; `std` is the spread of the random weights.
 
-    `special` and `characters` are tokens beside the usual ones.
+    `special` and `characters` are tokens beside the usual ones; `vocabulary` is the number of embeddings
+    where the model is to have more than tokens.
     """
 
     hidden: int
@@ -57,6 +58,11 @@ class Shape:
     std: float
     special: tuple[str, ...] = ()
     characters: str = ""
+    vocabulary: int = 0
+
+    @property
+    def embeddings(self) -> int:
+        return max(self.vocabulary, len(vocabulary(self)))
 
 
 TINY = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=128, std=0.02)  # 77,568 parameters
@@ -117,7 +123,7 @@ def config_files(shape: Shape) -> dict[str, bytes]:
     config = {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
-        "vocab_size": len(ids),
+        "vocab_size": shape.embeddings,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.mlp,
         "num_hidden_layers": shape.layers,
@@ -145,7 +151,7 @@ def random_weights(shape: Shape, seed: int) -> Weights:
     def normal(*size: int) -> np.ndarray:
         return (draw.standard_normal(size) * shape.std).astype(np.float32)
 
-    weights: Weights = {"model.embed_tokens.weight": normal(len(vocabulary(shape)), shape.hidden)}
+    weights: Weights = {"model.embed_tokens.weight": normal(shape.embeddings, shape.hidden)}
     for layer in range(shape.layers):
         name = f"model.layers.{layer}."
         for part, rows in (("q", shape.hidden), ("k", shape.kv_heads * head), ("v", shape.kv_heads * head)):

@@ -1,6 +1,7 @@
 """Make a tiny Qwen2 for vLLM and Transformer Engine, and sums as verl reads them: nothing is downloaded.
 
     python examples/make_tiny_verl.py      # models--jobspec--tiny-qwen2-wide, .cache/tiny-sums/*.parquet
+    python examples/make_tiny_verl.py --vocabulary 151936   # models--jobspec--tiny-qwen2-151936: large logits
 
 Its heads are of 64, the smallest that the attention of both takes. Random weights solve no sum, but they can
 learn to answer with digits (`rewards/verl_rewards.py`). Needs numpy and pyarrow; the same arguments give the
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +70,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of the model and the data")
     parser.add_argument("--rows", type=int, default=512, help="sums to train on (512)")
+    parser.add_argument("--vocabulary", type=int, default=0, help="embeddings (as many as there are tokens)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
-    weights = safetensors_bytes(random_weights(WIDE, args.seed))
-    files = config_files(WIDE) | tokenizer_files(WIDE) | {"model.safetensors": weights}
-    print(write_cache(args.cache / "hf", "models", NAME, files))
+    shape = replace(WIDE, vocabulary=args.vocabulary)
+    name = f"jobspec/tiny-qwen2-{args.vocabulary}" if args.vocabulary else NAME
+    weights = safetensors_bytes(random_weights(shape, args.seed))
+    files = config_files(shape) | tokenizer_files(shape) | {"model.safetensors": weights}
+    print(write_cache(args.cache / "hf", "models", name, files))
     data = args.cache / "tiny-sums"
     write_data(data, {"train": args.rows, "test": 32}, args.seed)
     print(data)

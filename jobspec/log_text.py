@@ -51,9 +51,10 @@ def to_number(text: str) -> float | None:
         return None
 
 
-# Heads of lines by launchers and loggers: `srun --label`, torchrun's rank, a time, a logger's level.
+# Heads of lines by launchers and loggers: `srun --label`, torchrun's rank, mpirun's `--tag-output`, a time, a
+# logger's level.
 LINE_HEAD = re.compile(
-    r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?"
+    r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? (?=\S)"
     r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"
     r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S)"

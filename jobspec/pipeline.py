@@ -214,25 +214,23 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
 
     from jobspec.planning.frozen import keep
     from jobspec.rendering import files as render
-    from jobspec.rendering.run_folder import write_run
-    from jobspec.rendering.script_check import check_scripts, sample
+    from jobspec.rendering import run_folder, script_check
 
     plan = resolved.ready_plan
     run_id = render.new_run_id(datetime.now(UTC))
     here = folder.absolute() if folder else _local_folder(resolved, run_id)
     # On a remote cluster the run has the name that `launchers.base.new_launch` uploads it to.
     run_dir = f"{plan.runs}/{plan.name}/{here.name}" if resolved.remote else str(here)
-    findings, points, finished = resolved.findings, 0, 0
-    used: Sequence[Resolved] = (resolved,)
+    findings, used, points, finished = resolved.findings, [resolved], 0, 0
     if resolved.spec.sweep is not None:
         outcome = _render_sweep(resolved, request, run_id, run_dir, here)
         files, points, finished = dict(outcome.files), len(outcome.points), len(outcome.finished)
-        findings, used = (*findings, *outcome.findings), outcome.resolved
+        findings, used = (*findings, *outcome.findings), [*outcome.resolved]
     else:
         files = dict(render.render(resolved, run_id, run_dir))
-    findings = (*findings, *check_scripts(sample(files)))
+    findings = (*findings, *script_check.check_scripts(script_check.sample(files)))
     stop_on_errors(findings)
-    write_run(files, str(here))
+    run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
     return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
 

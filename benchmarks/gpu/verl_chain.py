@@ -1,6 +1,6 @@
 """verl on Megatron-Bridge on one real GPU: its levels, and counterparts that must not pass.
 
-    python examples/make_tiny_verl.py
+    python examples/make_tiny_verl.py && python examples/make_tiny_verl.py --vocabulary 151936
     python benchmarks/gpu/verl_chain.py --bridge DIR --verl DIR [--only NAME,…] [--together N] [--json FILE]
 
 Each row is one `jobspec run` of `examples/verl/tiny.yaml`: its verdict beside the one it must have.
@@ -32,6 +32,19 @@ LIMIT_S = 540.0
 KILL_AFTER = 3  # steps
 NO_LEARNING = "metrics.learning=null"
 LORA = "~coverage.variants"
+CRITIC = (
+    "train.algorithm=ppo",
+    "train.overrides.++critic.megatron.override_transformer_config.gradient_accumulation_fusion=false",
+    "train.overrides.critic.megatron.override_transformer_config.attention_backend=auto",
+)
+# 1024 answers in two batches, whose logits of 151936 tokens take 45 GB; a process may have 28 of the card's.
+LARGE = (
+    "model.id=jobspec/tiny-qwen2-151936",
+    "train.overrides.MICRO_BSZ=16",
+    "train.overrides.PPO_MAX_TOKEN_LEN=50000",
+    "train.overrides.FWD_MAX_TOKEN_LEN=50000",
+    "container.env.PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.2",
+)
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ def cases(other_bridge: str) -> Iterator[Case]:
     yield Case("broken reward", ("Fail",), "smoke",
                ("train.steps=2", NO_LEARNING, "train.reward=verl_rewards.py:broken"))  # fmt: skip
     yield Case("killed worker", ("Fail", "Blocked"), "smoke", ("train.steps=40", NO_LEARNING), kill=True)
+    yield Case("critic", ("Pass",), "smoke", (*CRITIC, "train.steps=3", NO_LEARNING))
+    yield Case("batch too large", ("Blocked",), "smoke", (*LARGE, "train.steps=2", NO_LEARNING))
     again = ("train.steps=2", NO_LEARNING, "checkpoint.every=2", "checkpoint.resume=auto")
     yield Case("finished run again", ("Fail", "Blocked"), "smoke", again, repeat=True)
     if other_bridge:

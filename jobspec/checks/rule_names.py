@@ -49,9 +49,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "model": _names("unpinned"),
         "nemo_rl": _names(
             "announce backend bridge cache checkout checks config data-plane data-plane-install "
-            "data-plane-shared exclusive gpus key leftover megatron-lm mode model nodes override owned "
-            "packing parallel python r3 resume script stale-key steps submodules text-only tp-guard "
-            "unused-key variant weak-evidence"
+            "data-plane-shared dynamic-batching exclusive extras gpus key leftover megatron-lm mode model "
+            "nodes nothing override owned packing parallel python r3 recipe recipe-level recipe-smaller "
+            "recipe-value resume script stale-key steps submodules text-only tp-guard unused-key variant "
+            "weak-evidence"
         ),
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
@@ -67,7 +68,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "rlix": _names(
             "admit-delay async bucket-size cache checkout checkpoint colocation config cpus data "
-            "driver engine-awake engine-group engine-pp engine-tp engines gpu gpus-per-node "
+            "driver engine-awake engine-group engine-pp engine-tp engines gates gpu gpus-per-node "
             "host-memory key level metrics model nodes number offload-nccl overlap owned pipelines "
             "reference resume reward sleep-level steps train-shared value variant verify versions"
         ),
@@ -76,14 +77,14 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "algorithm batch chat-template checkout checkpoint-dir checkpoint-home checkpoint-size "
             "colocated context-parallel data entrypoint executor expandable-segments flash-attention "
             "fsdp-megatron fsdp-padding fsdp-parallel fsdp-ulysses gpus host-memory image-ray key kl "
-            "legacy-key max-model-len model owned pipeline placement precision-aware python "
-            "relative-path reshard router-replay steps strategy sync-broadcast sync-metadata sync-reload "
-            "sync-router-bias value variant vpp"
+            "legacy-key logger max-model-len model owned pipeline placement precision-aware python "
+            "relative-path reshard reward router-replay steps strategy sync-broadcast sync-metadata "
+            "sync-reload sync-router-bias value variant vpp"
         ),
         "spec": _names(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
-            "model-source module mount not-text number pipeline pipelines range reference repo-folder "
+            "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
             "repo-ref repo-source repo-url revision secret set sweep syntax tab tag top type unknown-key "
             "unquoted value version"
         ),
@@ -96,9 +97,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "value": _names("unpassable"),
         "verl": _names(
-            "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-megatron "
-            "key knob level megatron-lm model override owned replay resume reward role-world "
-            "rollout rows rows-not-counted script srun steps submodule value variant"
+            "batch bridge checkout checkpoint-dir checks cpus data dummy engine gpus image-engine "
+            "image-megatron key knob level megatron-lm model override owned replay resume reward role-world "
+            "rollout rows rows-not-counted script srun steps submodule text-only tracker value variant"
         ),
     }
 )

@@ -36,6 +36,27 @@ class VariantNote:
 
 
 @dataclass(frozen=True)
+class RecipeNote:
+    """A maintained recipe as its checkout has it. `problem` says why jobspec does not run it; empty for none.
+
+    `file` is its place below the checkout, `minutes` are 0 where nothing says them, and `sizes` are its
+    degrees of model parallelism above 1.
+    """
+
+    name: str
+    file: str
+    algorithm: str = ""
+    model: str = ""
+    nodes: int = 1
+    gpus: int = 1
+    steps: int = 0
+    minutes: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
+    shape: TrainShape | None = None
+
+
+@dataclass(frozen=True)
 class Level:
     """A coverage level. `proves` is what a pass means, `not_proved` what it never means.
 
@@ -144,6 +165,10 @@ class Framework(Protocol):
     - `signs: tuple[str, ...]`: texts that only this framework's logs and configurations hold, or names of its
       metrics; `jobspec judge` finds the framework by them. `drives: tuple[str, ...]` names frameworks that it
       runs, whose signs its logs hold too.
+    - `recipe_resources(spec, repo_paths) -> Mapping`: what the spec's `train.recipe` asks of the scheduler,
+      for keys of `resources` that the spec leaves out. `recipes(root, family) -> Iterator[RecipeNote]`: the
+      recipes of a checkout, all or those of a model family. `closest_recipes(root, model)`: those nearest to
+      a model.
     - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     """

@@ -19,7 +19,10 @@ from jobspec.units import GIB
 
 # Share of a card's nominal memory that a process can use: 139.8 of an H200's 141, 79.1 of an H100's 80.
 USABLE = 0.99
-TIGHT = 0.85  # share of the usable memory above which a run is likely to fail on an unlucky batch
+# Share of the usable memory above which a run may fail: the lowest estimate of one that did is 0.823.
+TIGHT = 0.82
+# Share above which no measured run went on: the highest estimate of one that did is 1.09.
+HOPELESS = 1.1
 # The CUDA context with the kernels of torch, Transformer Engine and flash attention.
 CONTEXT = int(0.8 * GIB)
 # Buffers of one NCCL communicator, with its channels' fifos of 4 MiB and more; a rank is in up to six.
@@ -86,6 +89,11 @@ class Estimate:
     @property
     def usable(self) -> int:
         return int(self.capacity * USABLE)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the GPUs need more than any estimate of a run that was measured and did not fail."""
+        return self.worst.bytes > self.usable * HOPELESS
 
     @property
     def host_bytes(self) -> int:

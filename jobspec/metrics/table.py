@@ -6,6 +6,7 @@ Plain frozen data. Nothing here reads files or knows a framework's metric names.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,9 @@ from functools import cached_property
 from jobspec.finding import Finding
 from jobspec.metrics.names import plain_name
 from jobspec.runtime.base.metric_files import Row, by_step
+
+# NeMo-RL watches Ray with seconds as steps. Source: nemo_rl/utils/logger.py, RayGpuMonitorLogger.
+WATCHED = re.compile(r"(?:^|/)ray/(?:node\.\d|ray/)")
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,15 @@ class Table:
 
     def last_step(self) -> int | None:
         """The highest step that any metric was logged at."""
-        return max((row.step for row in self.rows if row.step is not None), default=None)
+        return max(self._steps(), default=None)
 
     def first_step(self) -> int | None:
         """The lowest step that any metric was logged at."""
-        return min((row.step for row in self.rows if row.step is not None), default=None)
+        return min(self._steps(), default=None)
+
+    def _steps(self) -> Iterator[int]:
+        watched = {name for name in self.metrics if WATCHED.search(name)}
+        return (row.step for row in self.rows if row.step is not None and row.metric not in watched)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)

@@ -47,6 +47,7 @@ class Resolution:
     allow: tuple[str, ...] = ()
     findings: list[Finding] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
+    given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
@@ -119,12 +121,13 @@ def resolve(
     level_given = "level" in loaded.data.get("coverage", {})
     known = [*cluster.findings, *loaded.findings]
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
+    resolution.given = loaded.data.get("resources") or {}
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)
     findings = resolution.findings
     if outcome.plan is not None:
-        findings += check(outcome.plan, loaded.spec, profile)
+        findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
@@ -133,7 +136,7 @@ def resolve(
     return Resolved(
         outcome.plan,
         allow_rules(placed, allow, usable=outcome.plan is not None),
-        loaded.spec,
+        resolution.spec,
         loaded,
         cluster,
         outcome.level,
@@ -155,14 +158,16 @@ class _Outcome:
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     framework = _framework(resolution)
     level = _level(resolution, framework) if framework else None
-    gpus = _gpus_per_node(resolution)
     repos, findings = resolution.lookups.repos(
         resolution.spec, resolution.base, resolution.profile.paths.runs, fetch
     )
     resolution.findings += findings
+    paths = {repo.plan.name: repo.plan.path for repo in repos}
+    if framework is not None and resolution.spec.train.recipe is not None:
+        _size_by_recipe(resolution, framework, paths)
+    gpus = _gpus_per_node(resolution)
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
-    paths = {repo.plan.name: repo.plan.path for repo in repos}
     hf_home = find_hf_home(resolution)
     context = Context(
         resolution.spec,
@@ -184,6 +189,24 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
     return _Outcome(plan, level, repos, gpus, training)
+
+
+def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
+    """Take over what the spec's recipe asks of the scheduler, for keys that the spec leaves out."""
+    sizes = getattr(framework, "recipe_resources", None)
+    if sizes is None:
+        what = f"`{framework.name}` has no recipes by name"
+        resolution.findings.append(error("spec.recipe", what, fix="remove it", path="train.recipe"))
+        return
+    asked = {
+        key: value for key, value in sizes(resolution.spec, paths).items() if key not in resolution.given
+    }
+    if resolution.profile.scheduler == "local":
+        asked.pop("time", None)  # limits of a queue; nothing else here has one
+    resources = structs.replace(resolution.spec.resources, **asked)
+    resolution.spec = structs.replace(resolution.spec, resources=resources)
+    for key in asked:
+        resolution.default(f"resources.{key}", "framework", f"recipe {resolution.spec.train.recipe}")
 
 
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:

@@ -314,6 +314,14 @@ class Train(Base, frozen=True):
     """What is trained, and how."""
 
     algorithm: Annotated[str | None, doc("RL algorithm, as the framework names it.", "grpo")] = None
+    recipe: Annotated[
+        str | None,
+        doc(
+            "For `nemo_rl`: a maintained recipe of the checkout by name, in place of `coverage.variants`. "
+            "Nodes, GPUs, time, steps and checks are the recipe's where the spec gives none.",
+            "grpo-qwen3-30ba3b-8n8g-megatron",
+        ),
+    ] = None
     steps: Annotated[PositiveInt | None, doc("Training steps.", 100)] = None
     workers: Annotated[
         PositiveInt | None,

@@ -130,12 +130,23 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     end = first_cause(matches)
     if end is not None and end.signature in HANGS:
         return [with_last_work(end, works) if match is end else match for match in matches]
-    if end is None or not is_end(end) or any(part.attempt.course.done for part in parts):
+    if end is None or not is_end(end):
         return matches
-    blocked = next((match for match in matches if _held_up(match, parts)), None)
+    dones = ((part.file, part.attempt.course.done) for part in parts)
+    ends = [f"{file}:{done.line}" for file, done in dones if done is not None]
+    blocked = next((match for match in matches if not ends and _held_up(match, parts)), None)
     if blocked is not None:
         return rank(_below_end(match, end, blocked) for match in matches)
     told = with_silence(end, works)
+    if told is not None and told.kind != STALL and not ends:
+        # Two clocks leave the silence in doubt; an exception that no work followed takes the doubt away.
+        last = next((match for match in matches if _held_up(match, parts, silent=True)), None)
+        if last is not None:
+            return rank(_below_end(match, end, last) for match in matches)
+    if ends:
+        fact = f"a trainer had said before that it was at its end ({ends[0]})"
+        told = told if told is not None and told.kind == STALL else end
+        told = replace(told, facts=(*told.facts, fact))
     if told is None:
         return matches
     if told.kind != STALL:
@@ -197,12 +208,15 @@ def _beside(stall: Match, matches: list[Match], *, worked: bool) -> list[Match]:
     return rank([stall, *after])
 
 
-def _held_up(match: Match, parts: Sequence[Part]) -> bool:
-    """Whether the weak line is of a run that never began to train, and shows no sign of work after it."""
-    if not match.generic or match.wrapper or match.survived or match.verdict == NOTE:
+def _held_up(match: Match, parts: Sequence[Part], *, silent: bool = False) -> bool:
+    """Whether the weak line is of a run that never began to train, or fell `silent`, and shows no sign of
+    work after it."""
+    if not match.generic or match.wrapper or match.survived or match.verdict == NOTE or is_end(match):
         return False
     began = any(part.attempt.course.first_step for part in parts)
     work = next((part.attempt.work.last for part in parts if part.file == match.file), None)
+    if silent:
+        return match.signature in EXCEPTIONS and work is not None and work.line < match.line
     return not began and (match.signature in EXCEPTIONS or work is None or work.line < match.line)
 
 

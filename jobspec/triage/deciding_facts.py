@@ -28,6 +28,7 @@ _REGISTRY = re.compile(
 _IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
+_ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
 
 
 def with_recorded_facts(matches: Iterable[Match], nodes: Mapping[str, Mapping[str, Any]]) -> list[Match]:
@@ -47,7 +48,9 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
         return (f"the registry is {host}",) if host else ()
     tried, free = _TRIED.search(match.text), _FREE.search(match.text)
     if match.kind == GPU and tried is not None:
-        return (f"asked for {tried[1]}" + (f", {free[1]} were free" if free else ""),)
+        allowed = _ALLOWED.search(match.text)
+        limit = f"; the process may take {allowed[1]} in all" if allowed else ""
+        return (f"asked for {tried[1]}" + (f", {free[1]} were free" if free else "") + limit,)
     return ()
 
 

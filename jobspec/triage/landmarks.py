@@ -69,7 +69,7 @@ BUILT = (
 # No loss of a validation, and no prose: an answer of the model may say what a step lost.
 OWN_STEP = (
     r"^(?!(?i:\W*(?:\S+ )?(?:val|eval|test))|.*\b[a-z]+ [a-z]+ [a-z]+ [a-z]+\b)(?=.*"
-    r"\b(?i:global_step|step|iter|iteration)[ :=#/]{1,3}[1-9]\d*\b.*"
+    r"\b(?i:global_step|step|iter|iteration|epoch)[ :=#/]{1,3}[1-9]\d*\b.*"
     r"(?<!val[_/ .])(?<!eval[_/ .])(?<!test[_/ .])(?<!valid[_/ .])"
     r"(?<!validation[_/ .])loss\b\S{0,3}[ :=]+-?[\d.])"
 )
@@ -85,6 +85,7 @@ STEP = (
     kind(" | Time: ", r"\bSUCCESS Step [1-9]\d* \| Time: "),  # prime-rl
     kind("loss=", OWN_STEP),
     kind("loss: ", OWN_STEP),
+    kind(" loss ", OWN_STEP),
 )
 # A bar of the training has moved. It shows that a step was done, but not when: see above.
 BAR = (kind("Epoch ", r"^Epoch \d+: +\d+%\|[^|]*\| *[1-9]\d*/\d+ \["),)  # Lightning
@@ -132,7 +133,15 @@ STATED_END = (
         r"(?i)^(?!.*\b(?:stop|clean\w*|preprocess\w*|server|engine)\b).*"
         r"\bexit(?:ed)?(?: with)?(?: exit)?[ _](?:code|status)[ =:]{1,2}0\b|\bexited with 0\b",
     ),
-    kind("succeeded", r"^Job '\w+' succeeded"),
+    kind("succeeded", r"(?i)(?:^|\bSUCC\b.{0,40} )job '?[\w.-]+'? (?:has )?succeeded\W*$"),
+    kind(
+        "success",
+        r"(?i)^(?:\w+: )?(?:the |training )?(?:job|run|training)\b(?: \S+)?(?: has| was| is)?"
+        r" (?:completed|finished|ended) successfully\W*$",
+    ),
+    kind("COMPLETED", r"\bJobState=COMPLETED\b|^ *\d+ .*\bCOMPLETED +0:0\b"),  # Slurm
+    kind(" condition met", r"^(?:job\.batch|pytorchjob\.\S+|mpijob\.\S+)/\S+ condition met"),  # kubectl wait
+    kind("--- PASS: "),  # go test
 )
 
 ALL = (*MANAGED, *CONSTRUCTION, *BUILT, *STEP, *BAR, *DONE, *STAGES, *STATED_END)

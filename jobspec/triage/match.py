@@ -15,6 +15,7 @@ class Match:
     training steps. `place` is where the exception was raised, as `file:line function`,
     and `main` tells that the main program raised it: it ended then.
     `time` is in seconds since the epoch, from the line or its neighbours; None in a log without times.
+    `until` is the time of the next line that tells one, where this one tells none.
     `order` is the reading order. `facts` come from the runtime or from this machine.
     """
 
@@ -36,6 +37,7 @@ class Match:
     main: bool = False
     node: str = ""
     time: float | None = None
+    until: float | None = None
     order: int = 0
     context: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()

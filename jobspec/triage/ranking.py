@@ -260,7 +260,8 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
         return False
     if file == match.file:
         return mark.line > match.line
-    return mark.time is not None and match.time is not None and mark.time > match.time + SAME_MOMENT_S
+    latest = match.until or match.time
+    return mark.time is not None and latest is not None and mark.time > latest + SAME_MOMENT_S
 
 
 def _one_each(matches: Iterable[Match]) -> Iterable[Match]:

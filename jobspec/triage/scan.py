@@ -6,7 +6,7 @@ lines whose shape, the line without its digits, holds one of its hints.
 
 from __future__ import annotations
 
-import gzip
+import math
 import re
 import time
 from bisect import bisect_right
@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
 from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
@@ -31,7 +31,8 @@ from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import NOTE, Signature
-from jobspec.triage.times import ISO_TIME, LineTimes, find_time
+from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
+from jobspec.triage.times import LineTimes
 from jobspec.triage.traceback import Traceback, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
@@ -43,7 +44,6 @@ TREND = 3  # last values of a metric in a log, by which it is judged
 NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
-GZIP_MAGIC = b"\x1f\x8b"
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
 _FIRST_MARKS: _Marks = landmarks.FIRST
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
@@ -55,20 +55,11 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
-
-
-class LogSource(NamedTuple):
-    """A log to scan: its path, its name in a match, the node that wrote it, and the seconds by which that
-    node's clock is ahead."""
-
-    path: Path
-    name: str = ""
-    node: str = ""
-    ahead_s: float = 0.0
 
 
 def scan_files(
@@ -80,28 +71,22 @@ def scan_files(
     One `index` may serve any number of calls.
     """
     index, logs, count = index or HintIndex(), list[list[Part]](), 0
-    for item in sources:
-        source = LogSource(item) if isinstance(item, Path) else LogSource(*item)
+    named = [LogSource(item) if isinstance(item, Path) else LogSource(*item) for item in sources]
+    dated = latest_end(named) if len(named) > 1 else None
+    for source in named:
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
-            log.latest = source.path.stat().st_mtime
-            log.read(_unpacked(stream))
+            log.latest = min(source.path.stat().st_mtime, dated or math.inf)
+            log.read(unpacked(stream))
         logs.append(log.parts(count))
         count += sum(len(part.matches) for part in logs[-1])
     return conclude(logs)
 
 
-def _unpacked(stream: BinaryIO) -> BinaryIO:
-    """The stream, decompressed if it is gzip. Peeks at the first bytes: a pipe gives them only once."""
-    if not isinstance(stream, BufferedReader) or stream.peek(2)[:2] != GZIP_MAGIC:
-        return stream
-    return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-
-
 def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
     log = _Log(name, "", HintIndex())
-    log.read(_unpacked(stream))
+    log.read(unpacked(stream))
     return conclude([log.parts()])
 
 
@@ -150,10 +135,7 @@ class _Log:
 
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
-        date = ISO_TIME.search(head.decode("utf-8", "replace"))
-        first_time = find_time(date[0]) if date is not None else None
-        if first_time is not None:
-            self.latest = min(self.latest, first_time + 300 * 86400)
+        self.latest = min([self.latest, *end_by_date(head)])
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)
@@ -323,18 +305,27 @@ class _Log:
             boundary=told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
+            until=self._until(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
             if own_words.is_silent(hit.text, above)
             else (),
         )
 
+    def _until(self, lines: Sequence[bytes], offset: int) -> float | None:
+        """The time of the next line that tells one, if the line tells none."""
+        after = self._times(lines).below(offset, LINES_AFTER)
+        return None if after is None else after - self.ahead_s
+
     def _time(self, lines: Sequence[bytes], offset: int) -> float | None:
         """The time that the line or one around it tells, by the clock of no node."""
+        seconds = self._times(lines).near(offset, LINES_BEFORE, LINES_AFTER)
+        return None if seconds is None else seconds - self.ahead_s
+
+    def _times(self, lines: Sequence[bytes]) -> LineTimes:
         if self.times.lines is not lines:
             self.times = LineTimes(lines, self.latest)
-        seconds = self.times.near(offset, LINES_BEFORE, LINES_AFTER)
-        return None if seconds is None else seconds - self.ahead_s
+        return self.times
 
 
 def _places(shapes: bytes, hot: Container[bytes], start: int) -> dict[bytes, list[int]]:

@@ -21,6 +21,13 @@ RAISED = re.compile(
     r"(?:^|[])] )(?!ray\.exceptions\.RayTaskError)(?:[A-Za-z_][\w.]*\.)?"
     r"(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)(?=\(|:|\s*$)"
 )
+# A warning of what may happen, before the words of the failure that it names: nothing of it has happened.
+POSSIBLE = re.compile(
+    r"\b(?:may|might|can|could)(?: \w+){0,2} "
+    r"(?:fail|crash|hang|break|cause|lead to|result in|raise|trigger|produce|see|get|run (?:into|out))\b"
+    r"[^.]*$",
+    re.IGNORECASE,
+)
 # What Ray raises for a process that is gone: the frames show who waited for it, and no failure of theirs.
 ECHO = re.compile(r"\b(?:(?:Ray)?Actor(?:Died|Unavailable)?Error|WorkerCrashedError)\b")
 
@@ -53,6 +60,8 @@ class Signature:
         """Whether the text matches, names an exception where it has to, and has `more` of two numbers."""
         match = self.pattern.search(text)
         if match is None or (self.raised and not RAISED.search(text)):
+            return False
+        if self.verdict != NOTE and POSSIBLE.search(text, 0, match.start()):
             return False
         if self.frames is not None and not self.wrapper and ECHO.search(text):
             return False

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from jobspec.triage.match import Match
 from jobspec.triage.signatures import BLOCKED
-from jobspec.triage.work import Sign, Work
+from jobspec.triage.work import DAY_S, Sign, Work
 
 STALL = "stall"  # the class of such an end
 LEAST_S = 1800.0  # no shorter silence is one
 LEAST_GUESSED_S = 3600.0  # where the time of the last sign is inferred, or no pause is known to compare with
 PAUSES = 5  # times the longest pause between two signs of work
+SOON_S = 600.0
 FEW_SIGNS = 3
 FEW_LINES = 20  # without a time, which a run that does nothing may print
 # Slurm's clock may show another zone than the program's: whole hours, and India's.
@@ -59,6 +60,8 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
     None where the run worked on, or nothing is known.
     """
     silence = _silence(end, works)
+    if silence is not None:
+        silence = _at_last_word(silence)
     if silence is None or not silence.is_long:
         return None
     if silence.doubtful:
@@ -69,13 +72,18 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         return replace(end, facts=(*end.facts, fact), fix=f"see whether it worked until then: {end.fix}")
     return replace(
         end,
+        facts=(*end.facts, *_after(silence)),
         signature="run.stall",
         kind=STALL,
         verdict=BLOCKED,
         file=silence.file,
         line=silence.last.line,
         text=silence.last.text,
-        time=silence.last.time,
+        time=None
+        if silence.last.time is None or end.time is None
+        else end.time - silence.seconds
+        if silence.work.dateless
+        else silence.last.time,
         context=(),
         generic=False,
         wrapper=False,
@@ -117,6 +125,26 @@ def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
     return (hang.file, last) if pattern.search(last.text) else None
 
 
+def _after(silence: Silence) -> tuple[str, ...]:
+    """What the program says after its last sign of work: that it waits, and its last word."""
+    lines = {sign.line: sign.text for sign in (silence.work.waits, silence.work.said) if sign is not None}
+    return tuple(
+        f"after it {silence.file}:{line} says: {text[:100]}"
+        for line, text in sorted(lines.items())
+        if line > silence.last.line
+    )
+
+
+def _at_last_word(silence: Silence) -> Silence:
+    """The silence, at what the program said last, where that came so soon after the last sign of work that it
+    is part of the work."""
+    last, said, work = silence.last, silence.work.said, silence.work
+    if said is None or said.line <= last.line or said.time is None or last.time is None:
+        return silence
+    soon = 0 <= said.time - last.time <= max(work.longest, SOON_S)
+    return replace(silence, last=said, seconds=silence.seconds - said.time + last.time) if soon else silence
+
+
 def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
     """The silence before the end; None where work, or a line without a time, may have come later."""
     signs = {file: work.last for file, work in works.items() if work.last is not None}
@@ -127,21 +155,33 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
         known = all(works[file].known for file in signs)
     if not signs or not known:
         return None
+    dated = {file: sign for file, sign in signs.items() if not works[file].dateless}
+    if dated and len(dated) < len(signs):
+        return None  # no order between clocks and times with a date
     file, last = max(signs.items(), key=lambda item: item[1].time or 0.0)
     if last.time is None or (file == end.file and last.line > end.line):
         return None
-    heard = max((work.until for work in works.values() if work.until is not None), default=0.0) - last.time
+    clocks = [
+        work.until for work in works.values() if work.until is not None and work.dateless == (not dated)
+    ]
+    heard = max(clocks, default=0.0) - last.time
     slurm = (end.time or 0.0) - last.time
+    if not dated:
+        slurm = slurm % DAY_S if end.time is not None else 0.0  # at least: it may have been days
     if heard > 0:  # by the program's own clock
-        return Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, doubtful=False)
+        told = Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, doubtful=False)
+        if told.is_long or slurm <= heard or any(work.parted for work in works.values()):
+            return told
+        slurm -= heard  # after the last line of any kind
     usual = max(works[file].longest, 300.0)
-    doubtful = any(-60 <= slurm - zone <= usual for zone in ZONES_S)
+    zones = ZONES_S if dated else (*ZONES_S, *(DAY_S - zone for zone in ZONES_S))
+    doubtful = any(-60 <= slurm - zone <= usual for zone in zones)
     return Silence(file, last, works[file], slurm, doubtful)
 
 
 def _why(end: Match, silence: Silence) -> str:
     file, last, work = silence.file, silence.last, silence.work
-    sign = "the last sign of work" if work.last is not None else "the last line with a time"
+    sign = "the last sign of work" if last is work.last else "the last line with a time"
     parts = [f"{sign} is {file}:{last.line}, {_span(silence.seconds)} before {end.file}:{end.line}"]
     if not last.timed:
         parts.append("the time of that line is inferred from those above it")

@@ -34,6 +34,9 @@ US_TIME = re.compile(r"(?<![\d/])(\d\d)/(\d\d)/(\d{4}),? " + _CLOCK)
 # `Sat Aug 22 10:44:12 2026`, `Sat Aug 22 10:44:12 UTC 2026`, and syslog's `Aug 22 10:44:12` without a year.
 DATE_TIME = re.compile(rf"\b({_MONTH}) ([ \d]\d) {_CLOCK}(?: (?:[A-Z]{{3,5}} )?(\d{{4}})\b)?")
 
+# `14:02:05    INFO `, `[14:02:05] `: loguru and rich as prime-rl and others set them up.
+_CLOCK_HEAD = re.compile(r"^\W{0,2}([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:[.,]\d+)?\]?\s+(?=\S)")
+
 
 def find_time(line: str, latest: float | None = None) -> float | None:
     """Seconds since the epoch of the first time in `line`, or None.
@@ -49,6 +52,12 @@ def find_time(line: str, latest: float | None = None) -> float | None:
         if time is not None:
             return time
     return None
+
+
+def clock_of(line: str) -> float | None:
+    """Seconds since midnight of a clock without a date at the head of the line."""
+    match = _CLOCK_HEAD.search(line)
+    return 3600.0 * int(match[1]) + 60.0 * int(match[2]) + int(match[3]) if match is not None else None
 
 
 @dataclass
@@ -69,6 +78,13 @@ class LineTimes:
         above = (at for at in reversed(self.clocks[:place]) if at > offset - before)
         below = (at for at in self.clocks[place:] if at < offset + after)
         return self._first((*above, *below))
+
+    def below(self, offset: int, after: int) -> float | None:
+        """The time on the nearest line with a time after a line that tells none."""
+        if self._first((offset,)) is not None:
+            return None
+        place = bisect_right(self.clocks, offset)
+        return self._first(at for at in self.clocks[place:] if at < offset + after)
 
     @cached_property
     def clocks(self) -> list[int]:

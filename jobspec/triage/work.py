@@ -14,7 +14,7 @@ from jobspec.log_search import line_at
 from jobspec.log_text import clean
 from jobspec.triage.blocks import View
 from jobspec.triage.landmarks import STEP, Kind, kind, present, shows
-from jobspec.triage.times import CLOCK, find_time
+from jobspec.triage.times import CLOCK, clock_of, find_time
 
 FULL_BLOCKS = 8  # blocks of a log in which most signs are looked at
 MOST = 64  # signs of a kind that are looked at in such a block; in a later one the last alone
@@ -22,6 +22,7 @@ MOST_AFTER = 1000  # signs after the last that was looked at
 TAIL_LINES = 2000  # at a log's end
 TEXT_CHARS = 400
 ABOVE_BYTES = 64 * 1024  # above a sign, searched for a time
+DAY_S = 86400.0
 LOOSE = 3  # signs in a row without a known time, at least
 
 BAR = kind("%|", r"%\|[^|]*\| *\d")
@@ -34,6 +35,8 @@ PHASES = (
     kind("saving checkpoint at iteration"),  # Megatron-LM, as the next
     kind("successfully saved checkpoint"),
     kind("Starting validation"),
+    kind("Timer ", r"\bTimer \w+ (?:start|end)\b"),  # slime
+    kind("Evaluating ", r"\bEvaluating \S+: [1-9]\d*/\d+ "),  # prime-rl
 )
 ENGINES = (
     kind("throughput", r"throughput[^:]{0,12}: *(?:[1-9]|0\.0*[1-9])"),
@@ -41,7 +44,7 @@ ENGINES = (
 )
 SIGNS = (*STEP, BAR, *PHASES, *ENGINES)
 _BAR = re.compile(
-    r"^(?P<name>.*?)\d+%\|[^|]*\| *(?P<done>\d+(?:\.\d*)?)\w?/\S+ "
+    r"^(?P<name>.*?) *\d+%\|[^|]*\| *(?P<done>\d+(?:\.\d*)?)\w?/\S+ "
     r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)<"
 )
 # Slurm's clock may show another zone than the program's. Idle lines only say that a program lives, or ends.
@@ -50,6 +53,9 @@ _IDLE = re.compile(
     r"(?i)\bwait|poll|heartbeat|health|\bstill\b|\bidle\b|pending|retry|/metrics|metric_exporter|SIGTERM|signal"
     r"|shut(?:ting)? ?down|terminat|throughput"
 )
+
+_WAITS = re.compile(r"(?i)\bwait(?:s|ing)?\b(?!: *\d)|\bretry(?:ing)?\b")
+_PARTING = re.compile(r"(?i)SIGTERM|signal|shut(?:ting)? ?down|terminat")
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class Work:
 
     `loose` counts the signs since the last whose time is known, `most_loose` is the most between two such.
     `said` is the last line with a time that is more than a sign of life, `until` the time of the last line;
-    `untimed` counts the lines after `said`.
+    `untimed` counts the lines after `said`; `waits` is the first of them that says that the program waits or
+    tries again.
     """
 
     last: Sign | None = None
@@ -94,6 +101,9 @@ class Work:
     said: Sign | None = None
     until: float | None = None
     untimed: int = 0
+    waits: Sign | None = None
+    parted: bool = False  # that line says that the program was asked to end
+    dateless: bool = False  # its times count from some midnight
 
     @property
     def known(self) -> bool:
@@ -115,9 +125,9 @@ class Work:
         for at in sorted(places):
             line = view.offset(at) if line < 0 else line + text.count(b"\n", before, at)
             shown = clean(_state(text, at)[:TEXT_CHARS].decode("utf-8", "replace")).strip()
-            own = find_time(shown, latest)
+            own = self._time(shown, latest)
             if own is None:
-                self._hear(_time_between(text, before, at, latest))
+                self._hear(self._time_between(text, before, at, latest))
             before = at
             self._take(Sign(number + line - view.start, shown, own, own is not None), places[at])
 
@@ -125,16 +135,44 @@ class Work:
         """Take the last lines of the attempt; `number` is that of the line after them."""
         for back, line in enumerate(reversed(lines[-TAIL_LINES:]), 1):
             text = clean(line[:TEXT_CHARS].decode("utf-8", "replace")).strip()
-            time = find_time(text, latest) if CLOCK.search(line) else None
             if _SLURM.search(text) or not text:
                 continue
+            time = self._time(text, latest) if CLOCK.search(line) else None
             if time is None:
                 self.untimed += 1
                 continue
-            self.until = self.until or time
+            if self.until is None:
+                self.until, self.parted = time, _PARTING.search(text) is not None
+            if _WAITS.search(text):
+                self.waits = Sign(number - back, text, time, True)
             if not _IDLE.search(text):
                 self.said = Sign(number - back, text, time, True)
                 return
+
+    def _time(self, text: str, latest: float) -> float | None:
+        """The line's own time. In a log that has shown no date its clock alone, on the day of the last one or
+        the next."""
+        time = find_time(text, latest)
+        if time is not None and self.dateless:
+            self.dateless, self.now, self.bars = False, None, {}
+        clock = clock_of(text) if time is None and (self.dateless or self.now is None) else None
+        if clock is None:
+            return time
+        self.dateless, now = True, self.now or 0.0
+        day = now - now % DAY_S
+        return day + clock + (DAY_S if clock < now - day - DAY_S / 2 else 0.0)
+
+    def _time_between(self, text: bytes, start: int, end: int, latest: float) -> float | None:
+        """The last time in a line of its own between two places, not too far from the second."""
+        start, end = max(start, end - ABOVE_BYTES), text.rfind(b"\n", start, end)
+        while end > start:
+            begin = text.rfind(b"\n", start, end) + 1 or start
+            line = text[begin : min(end, begin + TEXT_CHARS)]
+            time = self._time(line.decode("utf-8", "replace"), latest) if CLOCK.search(line) else None
+            if time is not None:
+                return time
+            end = begin - 1
+        return None
 
     def _take(self, sign: Sign, item: Kind) -> None:
         before, bar = self.now, _BAR.search(sign.text) if item is BAR else None
@@ -170,11 +208,12 @@ class Work:
         """Whether the bar goes on since its last state. Sets the time by the bar's clock."""
         clock = 3600 * int(match["hours"] or 0) + 60 * int(match["minutes"]) + int(match["seconds"])
         done, bar = float(match["done"]), self.bars.get(match["name"])
+        begins = bar is None or clock < bar.clock
         if bar is None or clock < bar.clock:
             # A bar that begins long after the last line with a time began nobody knows when.
             self.bars[match["name"]] = bar = _Bar(self.now if self.heard else None, 0.0, 0.0)
             self.heard = False
-        moved = done > bar.done
+        moved = done > bar.done or (begins and done == 0)
         bar.clock, bar.done = float(clock), done
         if moved and bar.zero is not None and bar.zero + clock > (self.now or 0.0):
             self.now, self.guessed = bar.zero + clock, True
@@ -211,16 +250,3 @@ def _state(text: bytes, at: int) -> bytes:
     start = max(start, text.rfind(b"\r", start, at) + 1)
     stop = text.find(b"\r", at, end)
     return text[start : end if stop < 0 else stop]
-
-
-def _time_between(text: bytes, start: int, end: int, latest: float) -> float | None:
-    """The last time in a line of its own between two places, not too far from the second."""
-    start, end = max(start, end - ABOVE_BYTES), text.rfind(b"\n", start, end)
-    while end > start:
-        begin = text.rfind(b"\n", start, end) + 1 or start
-        line = text[begin : min(end, begin + TEXT_CHARS)]
-        time = find_time(line.decode("utf-8", "replace"), latest) if CLOCK.search(line) else None
-        if time is not None:
-            return time
-        end = begin - 1
-    return None

@@ -37,6 +37,7 @@ SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.pager=cat",
+    "log.showSignature=false",  # it would run `gpg.program`
     "core.quotePath=false",
     "diff.noprefix=false",
 )
@@ -118,6 +119,26 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
         diff=diff,
         left_out=left_out,
     )
+
+
+def last_changes(path: str | Path, below: str) -> Mapping[str, str]:
+    """The day of the last commit of each file below a folder of the checkout, as YYYY-MM-DD.
+
+    Empty without a history: in a shallow clone every file seems as young as its first commit.
+    """
+    folder = str(path)
+    if _text(git_in(folder, "rev-parse", "--is-shallow-repository")) != "false":
+        return {}
+    days: dict[str, str] = {}
+    day = ""
+    for line in _text(
+        git_in(folder, "log", "--format=%x00%cs", "--name-only", "--relative", "--", below)
+    ).splitlines():
+        if line.startswith("\0"):
+            day = line[1:]
+        elif line:
+            days.setdefault(line, day)
+    return days
 
 
 def branch_of(folder: str, env: Mapping[str, str] | None = None) -> str:

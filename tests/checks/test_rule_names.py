@@ -18,8 +18,8 @@ RULE = re.compile(r"[a-z_]+\.[a-z0-9-]+")
 # The functions that are given a rule, as one of their first three arguments.
 MAKERS = {
     "error", "warning", "fail", "Finding", "BadReferenceError", "Broken", "Rule", "_add", "_error",
-    "_finding", "_unquoted", "check_core", "check_proof", "owned_key", "refused", "too_few_steps",
-    "unknown_variants", "unused_keys",
+    "_finding", "_unquoted", "check_core", "check_proof", "check_trackers", "owned_key", "refused",
+    "too_few_steps", "unknown_variants", "unused_keys",
 }  # fmt: skip
 # Findings about runs, logs and command lines: no spec has them, so nothing is there to allow.
 OTHERS = {

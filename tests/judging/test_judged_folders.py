@@ -115,6 +115,7 @@ MASK = given(
 PLANE = given(
     "policy.megatron_cfg.tensor_model_parallel_size=2", "data_plane.enabled=true", "data_plane.backend=simple"
 ).replace("GRPO training (legacy)", "GRPO training (TransferQueue)")
+UPDATE = "timing/train/prepare_for_generation/transfer_and_update_weights"
 REFIT = given("policy.generation.colocated.enabled=false")
 CUT = NEMO_LOG.partition("\n========================= Step 2/2")[0]
 NOISE = (
@@ -153,6 +154,10 @@ FOLDERS = (
     Folder("zero-gradient", FAIL, "every gradient was zero",
            metrics={**NEMO_METRICS, "train/grad_norm": {"1": 0.0, "2": 0.0}}),
     Folder("refit", PASS, "transfer_and_update_weights 0.60 s", level="2", log=REFIT),
+    Folder("refit-bottleneck", PASS, "such as offloading and waking the engine, 0.71 s (54%)", level="2",
+           log=REFIT),
+    Folder("refit-transfer", PASS, "most of it is transfer_and_update_weights, 1.20 s (91%)", level="2",
+           log=REFIT, metrics={**NEMO_METRICS, UPDATE: {"1": 1.2, "2": 1.2}}),
     Folder("data-plane", PASS, level="4", variants=("tp2",), log=PLANE),
     Folder("unmapped", FAIL, "left weights out",
            log=NEMO_LOG.replace(BUILT, f"WARNING: No mapping found for megatron_param: a.b\n{BUILT}")),
@@ -207,7 +212,7 @@ def test_folder_has_its_value(case: Folder, tmp_path: Path) -> None:
 
 # -- one line of an import, in the forms that people print -------------------------------------------
 
-MORE = "/z/megatron/core/__init__.py"
+MORE = f"{ROOT}/3rdparty/Megatron-LM/megatron/core/__init__.py"
 FORMS = (
     f"megatron.bridge.__file__ = {FILE}",
     f"megatron.bridge.__file__={FILE}",
@@ -380,20 +385,46 @@ def test_imports_of_the_bridge_s_own_tests_are_not_the_run_s(tmp_path: Path) -> 
     assert after.judge(after.write(tmp_path)).result is Result.PASS
 
 
-def test_core_of_another_place_is_told(tmp_path: Path) -> None:
-    own = f"{ROOT}/3rdparty/Megatron-LM/megatron/core/__init__.py"
-    for core, told in ((own, False), ("/usr/lib/python3/dist-packages/megatron/core/__init__.py", True)):
-        case = Folder(
-            "", PASS, **VERL, line=f"(W pid=1) megatron.bridge {FILE}\n(W pid=1) megatron.core {core}\n"
+IMAGES = "/workspace/Megatron-LM/megatron/core/__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("core", "result", "reason"),
+    [
+        (MORE, PASS, ""),
+        (IMAGES, BLOCKED, f"{IMAGES}, not from the Bridge's own {ROOT}/3rdparty/Megatron-LM: which Core"),
+        ("/usr/lib/python3/dist-packages/megatron/core/__init__.py", BLOCKED, "Megatron-LM: the run is void"),
+    ],
+)
+def test_core_of_another_place_is_blocked(tmp_path: Path, core: str, result: Result, reason: str) -> None:
+    line = f"(W pid=1) megatron.bridge {FILE}\n(W pid=1) megatron.core {core}\n"
+    verdict = Folder("", result, **VERL, line=line).judge(
+        Folder("", result, **VERL, line=line).write(tmp_path)
+    )
+    assert verdict.result is result
+    assert reason in verdict.reason
+    if result is BLOCKED:
+        told = next(item for item in verdict.deliverables if item.name == "Local Bridge import in verl")
+        assert (
+            f"`--expect-import megatron.core={core.removesuffix('/megatron/core/__init__.py')}`" in told.fix
         )
-        limits = case.judge(case.write(tmp_path)).limitations
-        assert any("not from the Bridge's own" in sentence for sentence in limits) is told
-        assert not any("was imported is not proved" in sentence for sentence in limits)
-    named = Folder("", BLOCKED, **VERL, line=case.line)
+
+
+def test_core_that_is_named_counts(tmp_path: Path) -> None:
+    """The guides' copy on the disk of a node is named, and then it alone counts."""
+    case = Folder(
+        "", PASS, **VERL, line=f"(W pid=1) megatron.bridge {FILE}\n(W pid=1) megatron.core {IMAGES}\n"
+    )
     verl = frameworks.get("verl")
-    both = (NAMED, f"megatron.core={ROOT}/3rdparty/Megatron-LM")
-    verdict = judge_files(tmp_path, expected(verl, "0", (), 0, (), "", both))[1]
-    assert verdict.result is named.result and "`megatron.core` comes from" in verdict.reason
+
+    def named(root: str) -> Verdict:
+        both = (NAMED, f"megatron.core={root}")
+        return judge_files(case.write(tmp_path), expected(verl, "0", (), 0, (), "", both))[1]
+
+    assert named("/workspace/Megatron-LM").result is PASS
+    other = named(f"{ROOT}/3rdparty/Megatron-LM")
+    assert other.result is BLOCKED
+    assert "`megatron.core` comes from" in other.reason
 
 
 @pytest.mark.parametrize("form", ["text", "md", "json", "html", "junit", "summary"])

@@ -392,6 +392,10 @@ RLIX_FILES = {
     "rlix/orchestrator/__init__.py": ORCHESTRATOR,
     "rlix/pipeline/__init__.py": "",
     "rlix/pipeline/nemo_rl_pipeline.py": PIPELINE,
+    **{
+        f"tests/integration/test_gate2_5_{name}.py": ""
+        for name in ("nccl_destroy", "selective_sync", "qwen_train_sync")
+    },
 }
 NEMO_FILES = {
     "nemo_rl/__init__.py": "",

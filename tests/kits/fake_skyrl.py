@@ -272,6 +272,8 @@ SOURCES = {
     f"{BACKEND}/inference_servers/new_inference_worker_wrap.py": "meta = per_gpu_meta_pickled\n",
     f"{BACKEND}/workers/megatron/megatron_worker.py": "FP32 = ('gate.e_score_correction_bias',)\n",
     f"{BACKEND}/inference_servers/layerwise_reload.py": "loaded = min(numel, total)\n",
+    "skyrl-gym/skyrl_gym/envs/gsm8k/env.py": "answer = action.split('</think>')[-1]\n",
+    "skyrl/train/utils/tracking.py": "for backend in backends: pass\n",
 }
 
 
@@ -285,10 +287,19 @@ HARNESSES = {
     sweep_num_seq: int = -1
     sweep_prompt_len: int = 512
     sweep_seq_len: int = 10240
+    sweep_avg_len: int = 60000
+    sweep_std_len: int = 30000
+    sweep_min_len: int = 1024
+    sweep_max_len: int = 131072
+    sweep_seed: int = 1234
 """,
     "main_full_ctx": """num_dummy_steps: int = 5
     dummy_variable_length: bool = False
     dummy_mean_len: int = 70000
+
+class HarnessExp:
+    def get_inference_client(self):
+        return None
 """,
 }
 HARNESS = """\

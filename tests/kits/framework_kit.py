@@ -129,7 +129,8 @@ def _recipe() -> dict[str, Any]:
     """A recipe for Megatron with every key that a variant sets."""
     keys = {text.partition("=")[0] for item in VARIANTS for text in (*item.overrides, *ENTRY)}
     recipe: dict[str, Any] = {}
-    for key in (*keys, *SIZES.values(), *ENGINE.values(), BY_NAME["colocated"].steps_key):
+    own = (BY_NAME["colocated"].steps_key, "policy.dynamic_batching.enabled")
+    for key in (*keys, *SIZES.values(), *ENGINE.values(), *own):
         at = recipe
         *parents, last = key.split(".")
         for parent in parents:
@@ -148,7 +149,7 @@ def fake_rlix() -> dict[str, str]:
     return {"rlix": str(make_fake_rlix(root / "rlix")), "nemo_rl": str(make_fake_nemo_fork(root / "RL"))}
 
 
-GPUS = {"nemo_rl": 2, "rlix": 2, "skyrl": 8, "verl": 8}
+GPUS = {"nemo_rl": 2, "rlix": 4, "skyrl": 8, "verl": 8}
 REPOS = {
     "nemo_rl": lambda: {"nemo_rl": fake_nemo_rl()},
     "rlix": fake_rlix,

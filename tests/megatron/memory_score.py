@@ -16,8 +16,14 @@ def judged(row: Row) -> Estimate:
 
 
 def is_right(row: Row) -> bool:
-    """Whether `does not fit` was said exactly of what did not."""
-    return (judged(row).outcome != "does not fit") == row.fits
+    """Whether what ran is no error, and what ran out of memory an error or a warning."""
+    return said(row) != "error" if row.fits else said(row) != "fits"
+
+
+def said(row: Row) -> str:
+    """What `validate` says of a row: `fits`, `warning` or `error`."""
+    found = judged(row)
+    return "error" if found.is_hopeless else "fits" if found.outcome == "fits" else "warning"
 
 
 def allocated(row: Row) -> float:
@@ -36,7 +42,7 @@ def table() -> str:
         was = "fits" if row.fits else "out of memory"
         size = f"{found.worst.bytes / GIB:.0f} of {found.usable / GIB:.0f}"
         lines.append(
-            f"| {row.name} | {was} | {size} | {found.outcome} | {'' if is_right(row) else '**wrong**'} |"
+            f"| {row.name} | {was} | {size} | {said(row)} | {'' if is_right(row) else '**wrong**'} |"
         )
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from jobspec.planning import clones
 from jobspec.planning.clones import Source, fetched
 from jobspec.runtime.base.procs import wait_gone
 from jobspec.runtime.checkouts.code_state import code_state
-from jobspec.runtime.checkouts.git import SETTINGS, git_state
+from jobspec.runtime.checkouts.git import SETTINGS, git_state, last_changes
 
 ROOMS = {Path(str(module.__file__)).parent for module in (jobspec, jobspec.launchers, jobspec.runtime)}
 SOURCES = {path for room in ROOMS for path in room.rglob("*.py")}
@@ -90,6 +90,7 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
         fetched(Source(f"file://{repo}", "main", "lib", tmp_path / "runs"))
     git_state(edited(repo))
     code_state(str(repo))
+    last_changes(repo, ".")
     expected = [f"-c {setting}" for setting in SETTINGS]
     commands = set()
     for call in traced()[before:]:
@@ -119,6 +120,7 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
                 "add",
                 "diff",
                 "check-attr",
+                "log",
             )
         ),
     }
@@ -162,6 +164,23 @@ def test_a_checkout_with_programs_in_its_configuration_runs_none(tmp_path: Path)
     assert not mark.exists() and code.changes
     assert state.dirty and state.left_out == ()
     assert b"+2" in state.diff and b"+3" in state.diff and b"+4" in state.diff
+
+
+def test_a_history_of_signed_commits_runs_no_program(tmp_path: Path) -> None:
+    repo, mark = repository(tmp_path / "repo"), tmp_path / "ran"
+    plant(repo, mark, tmp_path / "planted")
+    git(repo, "config", "log.showSignature", "true")
+    git(repo, "config", "gpg.program", str(tmp_path / "planted" / "hooks" / "program"))
+    commit = git(repo, "cat-file", "commit", "HEAD")
+    signature = "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n"
+    (tmp_path / "signed").write_text(commit.replace("\n\n", signature, 1) + "\n")
+    signed = git(repo, "hash-object", "-t", "commit", "-w", str(tmp_path / "signed"))
+    (repo / ".git" / "refs" / "heads" / "main").write_text(signed + "\n")
+    mark.unlink(missing_ok=True)
+    assert set(last_changes(repo, ".")) == {".gitattributes", "a.py"}
+    assert not mark.exists()
+    git(repo, "log")
+    assert mark.exists()
 
 
 def test_a_submodule_with_programs_in_its_configuration_runs_none(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""List the RL frameworks that jobspec can run, or show one: its coverage levels and what each proves."""
+"""List the RL frameworks that jobspec can run, or the levels or maintained recipes of one."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from dataclasses import asdict
 from typing import Any
 
 from jobspec.cli import output, parser
+from jobspec.cli.commands import framework_recipes
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     actions = into.add_subparsers(
-        dest="action", required=True, metavar="list|show", parser_class=parser.Parser
+        dest="action", required=True, metavar="list|show|recipes", parser_class=parser.Parser
     )
     listing = actions.add_parser("list", help="all frameworks", allow_abbrev=False)
     show = actions.add_parser("show", help="one framework's levels", allow_abbrev=False)
     show.add_argument("name", metavar="NAME", help="framework")
     for action in (listing, show):
         parser.add_json(action)
+    of_recipes = "maintained recipes of a checkout, and whether a site can hold them"
+    framework_recipes.add_arguments(actions.add_parser("recipes", help=of_recipes, allow_abbrev=False))
 
 
 def run(args: argparse.Namespace) -> int:
     from jobspec import frameworks
 
+    if args.action == "recipes":
+        return framework_recipes.run(args)
     if args.action == "list":
         known = [frameworks.get(name) for name in frameworks.names()]
         if args.json:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobspec.cli import output, parser
 from jobspec.finding import fail
+
+if TYPE_CHECKING:
+    from jobspec.frameworks.base import RecipeNote
 
 DEFAULT_NAME = "my-run"  # under it `starters/` holds a whole spec for each framework that ships with jobspec
 
@@ -15,6 +21,8 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("--framework", metavar="NAME", default="command", help="default: command")
     name_help = f"the run's name (default {DEFAULT_NAME})"
     into.add_argument("--name", metavar="NAME", default=DEFAULT_NAME, help=name_help)
+    into.add_argument("--model", metavar="FAMILY", help="start from the closest maintained recipe (nemo_rl)")
+    into.add_argument("--repo", metavar="PATH", help="the checkout with the recipes (default: this folder)")
     into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
     parser.add_json(into)
 
@@ -23,6 +31,12 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.spec.load import parse_spec
 
     text = starter(args.framework, args.name)
+    if args.model is not None:
+        text = with_recipe(text, closest(args.framework, args.repo or ".", args.model), args.repo or ".")
+    elif args.repo is not None:
+        raise fail(
+            "usage.init", "--repo is only for the recipes of --model", fix="give --model FAMILY as well"
+        )
     parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
     if args.out == "-":
         print(text, end="")
@@ -50,6 +64,50 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
     return 0
+
+
+def closest(framework: str, repo: str, model: str) -> RecipeNote:
+    """The closest recipe of a checkout. Raises: JobspecError where there is none."""
+    from jobspec import frameworks
+
+    nearest = getattr(frameworks.get(framework), "closest_recipes", None)
+    if nearest is None:
+        what = f"`{framework}` has no recipes by name"
+        raise fail("init.recipe", what, fix="leave out --model, or use --framework nemo_rl")
+    found: tuple[RecipeNote, ...] = nearest(repo, model)
+    if not found:
+        what = f"no recipe in `{repo}` is for a model like `{model}`"
+        fix = "name a checkout by --repo PATH; `jobspec framework recipes` lists what it has"
+        raise fail("init.recipe", what, fix=fix)
+    return found[0]
+
+
+def with_recipe(text: str, recipe: RecipeNote, repo: str) -> str:
+    """The starting spec with a recipe in place of the variant and of the sizes that come with it."""
+    level = "parallel" if recipe.sizes else "smoke"
+    time = f'"{recipe.minutes // 60:02}:{recipe.minutes % 60:02}:00"' if recipe.minutes else ""
+    for pattern, lines in (
+        (r"  level: \S+ *", f"  level: {level:<23}"),
+        (r"  variants: .*\n", ""),
+        (
+            r"  nodes: .*\n",
+            f"  nodes: {recipe.nodes:<23}# the recipe's; it also counts where a key is left out\n",
+        ),
+        (r"  gpus_per_node: .*\n", f"  gpus_per_node: {recipe.gpus}\n"),
+        (r"  # (?=time: )" if time else r"(?!)", "  "),
+        (r"  time: \S+ *", f"  time: {time:<24}"),
+        (r"    path: ~/src/RL ", f"    path: {_quoted(str(Path(repo).absolute()))} "),
+        (
+            r"# train:\n#   recipe: .*",
+            f"train:\n  recipe: {recipe.name}   # {recipe.model}, {recipe.steps} steps",
+        ),
+    ):
+        text = re.sub(f"(?m)^{pattern}", lines.replace("\\", r"\\"), text, count=1)
+    return text
+
+
+def _quoted(path: str) -> str:
+    return path if re.fullmatch(r"[\w./@+-]+", path) else json.dumps(path)
 
 
 def starter(framework: str, name: str) -> str:

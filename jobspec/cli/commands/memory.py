@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_memory(resolved: Resolved, as_json: bool) -> int:
-    """Exit code 2 when the spec has an error, such as `does not fit`; 0 otherwise.
+    """Exit code 2 when the spec has an error, such as `memory.gpu`; 0 otherwise.
 
     Raises: JobspecError when there is no Megatron run, or its model is not known.
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from jobspec.finding import Finding
-from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.finding import Finding, fail
+from jobspec.frameworks.base import Context, FrameworkPlan, Level, RecipeNote
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
 from jobspec.frameworks.shared.schedule import learning
@@ -15,6 +15,7 @@ from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.megatron.shape import TrainShape
+    from jobspec.spec.job import JobSpec
     from jobspec.verdict import Deliverable
 
 __all__ = ["PROBE", "NemoRlFramework"]
@@ -46,10 +47,39 @@ class NemoRlFramework:
 
         return check(context)
 
+    def recipe_resources(self, spec: JobSpec, repo_paths: Mapping[str, str]) -> Mapping[str, str | int]:
+        """What `train.recipe` asks of the scheduler; nothing for a recipe that `validate` will refuse."""
+        from jobspec.frameworks.nemo_rl import checkout, recipes
+
+        root = checkout.find_checkout(repo_paths)
+        recipe = recipes.find_recipe(root, spec.train.recipe or "") if root else None
+        if recipe is None:
+            return {}
+        time = {"time": f"{recipe.minutes // 60:02}:{recipe.minutes % 60:02}:00"} if recipe.minutes else {}
+        return {"nodes": recipe.nodes, "gpus_per_node": recipe.gpus, **time}
+
+    def recipes(self, root: str, family: str = "") -> Iterator[RecipeNote]:
+        """The recipes of a checkout, all or those of a model family."""
+        from jobspec.frameworks.nemo_rl import recipe_variant, recipes
+
+        for recipe in recipes.all_recipes(root):
+            if isinstance(recipe, str):
+                yield RecipeNote(recipe, recipes.files(root)[recipe], problem="cannot be read")
+            elif recipes.is_of(recipe, family):
+                yield recipe_variant.note(recipe)
+
+    def closest_recipes(self, root: str, model: str) -> tuple[RecipeNote, ...]:
+        """Recipes of a checkout for this model or its nearest relatives, the closest and smallest first."""
+        from jobspec.frameworks.nemo_rl import recipe_variant, recipes
+
+        return tuple(recipe_variant.note(recipe) for recipe in recipes.closest(root, model))
+
     def plan(self, context: Context) -> FrameworkPlan:
         from jobspec.frameworks.nemo_rl import checkout, checks, rules
 
         root, variants = checkout.find_checkout(context.repo_paths), rules.variants(context)
+        if not variants:
+            raise fail("nemo_rl.nothing", "nothing that the spec names can be run", path="coverage.variants")
         mode = context.spec.launch.mode
         return FrameworkPlan(
             _commands(context, root, variants),
@@ -76,6 +106,7 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
     from jobspec.frameworks.nemo_rl import commands
     from jobspec.frameworks.nemo_rl.arguments import overrides
     from jobspec.frameworks.nemo_rl.checkout import find_bridge, transfer_queue_source
+    from jobspec.frameworks.nemo_rl.properties import ANNOUNCES
 
     def setting(variant: Variant | None = None) -> commands.Setting:
         return commands.Setting(
@@ -91,7 +122,7 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
     # `prove` may also name the Bridge inside a checkout.
     proved = any(repo.prove and repo.prove.module == "megatron.bridge" for repo in context.spec.repos)
     plans = [commands.bridge_command(setting())] if proved or find_bridge(context.repo_paths) else []
-    if any("data_plane.backend=mooncake_cpu" in overrides(context, item) for item in variants):
+    if any(ANNOUNCES in item.proofs for item in variants):
         plans.append(commands.announce_command(setting(), context.spec.resources.nodes))
     source = transfer_queue_source(root)
     for item in variants:
@@ -110,8 +141,11 @@ def _shape(context: Context, root: str, variants: tuple[Variant, ...]) -> TrainS
 
 def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
     from jobspec.frameworks.nemo_rl.checkout import find_bridge
+    from jobspec.frameworks.nemo_rl.properties import kept
 
     spec = context.spec
+    changed = kept(variants)
+    own = {"variants": changed} if changed else {}
     return ExpectPlan(
         level=context.level.name,
         variants=tuple(item.name for item in variants),
@@ -123,5 +157,5 @@ def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
         resume=any(item.resumes for item in variants),
         metric_keys=METRIC_KEYS,
         limitations=(*LIMITATIONS, *(item.limitation for item in variants if item.limitation)),
-        options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0},
+        options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0, **own},
     )

@@ -62,6 +62,12 @@ def read_script(root: str, name: str) -> Script | None:
     return Script(config, arguments, FORWARDS.search(code) is not None)
 
 
+def entry_point(root: str, script: str) -> str:
+    """The entry point that a script starts, below the checkout; itself for a Python file, empty for none."""
+    found = None if script.endswith(".py") else ENTRY_POINT.search(read_text(root, script) or "")
+    return f"examples/{found[1]}" if found else script if script.endswith(".py") else ""
+
+
 def _default_config(root: str, code: str) -> str:
     entry = ENTRY_POINT.search(code)
     text = read_text(root, f"examples/{entry[1]}") if entry else None

@@ -13,10 +13,13 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.arguments import DIVISOR, PACKING, overrides
 from jobspec.frameworks.nemo_rl.checkout import (
     BRIDGE,
+    entry_point,
     read_script,
+    read_text,
     transfer_queue_source,
 )
 from jobspec.frameworks.nemo_rl.commands import CHECK_METRICS, CHECK_ROUTES, DUMP_EVENTS, ENTRY
+from jobspec.frameworks.nemo_rl.properties import ASYNC, BACKENDS
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared import nemo_recipe as config
 from jobspec.frameworks.shared.nemo_recipe import SIZES, Config, get, number
@@ -38,7 +41,7 @@ NO_DATA_PLANE = {  # keys below `grpo`
     "deduplicate_multimodal_data": "the data plane carries each sample with its own images",
     "calculate_advantages_on_gpu": "the data plane ignores it: the run would test something else",
 }
-BACKENDS = ("simple", "mooncake_cpu")
+DYNAMIC = "policy.dynamic_batching.enabled"
 BACKENDS_ON = ("policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled")
 TP_GUARDED = ("train_micro_batch_size", "logprob_batch_size")
 
@@ -62,6 +65,7 @@ def probe(context: Context, root: str, variant: Variant) -> Iterator[Finding]:
     if not _runs_both(script.arguments) or not _own_keys(context).isdisjoint(BACKENDS_ON):
         yield from _check_trainer(variant, changed)
     yield from _check_sizes(variant, changed)
+    yield from _check_batching(changed)
     yield from _check_data_plane(root, variant, changed)
     yield from _check_replay(variant, changed)
 
@@ -150,7 +154,8 @@ def _check_sizes(variant: Variant, changed: Config) -> Iterator[Finding]:
         yield error(
             "nemo_rl.tp-guard",
             f"with tp {tp}, micro batches are {micro} in training and {logprob} for log-probabilities",
-            "NeMo-RL refuses it: from tp 4 on, log-probabilities depend on the batch size",
+            "NeMo-RL refuses it: from tp 4 on, log-probabilities depend on the batch size; some scripts "
+            "of its test suite switch this check off, jobspec never does",
             f"make `policy.{TP_GUARDED[0]}` and `policy.{TP_GUARDED[1]}` equal, or use tp 1 or 2",
             path="train.overrides",
         )
@@ -170,9 +175,32 @@ def _check_sizes(variant: Variant, changed: Config) -> Iterator[Finding]:
         )
 
 
+def _check_batching(changed: Config) -> Iterator[Finding]:
+    """Errors for dynamic batches where NeMo-RL asserts against them, in `models/policy/lm_policy.py`."""
+    if get(changed, DYNAMIC) is not True:
+        return
+    if get(changed, PACKING) is True:
+        what = f"`{DYNAMIC}` and `{PACKING}` are both true"
+        why = "NeMo-RL asserts that dynamic batching is exclusive of sequence packing"
+        fix = f"set one of them to false; cp above 1 needs `{PACKING}`"
+        yield error("nemo_rl.dynamic-batching", what, why, fix, path="train.overrides")
+    pp = number(changed, SIZES["pp"]) or 1
+    if pp > 1:
+        what = f"`{DYNAMIC}` is true with pp {pp}"
+        why = "NeMo-RL asserts that dynamic batching has a single pipeline stage"
+        fix = "use pp 1, or sequence packing in its place"
+        yield error("nemo_rl.dynamic-batching", what, why, fix, path="train.overrides")
+
+
 def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[Finding]:
     if get(changed, "data_plane.enabled") is not True:
         return
+    entry = entry_point(root, variant.script)
+    if (text := read_text(root, entry)) and "data_plane" not in text:
+        what = f"`{entry}`, which variant `{variant.name}` runs, never reads `data_plane`"
+        why = "no sample would go through the data plane, and nothing in the log would say so"
+        fix = "turn it off, or use a revision or an entry point that reads it"
+        yield error("nemo_rl.data-plane", what, why, fix, path="train.overrides")
     missing = [key for key in DATA_PLANE if get(changed, f"data_plane.{key}") is None]
     if missing:
         what = f"the data plane is on without {', '.join(f'`data_plane.{key}`' for key in missing)}"
@@ -186,7 +214,7 @@ def _check_data_plane(root: str, variant: Variant, changed: Config) -> Iterator[
         if get(changed, f"grpo.{key}"):
             what = f"the data plane does not have `grpo.{key}`"
             yield error("nemo_rl.data-plane", what, why, "remove it", path="train.overrides")
-    if get(changed, "grpo.async_grpo.enabled") is True:
+    if get(changed, ASYNC) is True and variant.trainer != "single_controller":
         what = "the data plane and `grpo.async_grpo` are both on"
         why = "the asynchronous trainer of `run_grpo.py` does not use the data plane"
         fix = "turn one of them off, or use the single controller, which has both"

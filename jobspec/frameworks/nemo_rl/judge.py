@@ -15,6 +15,7 @@ from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.metric_checks import judge_capture
 from jobspec.frameworks.nemo_rl.printed_config import setting_limits
 from jobspec.frameworks.nemo_rl.proof_lines import TRAINERS
+from jobspec.frameworks.nemo_rl.properties import ASYNC
 from jobspec.frameworks.nemo_rl.requested_variants import judge_requested
 from jobspec.frameworks.nemo_rl.variant_run import VariantRun, runs_of
 from jobspec.frameworks.nemo_rl.weights_on_disk import (
@@ -120,8 +121,11 @@ def _stopped_early(run: VariantRun) -> Answer | None:
 def _trainer(run: VariantRun) -> Answer:
     lines = run.lines.get("trainer", ())
     kinds = list(TRAINERS.values()) if run.guessed else [TRAINERS.get(run.variant.trainer)]
-    if run.variant.trainer == "sync" and "true" in map(str.lower, run.settings.get("data_plane.enabled", ())):
-        kinds = [TRAINERS["transfer_queue"]]  # any variant may run on the data plane
+    if run.variant.trainer == "sync":  # of files without a plan, only the settings tell
+        switched = (("transfer_queue", "data_plane.enabled"), ("async", ASYNC))
+        for trainer, key in switched:
+            if "true" in map(str.lower, run.settings.get(key, ())):
+                kinds = [TRAINERS[trainer]]
     patterns = [pattern for pattern in kinds if pattern is not None]
     if run.guessed and run.variant.trainer not in TRAINERS:
         patterns = []

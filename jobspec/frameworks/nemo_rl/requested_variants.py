@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +20,8 @@ from jobspec.verdict import Deliverable, EvidenceItem, Status
 
 NAME = "Requested variants"
 FALLBACKS = "r3/routed_experts_fallback_token_routes"
-REFIT, TIMED = 2, "prepare_for_generation"
+REFIT, TIMED, TOTAL = 2, "prepare_for_generation", "total"
+UNTIMED = "what NeMo-RL times no further, such as offloading and waking the engine"
 EXTRAS = {
     "adapter": "LoRA",
     "non-colocated": "a generator on GPUs of its own",
@@ -142,7 +143,18 @@ def _refit(run: VariantRun) -> Iterator[Answer]:
     }
     if means:
         parts = ", ".join(f"{name} {mean:.2f} s" for name, (mean, _) in means.items())
-        yield run.passed(f"{TIMED}: {parts} a step", [row_item(row) for _, row in means.values()])
+        most = _bottleneck({name: mean for name, (mean, _) in means.items()})
+        yield run.passed(f"{TIMED}: {parts} a step{most}", [row_item(row) for _, row in means.values()])
+
+
+def _bottleneck(means: Mapping[str, float]) -> str:
+    """The largest part of the refit, as the end of a sentence; empty where no total or no part is timed."""
+    total, parts = means.get(TOTAL, 0.0), {name: mean for name, mean in means.items() if name != TOTAL}
+    rest = total - sum(parts.values())
+    if not parts or rest < 0 or total <= 0:
+        return ""
+    name, mean = max({**parts, UNTIMED: rest}.items(), key=lambda part: part[1])
+    return f"; most of it is {name}, {mean:.2f} s ({mean / total:.0%})"
 
 
 def _routes(run: VariantRun) -> Iterator[Answer]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
-from jobspec.frameworks.nemo_rl import checkout
+from jobspec.frameworks.nemo_rl import checkout, recipe_rules
 from jobspec.frameworks.nemo_rl.arguments import gives_sizes
-from jobspec.frameworks.nemo_rl.checkout_rules import probe
+from jobspec.frameworks.nemo_rl.checkout_rules import compose, probe
 from jobspec.frameworks.nemo_rl.checks import check_tests
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD, WORKER
+from jobspec.frameworks.nemo_rl.extras import check_extras
 from jobspec.frameworks.nemo_rl.levels import LEVELS, variants_of
 from jobspec.frameworks.nemo_rl.printed_config import weak_table
+from jobspec.frameworks.nemo_rl.properties import settled
+from jobspec.frameworks.nemo_rl.recipe_variant import recipe_variant, with_proofs
+from jobspec.frameworks.nemo_rl.recipes import Recipe, closest
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
@@ -59,20 +64,36 @@ REFUSED = {
 
 
 def variants(context: Context) -> tuple[Variant, ...]:
-    return variants_of(context.level.number, context.spec.coverage.variants)
+    """What runs: the recipe or the requested variants, each as its composed configuration has it."""
+    root = checkout.find_checkout(context.repo_paths)
+    if context.spec.train.recipe is None:
+        asked = variants_of(context.level.number, context.spec.coverage.variants)
+        return tuple(_settled(context, root, item) for item in asked) if root else asked
+    recipe = recipe_rules.find(context, root) if root else None
+    if not isinstance(recipe, Recipe) or recipe.trainer is None:
+        return ()  # an error says why
+    return (_settled(context, root, recipe_variant(context, recipe), recipe=True),)
+
+
+def _settled(context: Context, root: str, variant: Variant, recipe: bool = False) -> Variant:
+    composed = compose(context, root, variant)
+    if isinstance(composed, Finding):
+        return variant
+    return settled(with_proofs(variant, composed[1]) if recipe else variant, composed[1])
 
 
 def check(context: Context) -> Iterator[Finding]:
+    chosen = variants(context)
     yield from unknown_variants(context, "nemo_rl.variant", LEVELS, REFUSED)
-    yield from _check_mode(context)
-    yield from _check_size(context)
+    yield from _check_mode(context, chosen)
+    yield from _check_size(context, chosen)
     yield from _check_overrides(context)
-    yield from refused(context, "nemo_rl.weak-evidence", weak_table(variants(context)))
+    yield from refused(context, "nemo_rl.weak-evidence", weak_table(chosen))
     yield from check_proof(context, "nemo_rl.bridge", found=bool(checkout.find_bridge(context.repo_paths)))
     yield from check_core(context, "nemo_rl.megatron-lm")
-    yield from _check_media(context)
-    yield from _check_train(context)
-    yield from _check_parallel(context)
+    yield from _check_media(context, chosen)
+    yield from _check_train(context, chosen)
+    yield from _check_parallel(context, chosen)
     why = "the maintained script or recipe decides it"
     yield from unused_keys(context, "nemo_rl.unused-key", UNUSED, why)
     yield from _check_environment(context)
@@ -82,31 +103,51 @@ def check(context: Context) -> Iterator[Finding]:
         why = "the levels run the maintained scripts and recipes of one checkout"
         yield error("nemo_rl.checkout", what, why, "name one NeMo-RL checkout in `repos`", path="repos")
         return
-    yield from check_tests(context, variants(context))
-    yield from _check_cache(context)
-    findings = (finding for variant in variants(context) for finding in probe(context, root, variant))
-    yield from dict.fromkeys(findings)
+    if context.spec.train.recipe is not None:
+        yield from _check_recipe(context, root, chosen)
+    yield from check_tests(context, chosen)
+    yield from check_extras(context, root, chosen)
+    yield from _check_cache(context, chosen)
+    findings = (finding for variant in chosen for finding in probe(context, root, variant))
+    named = context.spec.train.recipe is not None
+    yield from dict.fromkeys(_of_recipe(finding) if named else finding for finding in findings)
 
 
-def _check_cache(context: Context) -> Iterator[Finding]:
+def _of_recipe(finding: Finding) -> Finding:
+    return replace(finding, path=recipe_rules.PATH) if finding.path == "coverage.variants" else finding
+
+
+def _check_recipe(context: Context, root: str, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
+    recipe = recipe_rules.find(context, root)
+    if isinstance(recipe, Finding):
+        yield recipe
+        return
+    yield from recipe_rules.check(context, recipe)
+    for variant in chosen:
+        composed = compose(context, root, variant)
+        if not isinstance(composed, Finding):
+            yield from recipe_rules.check_level(variant, composed[1])
+
+
+def _check_cache(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     """Warnings for a script's own model that is not in the cache of an offline run."""
     spec = context.spec
     home = spec.hf_cache.home or context.cluster.paths.hf_home or ""
     if spec.model is not None or not spec.hf_cache.offline or not Path(home, "hub").is_dir() or not home:
         return
-    for name in dict.fromkeys(item.model for item in variants(context)):
+    for name in dict.fromkeys(item.model for item in chosen):
         if "/" in name and not Path(home, "hub", f"models--{name.replace('/', '--')}").is_dir():
             what = f"`{name}` is not in the Hugging Face cache `{home}`, and the run is offline"
             fix = "put it and the data set there, or set `hf_cache.offline: false`"
             yield warning("nemo_rl.cache", what, fix=fix, path="hf_cache")
 
 
-def _check_mode(context: Context) -> Iterator[Finding]:
+def _check_mode(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     mode, nodes = context.spec.launch.mode, context.spec.resources.nodes
     if mode == "srun" and nodes > 1:
         what = f"mode `srun` leaves Ray to the script, which starts it on one node, not on {nodes}"
         yield error("nemo_rl.mode", what, fix="use `launch: {mode: ray}`", path="launch.mode")
-    for variant in variants(context):
+    for variant in chosen:
         if variant.owns_ray and mode != "srun":
             what = (
                 f"variant `{variant.name}` stops every Ray process of the node, also those of mode `{mode}`"
@@ -119,21 +160,21 @@ def _check_mode(context: Context) -> Iterator[Finding]:
             yield warning("nemo_rl.exclusive", what, fix=fix, path="resources.exclusive")
 
 
-def _check_size(context: Context) -> Iterator[Finding]:
+def _check_size(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     nodes, gpus = context.spec.resources.nodes, context.gpus_per_node
-    for item in variants(context):
+    for item in chosen:
         if item.nodes not in (0, nodes):
             what = f"variant `{item.name}` runs on {item.nodes} node(s), and the spec asks for {nodes}"
             fix = f"use `resources.nodes: {item.nodes}`, or make one run for each number of nodes"
             yield error("nemo_rl.nodes", what, fix=fix, path="resources.nodes")
-    with_actors = [item.name for item in variants(context) if item.network_actors]
+    with_actors = [item.name for item in chosen if item.network_actors]
     if len(with_actors) > 1 and context.spec.launch.mode != "srun":
         what = f"variants {', '.join(f'`{name}`' for name in with_actors)} share one Ray cluster"
         why = "named actors and ports of the first data plane may outlive it and disturb the next one"
         yield warning(
             "nemo_rl.data-plane-shared", what, why, "make one run for each", path="coverage.variants"
         )
-    need = max((item.gpus for item in variants(context)), default=1)
+    need = max((item.gpus for item in chosen), default=1)
     if gpus < need:
         what = f"the variants need {need} GPUs on each node, and the run has {gpus}"
         yield error("nemo_rl.gpus", what, fix=f"ask for {need}", path="resources.gpus_per_node")
@@ -159,24 +200,25 @@ def _check_overrides(context: Context) -> Iterator[Finding]:
             yield error("nemo_rl.override", what, why, fix, path=path)
 
 
-def _check_media(context: Context) -> Iterator[Finding]:
+def _check_media(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     model = context.spec.model.id or context.spec.model.path or "" if context.spec.model else ""
-    media = any(item.name.startswith(("vlm", "audio")) for item in variants(context))
+    media = any(item.name.startswith(("vlm", "audio")) for item in chosen)
     for text in model_limits(model, media):
         why = "the maintained scripts of text models give it no images and no sound"
         fix = "use variant `vlm` of level 5 beside it" if not media else ""
         yield warning("nemo_rl.text-only", text, why, fix, path="model")
 
 
-def _check_train(context: Context) -> Iterator[Finding]:
+def _check_train(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     spec, steps = context.spec, context.spec.train.steps
-    for item in variants(context):
+    for item in chosen:
         if steps and not item.steps_key and steps != item.steps:
             what = f"variant `{item.name}` always runs {item.steps} steps"
             yield error("nemo_rl.steps", what, fix="remove `train.steps`", path="train.steps")
         if spec.model is not None and not item.model_keys:
             what = f"variant `{item.name}` only works with its own model `{item.model}`"
-            yield error("nemo_rl.model", what, fix="remove `model`", path="model")
+            fix = f"remove `model`{_other_recipe(context)}"
+            yield error("nemo_rl.model", what, fix=fix, path="model")
     if steps:
         yield from too_few_steps(context.level.name, "nemo_rl.steps", steps)
     if spec.checkpoint.resume == "must":
@@ -184,9 +226,16 @@ def _check_train(context: Context) -> Iterator[Finding]:
         yield error("nemo_rl.resume", what, fix="use variant `resume` of level 1", path="checkpoint.resume")
 
 
-def _check_parallel(context: Context) -> Iterator[Finding]:
+def _other_recipe(context: Context) -> str:
+    """The closest maintained recipe of the spec's model, as the end of a sentence; empty without one."""
+    root, model = checkout.find_checkout(context.repo_paths), context.spec.model
+    near = closest(root, model.id or model.path or "") if root and model else ()
+    return f", or use `train.recipe: {near[0].name}`, the closest recipe ({near[0].model})" if near else ""
+
+
+def _check_parallel(context: Context, chosen: tuple[Variant, ...]) -> Iterator[Finding]:
     parallel, rollout = context.spec.train.parallel, context.spec.train.rollout
-    fixed = [item.name for item in variants(context) if not item.sizes]
+    fixed = [item.name for item in chosen if not item.sizes]
     if gives_sizes(context) and fixed:
         what = f"`train.parallel` does nothing for variant `{fixed[0]}`, whose script or recipe has the sizes"
         fix = "remove it and use `tp2`, `pp2` and the like, or use variant `sizes` of level `parallel`"
@@ -194,7 +243,7 @@ def _check_parallel(context: Context) -> Iterator[Finding]:
     if fixed and any(getattr(rollout, name) is not None for name in ("tp", "pp", "ep")):
         what = f"`train.rollout` does nothing for variant `{fixed[0]}`"
         yield error("nemo_rl.parallel", what, fix="remove it", path="train.rollout")
-    if not gives_sizes(context) and "sizes" in {item.name for item in variants(context)}:
+    if not gives_sizes(context) and "sizes" in {item.name for item in chosen}:
         what = f"variant `sizes` has no size: {', '.join(f'`{name}`' for name in SIZES)} are all 1"
         yield error("nemo_rl.parallel", what, fix="set one in `train.parallel`", path="train.parallel")
     if parallel.vpp not in (None, 1):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+
+from msgspec.structs import replace
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, Variant
@@ -16,18 +18,26 @@ FIXED = ("tp", "pp", "cp", "ep", "etp", "rollout.tp", "rollout.pp", "rollout.ep"
 
 def train_shape(context: Context, variant: Variant, recipe: Config) -> TrainShape:
     """Sizes of the trainer, without the GPUs of separate generators."""
-    return replace(
-        trainer_shape(recipe, *_trainer(context, variant, recipe)),
-        model=str(context.spec.train.overrides.get(MODEL_KEYS[0], variant.model)),
+    nodes = variant.nodes or context.spec.resources.nodes
+    # The spec's own model has sizes of its own, also where nobody knows them: never the variant's.
+    model = "" if context.spec.model else variant.model
+    model = str(context.spec.train.overrides.get(MODEL_KEYS[0], model))
+    return sized(replace(variant, model=model), recipe, nodes, context.gpus_per_node)
+
+
+def sized(variant: Variant, recipe: Config, nodes: int, gpus: int) -> TrainShape:
+    """`train_shape` on that many nodes and GPUs of each, of which a variant may use fewer."""
+    return dataclasses.replace(
+        trainer_shape(recipe, *_trainer(variant, recipe, nodes, gpus)),
+        model=variant.model,
         rollout=_rollout(recipe, variant),
         keys={} if variant.sizes else dict.fromkeys(FIXED, "coverage.variants"),
     )
 
 
-def _trainer(context: Context, variant: Variant, recipe: Config) -> tuple[int, int]:
-    nodes = variant.nodes or context.spec.resources.nodes
+def _trainer(variant: Variant, recipe: Config, nodes: int, available: int) -> tuple[int, int]:
     gpus = (number(recipe, "cluster.gpus_per_node") if not variant.is_entry else None) or variant.gpus
-    gpus = gpus if variant.nodes else context.gpus_per_node
+    gpus = gpus if variant.nodes else available
     if get(recipe, f"{GENERATION}.colocated.enabled") is not False:
         return nodes, gpus
     if nodes > 1:

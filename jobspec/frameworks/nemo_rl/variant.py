@@ -25,11 +25,13 @@ _FORMS = {
     "has": rf'"(?P<argument>\d+)" in {_DATA}',
     "at": rf'{_DATA}\["(?P<argument>\d+)"\]{_LIMIT}',
     "": rf"(?P<reduce>max|min|mean|median)\({_DATA}\){_LIMIT}",
+    "of steps": rf"(?P<reduce>mean|median)\({_DATA}, (?P<start>-?\d+)(?:, (?P<end>-?\d+))?\){_LIMIT}",
     "ratio_above": rf"ratio_above\({_DATA}, (?P<argument>{_NUMBER})\){_LIMIT}",
 }
 KNOWN = (
     '`max(data["METRIC"]) < N`, also with min, mean or median; `data["METRIC"]["STEP"] < N`; '
-    '`"STEP" in data["METRIC"]`; `ratio_above(data["METRIC"], N) < N`; with <, >, <=, >= or =='
+    '`mean(data["METRIC"], FROM, TO) < N`, also with median; `"STEP" in data["METRIC"]`; '
+    '`ratio_above(data["METRIC"], N) < N`; with <, >, <=, >= or =='
 )
 _PATTERN = "|".join(re.sub(r"\?P<\w+>", "", form) for form in _FORMS.values())
 Condition = Annotated[
@@ -48,7 +50,8 @@ class MetricCheck:
 
     `reduce` is `max`, `min`, `mean`, `median` or one of three other words. `at` compares the value of step
     `argument`. `has` asks only that this step was logged. `ratio_above` is the share of values that reach
-    `argument`. `file` limits the condition to one of the variant's metric files.
+    `argument`. `file` limits the condition to one of the variant's metric files. A mean or median is
+    of the steps from `start` to before `end`; as in NeMo-RL, -1 is the last step and an `end` of 0 behind it.
     """
 
     text: str
@@ -58,6 +61,13 @@ class MetricCheck:
     limit: float = 0.0
     argument: float = 0.0
     file: str = ""
+    start: int = 1
+    end: int = 0
+
+    def covers(self, step: int, last: int) -> bool:
+        """Whether a step of a run that ended at `last` counts."""
+        start, end = (at + last + 1 if at < 0 else at for at in (self.start, self.end))
+        return start <= step < (end or last + 1)
 
     @property
     def words(self) -> str:
@@ -66,6 +76,8 @@ class MetricCheck:
         if self.reduce == "has":
             return f"{step} is logged"
         argument = f", {self.argument:g}" if self.reduce == "ratio_above" else ""
+        if (self.start, self.end) != (1, 0):
+            argument = f", {self.start}" + (f", {self.end}" if self.end else "")
         value = step if self.reduce == "at" else f"`{self.reduce}({self.metric}{argument})`"
         return f"{value} {self.op} {self.limit:g}"
 
@@ -79,9 +91,16 @@ def parse_condition(text: str, file: str = "") -> MetricCheck:
         match = re.fullmatch(form, text)
         if match is not None:
             parts = match.groupdict()
-            numbers = {key: float(parts[key]) for key in ("limit", "argument") if key in parts}
             return MetricCheck(
-                text, parts.get("reduce", name), parts["metric"], parts.get("op", ""), file=file, **numbers
+                text,
+                parts.get("reduce", name),
+                parts["metric"],
+                parts.get("op", ""),
+                limit=float(parts.get("limit") or 0),
+                argument=float(parts.get("argument") or 0),
+                file=file,
+                start=int(parts.get("start") or 1),
+                end=int(parts.get("end") or 0),
             )
     raise ValueError(f"`{text}` is no condition that jobspec can evaluate; use {KNOWN}")
 

@@ -16,6 +16,7 @@ from jobspec.frameworks.nemo_rl.levels import VARIANTS
 from jobspec.frameworks.nemo_rl.log_lines import Line, Lines, numbers, read_lines
 from jobspec.frameworks.nemo_rl.printed_config import PEFT, Settings, read_settings
 from jobspec.frameworks.nemo_rl.proof_lines import PROOFS, TRAINERS
+from jobspec.frameworks.nemo_rl.properties import planned as planned_variants
 from jobspec.frameworks.nemo_rl.variant import Variant
 from jobspec.frameworks.shared import answer
 from jobspec.frameworks.shared.answer import Answer
@@ -171,8 +172,7 @@ class VariantRun:
 
 def runs_of(evidence: Evidence) -> tuple[VariantRun, ...]:
     """The runs of the planned variants; for other people's files without one, the variant that fits best."""
-    names = evidence.plan.expect.variants
-    planned = [item for item in VARIANTS if item.name in names]
+    planned = planned_variants(evidence.plan.expect)
     if not evidence.foreign:
         return tuple(_own(evidence, variant, len(planned) == 1) for variant in planned)
     logs = tuple(evidence.last.logs if evidence.last else ())

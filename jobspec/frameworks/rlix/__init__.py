@@ -21,6 +21,7 @@ NOT_PROVED = (
     "jobspec runs no pipelines of ROLL, alone or beside those of NeMo-RL",
     "RLix itself says that engines have the trainer's weights: jobspec does not compare them",
 )
+GATES = "gates"
 NO_LEARNING = "nothing is proved about learning"
 NEEDS = (
     "checkouts of RLix (branch `nemo`) and of the NeMo-RL fork that it was tested with, NeMo-RL's image, one "
@@ -58,6 +59,17 @@ LEVELS = (
         NEEDS,
         (TRACED,),
     ),
+    Level(
+        GATES,
+        3,
+        "RLix's own tests of gate 2.5: NCCL groups that are destroyed and built again, and weights that "
+        "reach a part of the ranks bit by bit",
+        (
+            "nothing is proved about pipelines: the tests run RLix's parts on their own",
+            "nothing is proved about gate 2, the sleep of a tensor-parallel group: no test is published",
+        ),
+        needs="a checkout of RLix (branch `nemo`), PyTorch with Megatron-Core, one node with four GPUs",
+    ),
 )
 
 
@@ -73,16 +85,22 @@ class RlixFramework:
     has_pipelines = True
 
     def validate(self, context: Context) -> Iterable[Finding]:
+        if context.level.name == GATES:
+            from jobspec.frameworks.rlix import gates
+
+            return gates.check(context)
         from jobspec.frameworks.rlix.rules import check
 
         return check(context)
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Raises: JobspecError without checkouts or pipelines, for which `validate` gives an error too."""
-        from jobspec.frameworks.rlix import checkout, commands, memory
+        from jobspec.frameworks.rlix import checkout, commands, gates, memory
         from jobspec.frameworks.rlix.rules import read_recipes
         from jobspec.frameworks.rlix.settings import pipeline_settings
 
+        if context.level.name == GATES and checkout.roots(context)[0]:
+            return gates.plan(context)
         if not all(checkout.roots(context)) or not context.spec.pipelines:
             raise fail(
                 "rlix.checkout",
@@ -105,6 +123,10 @@ class RlixFramework:
         return ExpectPlan(level=level.name, variants=variants, steps=steps)
 
     def judge(self, evidence: Evidence) -> Iterable[Deliverable]:
+        if evidence.plan.expect.level == GATES:
+            from jobspec.frameworks.rlix import gates
+
+            return gates.judge(evidence)
         from jobspec.frameworks.rlix.judge import judge  # not needed, and not loaded, before there is a run
 
         return judge(evidence)
@@ -127,9 +149,11 @@ def _conditions(pipelines: Iterable[PipelineSettings]) -> Iterator[AbortPlan]:
 
 
 def _expect(context: Context, pipelines: tuple[PipelineSettings, ...]) -> ExpectPlan:
-    from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD
+    from jobspec.frameworks.rlix.judge import METRIC_KEYS, REWARD, VERIFY
+    from jobspec.frameworks.rlix.settings import VERIFY as COMPARES
 
     spec = context.spec
+    names = ",".join(pipeline.name for pipeline in pipelines if pipeline.wrapper[COMPARES])
     return ExpectPlan(
         level=context.level.name,
         variants=spec.coverage.variants,
@@ -143,6 +167,7 @@ def _expect(context: Context, pipelines: tuple[PipelineSettings, ...]) -> Expect
             for name, key in METRIC_KEYS.items()
         },
         limitations=tuple(_limitations(pipelines)),
+        options={VERIFY: names} if names else {},
         parts=tuple(
             PartPlan(
                 pipeline.name,

@@ -27,6 +27,7 @@ THREADS: Mapping[str, str] = {
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "NUMEXPR_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",  # of tokenizers
     "TF_NUM_INTEROP_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

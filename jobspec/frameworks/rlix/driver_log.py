@@ -34,6 +34,7 @@ HINTS = (
     "broke before",
     "Error",
     "Exception",
+    "verify_model",
 )
 ACTOR = re.compile(r"^\((?:[^()]* )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:-]+))?\)")
 BEFORE = re.compile(rf"\[RLIX_HOOK {ID}\] before_training step=(?P<step>{COUNT}) .*granted")
@@ -59,6 +60,10 @@ OF_WORKER = re.compile(r"(?:^|/)worker-[^/]*\.out$")
 DONE = re.compile(rf"^done!!! successes=(?P<good>{COUNT}) failures=(?P<bad>{COUNT})\b")
 SHUTDOWN = re.compile(r"orchestrator\.shutdown called: force=\S+ reason=(?P<reason>.*?) source=")
 SWALLOWED = re.compile(r"Error in async loop: (?P<text>.*)")
+# Source: `model_update_service.py`, and the fork's `vllm_backend.py`. For pipelines of NeMo-RL a comparison
+# in which nothing differs prints no line.
+UNEQUAL = re.compile(r"\bverify_model: (?P<text>\w+ mismatch: expected=\S+ actual=\S+)")
+EQUAL = re.compile(rf"\bverify_model_ok pipeline_id={ID}")
 # The run itself prints this line and then ends the driver; see `jobspec.runtime.drivers.rlix.driver`.
 BROKE = re.compile(r"^jobspec: pipeline `(?P<name>[^`]+)` broke before its first train step: (?P<text>.*)")
 RAISED_LAST = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Exit|Interrupt)\b(?:\(.*?\))?:? .*|^\w+Error$")
@@ -115,6 +120,9 @@ class Seen:
     broke: Line | None = None  # ended the run, since the driver still waited for this pipeline
     broken: str = ""  # its name
     broken_why: str = ""
+    unequal: Line | None = None  # engines with other weights than the trainer, by RLix's own comparison
+    unequal_text: str = ""
+    equal: dict[str, Line] = field(default_factory=dict)  # by id of the pipeline
 
     def knows(self, name: str) -> bool:
         return any(pipeline.id == name for pipeline in self.pipelines)
@@ -177,6 +185,10 @@ class _Reader:
                 _take_step(text, line, pipeline.own_before, pipeline.own_after)
 
     def _take(self, text: str, line: Line) -> None:
+        if (match := UNEQUAL.search(text)) and self.seen.unequal is None:
+            self.seen.unequal, self.seen.unequal_text = line, match["text"]
+        elif match := EQUAL.search(text):
+            self.seen.equal.setdefault(match["id"], line)
         actor = ACTOR.match(text)
         body = text[actor.end() :].strip() if actor else text
         who = f"{actor['ip'] or ''}:{actor['pid']}" if actor else ""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
 
 TOTAL, SHARED, TRACE = "Pipelines", "GPUs shared between pipelines", "GPU trace"
+COMPARED, VERIFY = "Weights compared", "verify"  # the key in the plan: names of pipelines that ask for it
 REWARD, LOSS, GRAD = "train/reward", "train/loss", "train/grad_norm"
 METRIC_KEYS = {"reward": REWARD, "loss": LOSS, "grad norm": GRAD}
 TRACE_SUFFIX = ".perfetto-trace"
@@ -45,6 +46,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
         yield from judge_pipeline(evidence, parts.get(name) or _foreign_part(evidence, name), pipeline, seen)
     # After the pipelines: the cause in one pipeline says more than the total.
     yield judge_total(seen, len(pipelines), missing_status(evidence))
+    yield from judge_compared(evidence, seen, pipelines)
     if len(pipelines) > 1 or evidence.plan.expect.level == "multi":
         yield judge_shared(evidence, pipelines)
     if evidence.plan.expect.learning is not None:
@@ -248,6 +250,25 @@ def judge_checkpoint(evidence: Evidence, part: PartPlan) -> Deliverable:
         reason = f"the last complete checkpoint is of step {last.step}, not of step {part.steps}"
         return Deliverable(name, Status.FAIL, (item,), reason)
     return Deliverable(name, Status.PASS, (item,), f"complete up to step {last.step}")
+
+
+def judge_compared(
+    evidence: Evidence, seen: Seen, pipelines: list[tuple[str, PipelineSeen]]
+) -> Iterator[Deliverable]:
+    """RLix's comparison of a few numbers of all weights after a transfer, where one is asked for or shown."""
+    asked = str(evidence.plan.expect.options.get(VERIFY, "")).split(",")
+    shown = [(name, seen.equal[one.id].item) for name, one in pipelines if one.id in seen.equal]
+    if seen.unequal is not None:
+        reason = f"engines had other weights than the trainer: {seen.unequal_text}"
+        yield Deliverable(COMPARED, Status.FAIL, (seen.unequal.item,), reason)
+    elif shown and {name for name, _ in shown}.issuperset(filter(None, asked)):
+        reason = "sum, largest and smallest weight were those of the trainer"
+        yield Deliverable(COMPARED, Status.PASS, tuple(item for _, item in shown[:2]), reason, required=False)
+    elif any(asked):
+        reason = (
+            "no difference is in the log, and RLix prints no line of a comparison without one: not proved"
+        )
+        yield Deliverable(COMPARED, Status.SKIPPED, reason=reason, required=False)
 
 
 def judge_shared(evidence: Evidence, pipelines: list[tuple[str, PipelineSeen]]) -> Deliverable:

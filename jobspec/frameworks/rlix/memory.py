@@ -131,12 +131,11 @@ def check_trainer(pipeline: PipelineSettings, shape: TrainShape) -> Iterator[Fin
     memory = estimate(shape, arch, parse_bytes(sold))
     if memory.outcome == "fits":
         return
-    over = memory.outcome == "does not fit"
     need, has = memory.worst.bytes / GIB, memory.usable / GIB
     name = pipeline.name
     largest = sorted(memory.worst.parts, key=lambda part: -part.bytes)[:3]
     parts = ", ".join(f"{part.name} {gib(part.bytes)}" for part in largest)
-    make = error if over else warning
+    make = error if memory.is_hopeless else warning
     yield make(
         "memory.gpu",
         f"training of pipeline `{name}` needs about {need:.0f} GiB of a GPU, "

@@ -50,6 +50,14 @@ def judge_import(evidence: Evidence, framework: str, named: str = "", probe: str
     if problem:
         fix = "" if VOID in problem else SHOW
         return Deliverable(name, Status.BLOCKED, items, problem, settled=True, fix=fix)
+    foreign = _foreign_core(evidence, root, shown[CORE])
+    if foreign is not None and _must_be_own(evidence):
+        reason = f"`{CORE}` comes from {foreign.file}, not from the Bridge's own {_own_core(root)}"
+        fix = f"if it is a copy of the Bridge's own, name it: `--expect-import {CORE}={foreign.root}`"
+        reason += (
+            f": {VOID}" if foreign.installed else ": which Core the Bridge was tested with is not proved"
+        )
+        return Deliverable(name, Status.BLOCKED, (foreign.item,), reason, settled=True, fix=fix)
     core_items, limits = _core(evidence, root, shown[CORE])
     where = _seen_by(workers)
     limits = limits if workers else (DRIVER_ONLY, *limits)
@@ -107,14 +115,32 @@ def _recorded(evidence: Evidence) -> list[ImportLine]:
     ]
 
 
+def _own_core(root: str) -> str:
+    return f"{root.removesuffix('/src')}/{OWN_CORE}"
+
+
+def _foreign_core(evidence: Evidence, root: str, lines: Sequence[ImportLine]) -> ImportLine | None:
+    """A line that shows another Core than the Bridge's own or the spec's; a named Core has its own proof."""
+    if any(proof.module == CORE for proof in evidence.plan.proofs):
+        return None
+    places = [_own_core(root), *(part for repo in evidence.plan.repos for part in repo.pythonpath)]
+    return next((line for line in lines if not any(is_below(line.root, place) for place in places)), None)
+
+
+def _must_be_own(evidence: Evidence) -> bool:
+    """Whether another Core decides: not where the spec leaves it to the image, or builds helpers of it."""
+    plan = evidence.plan
+    asked = any("megatron-lm" in part.lower() for repo in plan.repos for part in repo.pythonpath)
+    return evidence.foreign or (asked and plan.helpers is None)
+
+
 def _core(
     evidence: Evidence, root: str, lines: Sequence[ImportLine]
 ) -> tuple[tuple[EvidenceItem, ...], tuple[str, ...]]:
     """A line that shows the Bridge's own Core, else the limitation; a named Core has its own proof."""
     if any(proof.module == CORE for proof in evidence.plan.proofs):
         return (), ()
-    own = f"{root.removesuffix('/src')}/{OWN_CORE}"
-    away = next((line for line in lines if not is_below(line.root, own)), None)
+    away = _foreign_core(evidence, root, lines)
     if away is not None:
-        return (), (f"`{CORE}` comes from {away.file}, not from the Bridge's own {own}",)
+        return (), (f"`{CORE}` comes from {away.file}, not from the Bridge's own {_own_core(root)}",)
     return tuple(line.item for line in lines[:1]), () if lines else (CORE_UNKNOWN,)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ def load(path: Path) -> Config:
 def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     if path in above:
         raise ValueError(f"`{path}` inherits from itself")
-    data = yaml.load(path.read_text("utf-8"), Loader=LOADER) or {}
-    if not isinstance(data, dict):
+    state = path.stat()
+    parsed = _parse(path, state.st_mtime_ns, state.st_size)
+    if not isinstance(parsed, dict):
         raise ValueError(f"`{path}` is no mapping")
+    data = dict(parsed)
     parents = data.pop("defaults", [])
     if not isinstance(parents, str | list):
         raise ValueError(f"`defaults` of `{path}` is neither a name nor a list")
@@ -56,6 +59,12 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         file = (path.parent / str(parent)).resolve()
         base = _merge(base, _load(file, (*above, path)))
     return _merge(base, data)
+
+
+@lru_cache(maxsize=512)
+def _parse(path: Path, changed: int, size: int) -> Any:
+    """A file as plain data that nobody changes; read again once it differs. Many recipes share a base."""
+    return yaml.load(path.read_text("utf-8"), Loader=LOADER) or {}
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +94,7 @@ def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
     """Keys of plain overrides that Hydra refuses: neither the recipe nor an earlier `+` has them."""
     known, absent = set(keys(config)), []
     for text in overrides:
-        key = text.partition("=")[0]
+        key = text.partition("=")[0].removeprefix("~")  # `~key` deletes a key, which must be there too
         bare = key.lstrip("+")
         if key == bare and bare not in known:
             absent.append(bare)
@@ -95,7 +104,10 @@ def absent_keys(config: Config, overrides: Iterable[str]) -> tuple[str, ...]:
 
 
 def apply(config: Config, overrides: Iterable[str]) -> Config:
-    """The recipe with `key=value` set, values read as YAML. Raises: ValueError, yaml.YAMLError."""
+    """The recipe with `key=value` set and `~key` deleted, values read as YAML.
+
+    Raises: ValueError, yaml.YAMLError.
+    """
     pairs = (text.partition("=") for text in overrides)
     return set_values(config, ((key, yaml.load(value, Loader=LOADER)) for key, _, value in pairs))
 
@@ -104,13 +116,16 @@ def set_values(config: Config, values: Iterable[tuple[str, Any]]) -> Config:
     """The recipe with dotted keys set, in their order and without a leading `+`."""
     changed: dict[str, Any] = _merge(config, {})
     for key, value in values:
-        *parents, last = key.lstrip("+").split(".")
+        *parents, last = key.lstrip("+~").split(".")
         at = changed
         for parent in parents:
             inner = at.get(parent)
             at[parent] = dict(inner) if isinstance(inner, Mapping) else {}
             at = at[parent]
-        at[last] = value
+        if key.startswith("~"):
+            at.pop(last, None)
+        else:
+            at[last] = value
     return changed
 
 

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 MAIN = "skyrl.train.entrypoints.main_base"
 STEPS, RESULTS_FILE = "trainer.num_dummy_steps", "trainer.sweep_results_file"
+# Sequences of varied length: the switch and its value, the mean and its default.
+VARIED = (
+    ("trainer.sweep_mode", "varlen", "trainer.sweep_avg_len", 60000),
+    ("trainer.dummy_variable_length", True, "trainer.dummy_mean_len", 70000),
+)
+TRACKING, SEVERAL = "skyrl/train/utils/tracking.py", "for backend in backends"
+STUB = "get_inference_client"  # the harness's own in place of the one that starts engines
 TRAINING = "Training"
 SWEEP_RESULT = re.compile(r"SWEEP_RESULT (\{.*\})\s*$")
 FULL_CONTEXT = re.compile(r"FULLCTX_STEP step=(\d{1,9}) timings=(\{.*?\}) peak_mem=(.*)$")
@@ -56,21 +63,44 @@ def find_checkout(context: Context) -> Path | None:
     return next((path for path in remote if not path.exists()), None)
 
 
+def tracks_several(context: Context) -> bool:
+    """Whether this SkyRL writes to several trackers at once, as it did before pull request 1713."""
+    checkout = find_checkout(context)
+    try:
+        lines = (checkout / TRACKING).read_text(encoding="utf-8").splitlines() if checkout else []
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.strip().startswith(SEVERAL) for line in lines)
+
+
 def _file(checkout: Path, module: str) -> Path:
     return checkout / (module.replace(".", "/") + ".py")
 
 
-def extra_keys(context: Context) -> frozenset[str] | None:
-    """Settings that the entrypoint adds to the trainer's; None when the checkout does not have it."""
+def _classes(context: Context) -> tuple[ast.ClassDef, ...] | None:
+    """Classes of an entrypoint that is not SkyRL's own; None when the checkout does not have it."""
     module, checkout = module_of(context), find_checkout(context)
     if module == MAIN or checkout is None:
-        return frozenset()
+        return ()
     try:
         tree = ast.parse(_file(checkout, module).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
         return None
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return tuple(node for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def extra_keys(context: Context) -> frozenset[str] | None:
+    """Settings that the entrypoint adds to the trainer's; None when the checkout does not have it."""
+    classes = _classes(context)
+    if classes is None:
+        return None
     return frozenset(f"trainer.{name}" for node in classes if _is_trainer(node) for name in _fields(node))
+
+
+def stubs_engines(context: Context) -> bool:
+    """Whether the entrypoint trains without inference engines."""
+    methods = (item for node in _classes(context) or () for item in node.body)
+    return any(isinstance(item, ast.FunctionDef) and item.name == STUB for item in methods)
 
 
 def _is_trainer(node: ast.ClassDef) -> bool:
@@ -86,6 +116,13 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
 def is_dummy(context: Context) -> bool:
     """Whether the entrypoint trains a number of steps on fabricated answers."""
     return STEPS in (extra_keys(context) or ())
+
+
+def may_be_dummy(context: Context) -> bool:
+    """Whether it is one, or its source is not here to tell."""
+    checkout = find_checkout(context)
+    away = module_of(context) != MAIN and (checkout is None or not checkout.is_dir())
+    return away or is_dummy(context)
 
 
 def read_log(log: Path, source: str) -> Iterator[Row]:

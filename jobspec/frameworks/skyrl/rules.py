@@ -15,10 +15,12 @@ from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.step_rules import too_few_steps
+from jobspec.frameworks.shared.trackers import WANDB, WANDB_KEY, check_trackers, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
 from jobspec.frameworks.skyrl.dummy_trainers import find_checkout
+from jobspec.frameworks.skyrl.reward_probe import check_reward
 from jobspec.frameworks.skyrl.settings import (
     ENGINE,
     MEGATRON,
@@ -31,7 +33,7 @@ from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.frameworks.skyrl.weight_sync import check_sync, check_versions
 from jobspec.megatron.weights import model_weights
 from jobspec.units import parse_bytes
-from jobspec.words import did_you_mean
+from jobspec.words import did_you_mean, one_of
 
 ENTRYPOINT = "skyrl/train/entrypoints/main_base.py"
 TEMPLATE = "chat_template.jinja"
@@ -81,6 +83,7 @@ def check_checkout(context: Context, checkout: Path) -> Iterator[Finding]:
         yield from check_entrypoint(context)
     yield from check_sync(context, checkout)
     yield from check_versions(context, checkout)
+    yield from check_reward(context, checkout)
 
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -120,10 +123,37 @@ def check_keys(context: Context, options: Options) -> Iterator[Finding]:
 def check_owned(context: Context) -> Iterator[Finding]:
     colocated = setting(context, "trainer.placement.colocate_all")
     for key in flat(context.spec.train.overrides):
+        if key == settings.LOGGER:
+            yield from check_logger(context)
         if not colocated and key.startswith("trainer.placement.policy_num_"):
             continue  # a separate trainer has only some of the nodes
         if key in OWNED:
             yield owned_key("skyrl.owned", key, OWNED[key])
+
+
+def check_logger(context: Context) -> Iterator[Finding]:
+    """Trackers of `trainer.logger`, by whether this checkout writes to several."""
+    asked = flat(context.spec.train.overrides)[settings.LOGGER]
+    names, path = tracker_names(asked), f"train.overrides.{settings.LOGGER}"
+    others = [name for name in names if name != settings.TENSORBOARD]
+    checkout = find_checkout(context)
+    known = checkout is not None and checkout.is_dir()
+    alone = known and bool(others) and not dummy_trainers.tracks_several(context)
+    found = check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
+    yield from (finding for finding in found if finding.is_error or not alone)
+    if not alone:
+        return
+    why = "from pull request 1713 on SkyRL writes to one tracker alone"
+    if names != (WANDB,):
+        what = f"this SkyRL cannot write to {one_of(others)} beside TensorBoard, which jobspec reads"
+        yield error("skyrl.logger", what, why, f"remove the key, or write `{WANDB}` alone", path=path)
+        return
+    what = "wandb takes the place of TensorBoard: metrics are read from wandb's file after the run"
+    fix = "remove the key to have `abort_when` and the canary of the weights back"
+    yield warning("skyrl.logger", what, why, fix, path=path)
+    if WANDB_KEY not in context.spec.secrets:
+        what, why = f"`secrets` has no `{WANDB_KEY}`", "SkyRL asserts it for wandb, also offline"
+        yield error("skyrl.logger", what, why, f"add `{WANDB_KEY}` to `secrets`", path="secrets")
 
 
 # -- inputs ------------------------------------------------------------------------------------------
@@ -218,7 +248,7 @@ def check_engines(context: Context) -> Iterator[Finding]:
     limit = setting(context, f"{ENGINE}.engine_init_kwargs.max_model_len")
     prompt = int(setting(context, "trainer.max_prompt_length"))
     answer = int(setting(context, "generator.sampling_params.max_generate_length"))
-    if limit is not None and prompt + answer > int(limit) and not dummy_trainers.is_dummy(context):
+    if limit is not None and prompt + answer > int(limit) and not dummy_trainers.may_be_dummy(context):
         yield error(
             "skyrl.max-model-len",
             f"prompts of {prompt} and answers of {answer} tokens do not fit into `max_model_len` {limit}",

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.shared.dotted_keys import flat
+from jobspec.frameworks.shared.trackers import WANDB, beside, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers
 from jobspec.megatron.shape import OptimizerShape, Recompute, RolloutShape, TrainShape
 
@@ -25,6 +26,9 @@ BACKENDS = ("megatron", "fsdp")
 ULYSSES = "trainer.policy.sequence_parallel_size"
 TRANSFORMER = f"{MEGATRON}.transformer_config_kwargs"
 OPTIMIZER = f"{MEGATRON}.optimizer_config_kwargs"
+# Source: skyrl/train/utils/tracking.py, `supported_backends`.
+LOGGER, TENSORBOARD = "trainer.logger", "tensorboard"
+TRACKERS = (TENSORBOARD, WANDB, "mlflow", "swanlab", "console")
 DEFAULT_STEPS = {"smoke": 2, "checkpoint": 2, "learning": 50}
 # SkyRL's own defaults, where a rule needs a value that the spec does not give.
 DEFAULTS: Mapping[str, Any] = {
@@ -43,6 +47,8 @@ DEFAULTS: Mapping[str, Any] = {
     "trainer.policy.model.lora.rank": 0,
     "trainer.fused_lm_head_logprob": False,
     "trainer.logprobs_chunk_size": 1024,
+    f"{MEGATRON}.ddp_config.grad_reduce_in_fp32": True,
+    "environment.env_class": "gsm8k",
     "generator.n_samples_per_prompt": 5,
     "generator.sampling_params.max_generate_length": 1024,
     f"{ENGINE}.num_engines": 1,
@@ -71,7 +77,6 @@ OWNED: Mapping[str, str] = {
     "trainer.resume_mode": "checkpoint.resume",
     "trainer.export_path": "artifacts",
     "trainer.log_path": "artifacts",
-    "trainer.logger": "metrics",
     "data.train_data": "data",
     "data.val_data": "data",
     f"{MEGATRON}.tensor_model_parallel_size": "train.parallel.tp",
@@ -162,7 +167,6 @@ def arguments(context: Context, until: int, resume: bool) -> list[str]:
     spec, run_schedule = context.spec, schedule(context)
     steps = dummy_trainers.STEPS if dummy_trainers.is_dummy(context) else "trainer.max_training_steps"
     overrides: dict[str, Any] = {**sizes(context), steps: until}
-    overrides["trainer.logger"] = "tensorboard"  # the only one that leaves numbers in files without a network
     # 0 and not -1: with -1 a checkpoint of an earlier run counts as inconsistent.
     overrides["trainer.ckpt_interval"] = run_schedule.save_every
     overrides["trainer.resume_mode"] = "latest" if resume else "none"
@@ -173,7 +177,20 @@ def arguments(context: Context, until: int, resume: bool) -> list[str]:
     if spec.train.algorithm:
         overrides["trainer.algorithm.advantage_estimator"] = spec.train.algorithm
     overrides |= flat(spec.train.overrides)
+    overrides[LOGGER] = logger(context)
     return [f"{key}={value_text(value)}" for key, value in overrides.items()]
+
+
+def logger(context: Context) -> str | list[str]:
+    """TensorBoard, which leaves numbers in files without a network, and the trackers that the spec adds.
+
+    A SkyRL that writes to one tracker alone writes to wandb where that is asked for: it leaves a file, too.
+    """
+    asked = flat(context.spec.train.overrides).get(LOGGER)
+    if dummy_trainers.tracks_several(context):
+        names = beside((TENSORBOARD,), asked)
+        return list(names) if len(names) > 1 else TENSORBOARD
+    return WANDB if WANDB in tracker_names(asked) else TENSORBOARD
 
 
 def value_text(value: Any) -> str:
@@ -196,6 +213,7 @@ def environment(context: Context) -> dict[str, str]:
     variables = {name: f"{folder}/cache{part}" for name, part in caches.items()}
     variables |= {
         "TENSORBOARD_DIR": "${JOBSPEC_METRICS_DIR}/tensorboard",
+        **({"WANDB_DIR": "${JOBSPEC_METRICS_DIR}"} if WANDB in logger(context) else {}),
         # Workers of a large model start slowly: the defaults are 180, 600 and 60 s.
         "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
         "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "2400",
@@ -223,8 +241,8 @@ def shape(context: Context) -> TrainShape:
     def get(key: str) -> Any:
         return setting(context, key)
 
-    colocated = bool(get("trainer.placement.colocate_all"))
-    length = int(get("trainer.max_prompt_length")) + int(get("generator.sampling_params.max_generate_length"))
+    longest = int(get("trainer.max_prompt_length"))
+    longest += int(get("generator.sampling_params.max_generate_length"))
     kwargs = {key.rpartition(".")[2]: value for key, value in flat(spec.train.overrides).items()
               if key.startswith(f"{TRANSFORMER}.")}  # fmt: skip
     return TrainShape(
@@ -240,9 +258,9 @@ def shape(context: Context) -> TrainShape:
         sequence_parallel=parallel.tp > 1,
         first_stage_layers=kwargs.get("num_layers_in_first_pipeline_stage"),
         last_stage_layers=kwargs.get("num_layers_in_last_pipeline_stage"),
-        seq_length=length,
+        seq_length=min(longest, _mean_length(context) or longest),
         micro_batch=int(get("trainer.micro_train_batch_size_per_gpu")),
-        tokens_per_microbatch=_microbatch(context, length),
+        tokens_per_microbatch=_microbatch(context, longest),
         content=_content(context),
         packed=bool(get("trainer.remove_microbatch_padding")),
         train_batch=int(get("trainer.train_batch_size")),
@@ -256,16 +274,7 @@ def shape(context: Context) -> TrainShape:
         lora_rank=int(get("trainer.policy.model.lora.rank")),
         mtp_layers=kwargs.get("mtp_num_layers"),
         reference=bool(get("trainer.algorithm.use_kl_loss")),
-        rollout=RolloutShape(
-            engines=int(get(f"{ENGINE}.num_engines")),
-            tp=int(get(f"{ENGINE}.tensor_parallel_size")),
-            pp=int(get(f"{ENGINE}.pipeline_parallel_size")),
-            dp=int(get(f"{ENGINE}.data_parallel_size")),
-            ep=int(get(f"{ENGINE}.expert_parallel_size")),
-            colocated=colocated,
-            memory_fraction=float(get(f"{ENGINE}.gpu_memory_utilization")),
-            executor="mp" if get(f"{ENGINE}.distributed_executor_backend") == "mp" else "ray",
-        ),
+        rollout=None if dummy_trainers.stubs_engines(context) else _rollout(context),
         keys={
             "train_batch": "train.overrides.trainer.train_batch_size",
             "global_batch": "train.overrides.trainer.policy_mini_batch_size",
@@ -274,21 +283,46 @@ def shape(context: Context) -> TrainShape:
     )
 
 
+def _rollout(context: Context) -> RolloutShape:
+    def get(name: str) -> Any:
+        return setting(context, f"{ENGINE}.{name}")
+
+    return RolloutShape(
+        engines=int(get("num_engines")),
+        tp=int(get("tensor_parallel_size")),
+        pp=int(get("pipeline_parallel_size")),
+        dp=int(get("data_parallel_size")),
+        ep=int(get("expert_parallel_size")),
+        colocated=bool(setting(context, "trainer.placement.colocate_all")),
+        memory_fraction=float(get("gpu_memory_utilization")),
+        executor="mp" if get("distributed_executor_backend") == "mp" else "ray",
+    )
+
+
+def _mean_length(context: Context) -> int | None:
+    """Mean tokens of a harness's sequences where their lengths vary, None where they are all alike."""
+    overrides, extra = flat(context.spec.train.overrides), dummy_trainers.extra_keys(context) or ()
+    for switch, on, mean, default in dummy_trainers.VARIED:
+        if switch in extra and overrides.get(switch) == on:
+            return int(overrides.get(mean, default))
+    return None
+
+
 def _content(context: Context) -> Literal["text", "token per sequence", "token per batch"]:
     """What the sequences hold. Harnesses repeat one token, for each sequence or for the whole batch."""
     if not dummy_trainers.is_dummy(context):
         return "text"
-    varied = flat(context.spec.train.overrides).get("trainer.dummy_variable_length")
-    differ = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ()) or varied
-    return "token per sequence" if differ else "token per batch"
+    differ = dummy_trainers.RESULTS_FILE in (dummy_trainers.extra_keys(context) or ())
+    return "token per sequence" if differ or _mean_length(context) else "token per batch"
 
 
-def _microbatch(context: Context, length: int) -> int | None:
+def _microbatch(context: Context, longest: int) -> int | None:
     """Tokens of the largest micro-batch: the cap, or the whole equal sequences of a harness that it holds."""
     cap = int(setting(context, "trainer.max_tokens_per_microbatch") or -1)
     if cap < 1:
         return None
-    return max(length, cap // length * length) if dummy_trainers.is_dummy(context) else cap
+    equal = dummy_trainers.is_dummy(context) and not _mean_length(context)
+    return max(longest, cap // longest * longest if equal else cap)
 
 
 def _optimizer(context: Context) -> OptimizerShape:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.skyrl.chunk_plan import ANNOUNCES, SENDS, has_one_plan
 from jobspec.frameworks.skyrl.settings import ENGINE, engine_nodes, setting, strategy
 from jobspec.megatron.architecture import MAMBA, Architecture
 
@@ -97,12 +98,13 @@ def check_sync(context: Context, checkout: Path) -> Iterator[Finding]:
             FIX,
             path="repos",
         )
-    if bias and keeps_fp32 and not colocated:
+    if bias and keeps_fp32 and not colocated and not has_one_plan(checkout / WORKER):
         yield error(
             "skyrl.sync-broadcast",
             "with separate engines, weights of two types come in another order than the checkout announces",
             "the broadcast path announces them ungrouped: engines answer nonsense or wait for half an hour",
-            "place the engines on the trainer's GPUs (`trainer.placement.colocate_all: true`)",
+            f"place the engines on the trainer's GPUs (`trainer.placement.colocate_all: true`), or let "
+            f"`{ANNOUNCES}` and `{SENDS}` walk one generator, as the review of pull request 1816 says",
             path="train.overrides.trainer.placement.colocate_all",
         )
     yield from _check_reload(checkout, arch)

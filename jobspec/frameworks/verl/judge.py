@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 RUN, CAPTURE = "verl Megatron backend run", "Log capture"
 ROLES = (MEGATRON, "critic.megatron")
+HEAD_LIMIT = (
+    "`lm_head.weight` was not among the weights: a critic's value head starts anew; that it was not the "
+    "actor's as well is not shown"
+)
 
 
 def judge(evidence: Evidence) -> Iterator[Deliverable]:
@@ -41,7 +45,7 @@ def judge(evidence: Evidence) -> Iterator[Deliverable]:
     yield replace(judge_run(seen), limits=tuple(dict.fromkeys(_limits(seen))))
     yield judge_variants(seen)
     yield judge_capture(seen)
-    unmapped = seen.any_line("unmapped")
+    unmapped = seen.any_line("unmapped") or (None if seen.has_critic else seen.any_line("no_head"))
     if unmapped is not None:
         yield Deliverable(
             HF_IMPORT, Status.FAIL, (unmapped,), f"Megatron-Bridge left weights out: {unmapped.text}"
@@ -124,6 +128,8 @@ def _limits(seen: Seen) -> Iterator[str]:
     models = dict.fromkeys((*values("actor_rollout_ref.model.path"), *values("MODEL_ID")))
     for model in models or ("",):
         yield from setting_limits(values, given, model, planned=not seen.evidence.foreign)
+    if seen.has_critic and seen.any_line("no_head"):
+        yield HEAD_LIMIT
     if seen.any_line("dummy") or seen.any_line("old_dummy"):
         yield DUMMY_LIMIT
     if seen.adapter is not None:

@@ -17,6 +17,7 @@ from jobspec.log_search import Hints, find_lines
 from jobspec.log_text import RAY_PREFIX, clean, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
+HEAD = re.compile(r"an't find lm_head\.weight in hf_keys")
 TRAINED = re.compile(r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)")
 ADAPTER = re.compile(r"(?:Adapter parameters: +(?P<count>[\d,]+)|Trainable percentage: +(?P<share>[\d.]+)%)")
 RESUMED = re.compile(r"setting global step to (?P<step>\d+)", re.IGNORECASE)
@@ -89,6 +90,7 @@ class LogFacts:
     experts: EvidenceItem | None = None
     wrappers: list[tuple[str, EvidenceItem]] = field(default_factory=list)  # class around the model
     unmapped: EvidenceItem | None = None
+    no_head: EvidenceItem | None = None  # in a run with a critic its value head, which no checkpoint has
     dummy: EvidenceItem | None = None
     old_dummy: EvidenceItem | None = None
     imports: list[tuple[str, str, str, EvidenceItem]] = field(default_factory=list)  # where, module, file
@@ -110,8 +112,11 @@ class LogFacts:
             self.other_engine = item
         if wrapper := WRAPPER.match(text):
             self.wrappers.append((wrapper["name"], item))
-        if self.unmapped is None and any(hint in text for hint in UNMAPPED_HINTS) and UNMAPPED.search(text):
-            self.unmapped = item
+        if any(hint in text for hint in UNMAPPED_HINTS) and UNMAPPED.search(text):
+            if HEAD.search(text):
+                self.no_head = self.no_head or item
+            else:
+                self.unmapped = self.unmapped or item
         if adapter := ADAPTER.search(text):
             self.adapters.append((float((adapter["count"] or adapter["share"]).replace(",", "")), item))
         if (experts := EXPERTS.search(text)) and int(experts["count"] or experts["other"]) > 1:

@@ -24,6 +24,7 @@ from jobspec.frameworks.verl.checkout import (
     read_wrapper,
 )
 from jobspec.frameworks.verl.commands import bridge_repo
+from jobspec.frameworks.verl.image_engine import check_image
 from jobspec.frameworks.verl.levels import LEVELS
 from jobspec.frameworks.verl.printed_config import value_text
 from jobspec.frameworks.verl.setting_rules import (
@@ -34,6 +35,7 @@ from jobspec.frameworks.verl.setting_rules import (
     check_sizes,
     check_variables,
 )
+from jobspec.frameworks.verl.weak_settings import IMAGES
 from jobspec.words import one_of
 
 # TransferQueue's controller, and a core that is free for a moment: Ray starts an actor only where one is.
@@ -46,6 +48,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from check_inputs(context)
     yield from check_checkouts(context)
     yield from check_overrides(context)
+    yield from check_image(context)
     yield from check_resources(context)
     yield from check_variants(context)
     yield from check_level(context)
@@ -222,6 +225,10 @@ def check_variants(context: Context) -> Iterator[Finding]:
     if "reward-model" in requested and settings.reward_model(context) is None:
         what, fix = "variant `reward-model` needs a reward model", "set `train.reward: model:NAME`"
         yield error("verl.variant", what, fix=fix, path="train.reward")
+    if "vlm" in requested and not any(key.lstrip("+") == IMAGES for key in spec.train.overrides):
+        what, why = "variant `vlm` is asked for, and no key names images", "the run may see text alone"
+        fix = f"set `train.overrides.{IMAGES}` to the column of the data that has them"
+        yield warning("verl.text-only", what, why, fix, path="coverage.variants")
 
 
 def check_level(context: Context) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.owned_keys import owned_key
+from jobspec.frameworks.shared.trackers import check_trackers
 from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.batch_sizes import Batch, batch, check_batch
@@ -71,7 +72,7 @@ OWNED = {
     "TRAIN_TP": "train.parallel.tp",
     "INFER_TP": "train.rollout.tp",
     "ROLLOUT_TP": "train.rollout.tp",
-    "trainer.logger": "",
+    settings.LOGGER: "",  # with a plus; without one it adds trackers
     "trainer.nnodes": "resources.nodes",
     "trainer.n_gpus_per_node": "resources.gpus_per_node",
     "trainer.total_training_steps": "train.steps",
@@ -96,7 +97,9 @@ def check_overrides(context: Context) -> Iterator[Finding]:
     """Names that jobspec owns, and values that the script would break: it expands `$@` without quotes."""
     for key, value in context.spec.train.overrides.items():
         path, bare = f"train.overrides.{key}", key.lstrip("+~")
-        if bare in OWNED or OWNED_TOO.search(bare):
+        if key == settings.LOGGER:
+            yield from check_trackers(context, "verl.tracker", key, value, settings.TRACKERS)
+        elif bare in OWNED or OWNED_TOO.search(bare):
             yield owned_key("verl.owned", key, OWNED.get(bare, ""))
         elif isinstance(value, dict):
             fix = "write its keys with dots, one by one"

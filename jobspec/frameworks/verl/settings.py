@@ -13,6 +13,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
 from jobspec.frameworks.shared.reward_file import RewardFile, find_reward_file
+from jobspec.frameworks.shared.trackers import beside
 from jobspec.frameworks.verl.checkout import Wrapper, needs_apex, read_config, unknown_part
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, Variant, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
@@ -22,11 +23,14 @@ DEFAULT_STEPS = {"smoke": 1, "checkpoint": 2, "parallel": 1, "fsdp": 1, "archite
 MEANT_BY_ABSENCE = {"USE_MEGATRON_FSDP": "False", "ROUTING_REPLAY_MODE": "disabled"}
 ALGORITHMS = {"ppo": "gae"}
 SIZES = ("tp", "pp", "cp", "ep", "etp", "vpp")
+# Hydra's key, and what jobspec reads of it. Source: verl/utils/tracking.py, `supported_backend`.
+LOGGER, OWN_TRACKERS = "trainer.logger", ("console", "file")
+TRACKERS = (*OWN_TRACKERS, "wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio", "vemlp_wandb")
 QUEUE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-TRANSFORMER = "actor_rollout_ref.actor.megatron.override_transformer_config"
+ACTOR, CRITIC = "actor_rollout_ref.actor", "critic"
+TRANSFORMER = "megatron.override_transformer_config"
 FSDP_OVERRIDES = tuple(
-    f"++{role}.megatron.override_transformer_config.gradient_accumulation_fusion=False"
-    for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
+    f"++{role}.{TRANSFORMER}.gradient_accumulation_fusion=False" for role in (ACTOR, CRITIC)
 )
 
 
@@ -74,20 +78,24 @@ def environment_needs(context: Context, bridge: str) -> Iterator[dict[str, Any]]
 
     Source: Megatron-Core 0.19 (`ColumnParallelLinear`), Transformer Engine 2.20 (`get_attention_backend`).
     """
-    hydra = _hydra(context)
-    fusion, backend = f"{TRANSFORMER}.gradient_accumulation_fusion", f"{TRANSFORMER}.attention_backend"
-    if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
-        yield {
-            "any_of": ["fused_weight_gradient_mlp_cuda"],
-            "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer asks "
-            f"for it: set `train.overrides.++{fusion}: false`",
-        }
-    if hydra.get(backend, _at(read_config(context.repo_paths), backend)) == "flash":
-        yield {
-            "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
-            "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: set "
-            f"`train.overrides.{backend}: auto`",
-        }
+    hydra, config = _hydra(context), read_config(context.repo_paths)
+    roles = (ACTOR, CRITIC) if estimator(context) == "gae" else (ACTOR,)
+    for role in roles:
+        fusion = f"{role}.{TRANSFORMER}.gradient_accumulation_fusion"
+        if needs_apex(bridge) and hydra.get(fusion) is not False and context.level.name != "fsdp":
+            yield {
+                "any_of": ["fused_weight_gradient_mlp_cuda"],
+                "problem": "Apex's fused_weight_gradient_mlp_cuda is not there, and Megatron's output layer "
+                f"asks for it: set `train.overrides.++{fusion}: false`",
+            }
+    for role in roles:
+        backend = f"{role}.{TRANSFORMER}.attention_backend"
+        if hydra.get(backend, _at(config, backend)) == "flash":
+            yield {
+                "any_of": ["flash_attn", "flash_attn_3", "flash_attn_interface"],
+                "problem": "no flash-attn is there, and the attention backend is `flash`, verl's default: "
+                f"set `train.overrides.{backend}: auto`",
+            }
 
 
 def queue_units(context: Context) -> int:
@@ -188,7 +196,7 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
     """Hydra overrides that do not depend on the run's folders; the last of two wins."""
     spec, run_schedule = context.spec, schedule(context)
     overrides = [
-        "trainer.logger=[console,file]",
+        f"{LOGGER}=[{','.join(trackers(context))}]",
         f"trainer.nnodes={spec.resources.nodes}",
         # The loop ends without an error when epochs run out first; the worst case is one step an epoch.
         f"trainer.total_epochs={max(2, run_schedule.steps)}",
@@ -211,8 +219,12 @@ def arguments(context: Context, wrapper: Wrapper) -> tuple[str, ...]:
         overrides.append(f"ray_kwargs.ray_init.num_cpus={cpus}")
     for variant in chosen_variants(context):
         overrides += variant.overrides
-    hydra = split_overrides(spec.train.overrides).hydra
-    return (*overrides, *(f"{added(key)}={value_text(value)}" for key, value in hydra.items()))
+    hydra = split_overrides(spec.train.overrides).hydra.items()
+    return (*overrides, *(f"{added(key)}={value_text(value)}" for key, value in hydra if key != LOGGER))
+
+
+def trackers(context: Context) -> tuple[str, ...]:
+    return beside(OWN_TRACKERS, context.spec.train.overrides.get(LOGGER))
 
 
 def added(key: str) -> str:

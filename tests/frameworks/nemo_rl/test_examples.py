@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.frameworks.nemo_rl.levels import BY_NAME
+from jobspec.frameworks.nemo_rl.properties import planned
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
+from tests.kits.fake_suites import add_suites
 from tests.kits.framework_kit import make_fake_nemo_rl
 
 ROOT = Path(__file__).parents[3]
 TWO_NODES = ("resources.nodes=2", "resources.gpus_per_node=8")
+DYNAMIC = (
+    "train.parallel.cp=1",
+    "train.overrides.policy.sequence_packing.enabled=false",
+    "train.overrides.policy.dynamic_batching.enabled=true",
+)
 SPECS = sorted((ROOT / "examples/nemo_rl").glob("*.yaml"))
 
 
@@ -22,6 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home folder with both checkouts as git repositories."""
     home = tmp_path_factory.mktemp("home")
     make_fake_nemo_rl(home / "src/RL")
+    add_suites(home / "src/RL", home / "src/RL" / BY_NAME["sizes"].config)
     bridge = home / "src/Megatron-Bridge"
     for folder in ("src/megatron/bridge", "3rdparty/Megatron-LM", "tests/unit_tests/models"):
         (bridge / folder).mkdir(parents=True)
@@ -48,7 +57,7 @@ def test_example_plans(path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) 
     found = resolved(path, home)
     assert not [finding for finding in found.findings if finding.is_error]
     assert found.plan is not None
-    assert found.plan.expect.variants == found.spec.coverage.variants
+    assert found.plan.expect.variants == (found.spec.coverage.variants or (found.spec.train.recipe,))
     assert [proof.module for proof in found.plan.proofs] == ["megatron.bridge"]
 
 
@@ -71,6 +80,9 @@ def test_there_is_one_for_each_level(home: Path) -> None:
     [
         ("data_plane", ("coverage.variants=[data-plane-simple]",)),
         ("data_plane", ("coverage.variants=[data-plane-nodes]", *TWO_NODES)),
+        ("data_plane_30b", ("train.overrides.data_plane.backend=simple",)),
+        ("data_plane_30b", DYNAMIC),
+        ("recipe", ("resources.nodes=2", "train.steps=3")),
         # The stand-in's recipe has no expert parallelism, without which this model fits no GPU.
         ("level2", ("coverage.variants=[delta]", "resources.nodes=4", "resources.gpus_per_node=8")),
     ],
@@ -91,6 +103,17 @@ def test_checks_come_before_training(home: Path, monkeypatch: pytest.MonkeyPatch
     assert plan is not None
     assert [item.name for item in plan.checks] == ["checks-bridge", "checks-nemo_rl"]
     assert [item.name for item in plan.commands] == ["bridge-import", "colocated"]
+
+
+def test_large_model_on_the_data_plane_announces_and_proves(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    plan = resolved(ROOT / "examples/nemo_rl/data_plane_30b.yaml", home).plan
+    assert plan is not None
+    assert [item.name for item in plan.commands] == ["bridge-import", "announce-address", "sizes"]
+    (variant,) = planned(plan.expect)
+    assert (variant.trainer, variant.proofs) == ("transfer_queue", ("parallel-sizes", "data-plane-mooncake"))
 
 
 def test_upstream_example_names_the_checkout_s_script(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

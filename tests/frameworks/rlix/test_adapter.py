@@ -81,7 +81,8 @@ def test_driver_runs_once_with_what_ray_needs_before_it_starts(checkouts: dict[s
     for word in ("--config_name ppl1,ppl2", "--admit-delay-s 900", '--config_path "$out/configs"'):
         assert word in plan.commands[1].argv[0]
     for name, value in (
-        ("OMP_NUM_THREADS", "1"), ("RAY_num_grpc_internal_threads", "1"), ("RAY_DEDUP_LOGS", "0"),
+        ("OMP_NUM_THREADS", "1"), ("RAYON_NUM_THREADS", "1"), ("RAY_DEDUP_LOGS", "0"),
+        ("RAY_num_grpc_internal_threads", "1"),
         ("TORCH_NCCL_ENABLE_MONITORING", "0"), ("RLIX_REQUIRED_GPUS_PER_NODE", "2"),
         ("RLIX_ENABLE_GPU_TRACING", "1"),
         ("RLIX_TRACE_OUTPUT_DIR", "${JOBSPEC_ATTEMPT_DIR}/rlix/trace"),
@@ -107,6 +108,7 @@ def test_pipeline_s_own_settings_win(checkouts: dict[str, Path]) -> None:
         False,
         True,
     )
+    assert plan.expect.options == {"verify": "ppl2"}
     assert [(part.name, part.steps) for part in plan.expect.parts] == [("ppl1", 6), ("ppl2", 9)]
     assert plan.expect.parts[1].learning is not None
     assert plan.abort_when[0].terms[0].metric == "ppl2/train/loss"

@@ -53,6 +53,38 @@ def test_healthy_log_matches_no_signature() -> None:
     assert not scan_lines(healthy())
 
 
+UNEQUAL = (
+    "\x1b[36m(VllmGenerationWorker pid=9)\x1b[0m RuntimeError: verify_model: sum mismatch: "
+    "expected=12.500000 actual=-3.000000"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "unequal", "status"),
+    [
+        ("", (), False, None),
+        ("one", (), False, Status.SKIPPED),
+        ("one", ("one",), False, P),
+        ("one,two", ("one",), False, Status.SKIPPED),
+        ("one", ("one",), True, F),
+        ("", (), True, F),
+    ],
+)
+def test_weights_are_compared_by_rlix_itself(
+    tmp_path: Path, asked: str, shown: tuple[str, ...], unequal: bool, status: Status | None
+) -> None:
+    """Only a difference is printed for pipelines of NeMo-RL, so its absence proves nothing."""
+    lines = [f"[ModelUpdateService] verify_model_ok pipeline_id={IDS[name]} sync_id=1" for name in shown]
+    lines += [UNEQUAL] * unequal
+    options = {"verify": asked} if asked else {}
+    found = judged(tmp_path, [*healthy(), *lines], asked=plan(options=options))
+    told = found.get("Weights compared")
+    assert (told.status if told else None) is status
+    if told is not None and told.status is F:
+        assert "expected=12.500000 actual=-3.000000" in told.reason
+    assert told is None or told.required == (told.status is F)
+
+
 def swallowed(lines: Lines) -> Lines:
     """Pipeline two breaks in step 1, and returns: NeMo-RL prints the error and goes on."""
     kept = without(without(lines, IDS["two"], "step=1"), IDS["two"], "step=2")

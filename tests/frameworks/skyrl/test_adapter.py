@@ -15,6 +15,7 @@ import yaml
 from jobspec import frameworks
 from jobspec.evidence.evidence import Attempt, Evidence, LogFile
 from jobspec.finding import Finding
+from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.metrics import read_metrics
 from jobspec.planning.resolve import Resolved, resolve
@@ -106,7 +107,7 @@ def test_every_knob_reaches_the_entrypoint(checkouts: dict[str, Path], tmp_path:
         f"{KWARGS}.mtp_hybrid_override_pattern=null", "trainer.max_tokens_per_microbatch=4096",
         "generator.inference_engine.num_engines=2", "generator.inference_engine.pipeline_parallel_size=4",
         "trainer.ckpt_interval=20", "trainer.max_ckpts_to_keep=3", "trainer.resume_mode=latest",
-        "trainer.logger=tensorboard", "trainer.max_training_steps=100",
+        "'trainer.logger=[\"tensorboard\", \"wandb\"]'", "trainer.max_training_steps=100",
     ):  # fmt: skip
         assert f" {word} \\\n" in text, word
     assert plan.env["VLLM_USE_RAY_V2_EXECUTOR_BACKEND"] == "1"
@@ -115,6 +116,21 @@ def test_every_knob_reaches_the_entrypoint(checkouts: dict[str, Path], tmp_path:
 
 
 OVER = "train/overrides"
+FP32 = "trainer.policy.megatron_config.ddp_config.grad_reduce_in_fp32"
+
+
+@pytest.mark.parametrize(("value", "width"), [(None, 4), (True, 4), (False, 2)])
+def test_gradients_are_as_wide_as_skyrl_makes_them(
+    checkouts: dict[str, Path], tmp_path: Path, value: bool | None, width: int
+) -> None:
+    """SkyRL's own default is fp32."""
+    training = resolved(checkouts["new"], tmp_path, change={f"{OVER}/{FP32}": value}).training
+    assert training is not None
+    assert training.memory is not None
+    parts = {part.name: part.bytes for part in training.memory.worst.parts}
+    assert parts["gradients"] == parts["weights"] * width // 2
+    config = (checkouts["new"] / "skyrl/train/config/config.py").read_text()
+    assert f"grad_reduce_in_fp32: bool = {settings.DEFAULTS[FP32]}" in config
 
 
 def sizes(**parallel: int) -> dict[str, Any]:
@@ -127,7 +143,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("tp does not divide the GPUs", sizes(tp=7), "megatron"),
     ("tp 16 and 8 groups of Mamba", sizes(tp=16), "megatron"),
     ("engines do not fill the GPUs", {"train/rollout": {"engines": 3, "tp": 8, "pp": 4}}, "megatron"),
-    ("experts do not fit", sizes(pp=2, ep=8), "memory.gpu"),
+    ("experts do not fit", sizes(pp=2, ep=4), "memory.gpu"),
     ("virtual pipeline", sizes(vpp=3), "skyrl.vpp"),
     ("mini batch does not divide", {f"{OVER}/trainer.policy_mini_batch_size": 48}, "skyrl.batch"),
     ("mini batch over odd ranks", {f"{OVER}/trainer.policy_mini_batch_size": 1,
@@ -259,6 +275,27 @@ def test_template_of_a_model_that_cannot_be_seen_is_required(
     assert {f.rule: f.is_error for f in told if f.rule == "skyrl.chat-template"} == found
 
 
+@pytest.mark.parametrize(
+    ("model", "checkout", "told"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "old", True),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "new", False),
+        ("Qwen/Qwen3-8B", "old", True),
+        ("Qwen/Qwen3-4B-Instruct-2507", "old", False),
+        ("Qwen/Qwen2.5-7B", "old", False),
+    ],
+)
+def test_reward_is_asked_whether_it_knows_thinking(
+    checkouts: dict[str, Path], tmp_path: Path, model: str, checkout: str, told: bool
+) -> None:
+    found = resolved(checkouts[checkout], tmp_path, change={"model/id": model}).findings
+    assert [item.severity for item in found if item.rule == "skyrl.reward"] == ["warning"] * told
+    own = {"model/id": model, f"{OVER}/environment.env_class": "mine"}
+    assert "skyrl.reward" not in {
+        item.rule for item in resolved(checkouts[checkout], tmp_path, change=own).findings
+    }
+
+
 def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path) -> None:
     options = read_options(checkouts["new"])
     assert options is not None
@@ -269,6 +306,44 @@ def test_options_are_read_not_assumed(checkouts: dict[str, Path], tmp_path: Path
     (tmp_path / "skyrl/train/config").mkdir(parents=True)
     (tmp_path / "skyrl/train/config/config.py").write_text("def broken(:\n")
     assert read_options(tmp_path) is None
+
+
+LOGGER = f"{OVER}/trainer.logger"
+
+
+def tracked(checkout: Path, tmp_path: Path, asked: Any) -> tuple[str, dict[str, str], dict[str, bool]]:
+    """The entrypoint's logger, the environment, and what is said about trackers."""
+    change = {LOGGER: asked, "secrets": ["WANDB_API_KEY"]}
+    found = resolved(checkout, tmp_path, change=change)
+    told = {item.rule: item.is_error for item in found.findings if item.rule == "skyrl.logger"}
+    if found.plan is None:
+        return "", {}, told
+    words = [line for line in found.plan.commands[0].argv[0].splitlines() if "trainer.logger" in line]
+    return words[0].strip(" \\").strip("'"), dict(found.plan.env), told
+
+
+def test_trackers_stand_beside_tensorboard_where_skyrl_takes_several(
+    checkouts: dict[str, Path], tmp_path: Path
+) -> None:
+    """Source of both: `Tracking.__init__` at 290466b8 and, after pull request 1713, at a9564572."""
+    several = checkouts["new"]
+    words, env, told = tracked(several, tmp_path, ["console", "wandb"])
+    assert (words, told) == ('trainer.logger=["tensorboard", "console", "wandb"]', {})
+    assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
+    assert tracked(several, tmp_path, "wandb")[0] == 'trainer.logger=["tensorboard", "wandb"]'
+
+
+def test_wandb_takes_the_place_of_tensorboard_where_skyrl_takes_one(tmp_path: Path) -> None:
+    one = make_fake_skyrl(tmp_path / "one")
+    (one / dummy_trainers.TRACKING).write_text('elif backend == "tensorboard":\n')
+    words, env, told = tracked(one, tmp_path, "wandb")
+    assert (words, told) == ("trainer.logger=wandb", {"skyrl.logger": False})
+    assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
+    assert tracked(one, tmp_path, "tensorboard")[::2] == ("trainer.logger=tensorboard", {})
+    keyless = {LOGGER: "wandb", "container/env": {"WANDB_MODE": "offline"}}
+    assert "SkyRL asserts it" in errors(resolved(one, tmp_path, change=keyless))["skyrl.logger"].why
+    for asked in (["console", "wandb"], "mlflow", "wandbb", 3):
+        assert tracked(one, tmp_path, asked)[2] == {"skyrl.logger": True}, asked
 
 
 def test_metrics_folder_of_the_run_reaches_ray(checkouts: dict[str, Path], tmp_path: Path) -> None:

@@ -191,10 +191,11 @@ def test_reward_function_of_ones_own(release: str, tmp_path: Path) -> None:
     assert "verl.owned" in [finding.rule for finding in owned]
 
 
-def needs(level: str, overrides: dict[str, Any], bridge: Path) -> list[str]:
+def needs(level: str, overrides: dict[str, Any], bridge: Path, algorithm: str = "grpo") -> list[str]:
     """The first module of each need that the probe looks for."""
     places = {"verl": fake_checkout("0.9.0"), "bridge": str(bridge)}
-    asked = context(level, release="0.9.0", repos=places, train={"overrides": overrides})
+    train = {"overrides": overrides, "algorithm": algorithm}
+    asked = context(level, release="0.9.0", repos=places, train=train)
     return [need["any_of"][0] for need in settings.environment_needs(asked, str(bridge))]
 
 
@@ -213,6 +214,10 @@ def test_environment_is_asked_for_what_the_settings_need(tmp_path: Path) -> None
         f"{transformer}.attention_backend": "auto",
     }
     assert needs("smoke", cured, bridge) == []
+    # A critic has a transformer of its own, with its own two keys.
+    assert needs("smoke", cured, bridge, "ppo") == ["fused_weight_gradient_mlp_cuda", "flash_attn"]
+    critics = {key.replace("actor_rollout_ref.actor", "critic"): value for key, value in cured.items()}
+    assert needs("smoke", cured | critics, bridge, "ppo") == []
 
 
 @pytest.mark.parametrize(
@@ -362,6 +367,46 @@ def test_rows_that_nobody_can_count_are_said(tmp_path: Path, monkeypatch: pytest
     assert not [finding for finding in findings(**absent) if "rows" in finding.rule]
 
 
+@pytest.mark.parametrize(
+    ("variants", "overrides", "told"),
+    [
+        (["vlm"], {}, True),
+        (["vlm"], {"data.image_key": "images"}, False),
+        (["vlm"], {"++data.image_key": "images"}, False),
+        (["moe-model"], {}, False),
+    ],
+)
+def test_images_are_told_from_text_by_their_key(
+    variants: list[str], overrides: dict[str, Any], told: bool
+) -> None:
+    found = findings("architecture", coverage={"variants": variants}, train={"overrides": overrides})
+    assert ("verl.text-only" in {item.rule for item in found}) == told
+
+
+@pytest.mark.parametrize(
+    ("image", "overrides", "severity"),
+    [
+        ("verlai/verl:sgl056.latest", {}, "error"),
+        ("docker.io/verlai/verl:sgl056.latest", {"ENGINE": "sglang"}, None),
+        ("verlai/verl:sgl056.latest", {"++actor_rollout_ref.rollout.name": "sglang"}, None),
+        ("verlai/verl:vllm018.dev1", {"ENGINE": "sglang"}, "error"),
+        ("verlai/verl:vllm018.dev1", {}, None),
+        ("verlai/verl:app-verl0.6-transformers4.56.1-sglang0.5.2-mcore0.13.0-te2.2", {}, "error"),
+        ("verlai/verl:trtllm1.0", {}, "error"),
+        ("verlai/verl:base-v6", {}, None),
+        ("mine/rl-sglang:1", {}, "warning"),
+        ("mine/rl-sglang-vllm:1", {}, None),
+        ("/images/verl.sqsh", {}, None),
+    ],
+)
+def test_an_image_without_the_engine_is_told(
+    image: str, overrides: dict[str, Any], severity: str | None
+) -> None:
+    found = findings(container={"image": image}, train={"overrides": overrides})
+    told = [item.severity for item in found if item.rule == "verl.image-engine"]
+    assert told == ([severity] if severity else [])
+
+
 # -- the script --------------------------------------------------------------------------------------
 
 
@@ -383,6 +428,31 @@ def test_level_0_is_the_guides_command_with_its_corrections() -> None:
         "reward.reward_model.enable=False",
     ):
         assert line in text, line
+
+
+@pytest.mark.parametrize("asked", [["console", "wandb"], "wandb", "['wandb']"])
+def test_a_tracker_stands_beside_the_files_that_are_judged(asked: Any) -> None:
+    train = {"overrides": {"trainer.logger": asked}}
+    assert not [item for item in findings(train=train, secrets=["WANDB_API_KEY"]) if "tracker" in item.rule]
+    text = script(train=train)
+    assert text.count("trainer.logger=") == 1
+    assert "'trainer.logger=[console,file,wandb]'" in text
+    assert 'export WANDB_DIR="$JOBSPEC_METRICS_DIR"' in text
+    assert "env_vars.WANDB_DIR=$WANDB_DIR" in text
+    assert "WANDB" not in script()
+
+
+def test_a_tracker_that_verl_does_not_have_and_a_missing_key() -> None:
+    def told(asked: Any, **more: Any) -> list[tuple[str, str, str]]:
+        found = findings(train={"overrides": {"trainer.logger": asked}}, **more)
+        return [(item.rule, item.severity, item.fix) for item in found if item.rule.startswith("verl.")]
+
+    assert told(["wandbb"]) == [("verl.tracker", "error", "did you mean `wandb`?")]
+    assert [item[:2] for item in told(3)] == [("verl.tracker", "error")]
+    assert [item[:2] for item in told("wandb")] == [("verl.tracker", "warning")]
+    assert told("wandb", container={"image": "x/y:1", "env": {"WANDB_MODE": "offline"}}) == []
+    owned = findings(train={"overrides": {"++trainer.logger": ["wandb"]}})
+    assert "verl.owned" in {item.rule for item in owned}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -421,7 +491,7 @@ def test_epochs_never_end_before_the_steps() -> None:
 def test_fsdp_and_reward_model_and_nodes() -> None:
     text = script("fsdp", train={"reward": "model:/m/rm"}, resources={"nodes": 2})
     assert "export USE_MEGATRON_FSDP=True" in text
-    assert text.count("gradient_accumulation_fusion=False") == 3
+    assert text.count("gradient_accumulation_fusion=False") == 2
     assert "export RM_MODEL_PATH=/m/rm" in text
     assert "reward_model.enable" not in text
     assert "trainer.nnodes=2" in text
