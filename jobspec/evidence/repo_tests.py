@@ -19,12 +19,14 @@ from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status
 
 BRIDGE = "megatron.bridge"
 PREFIX = "checks-"  # of the command's name: `checks-<repo>`
+NUMBER = "+"  # no repository's name has it: `checks-<repo>+2` is the second command of one repository
 BRIDGE_CHECKS = "Bridge-side checks"
 CHECKS_OF = "Checks of {}"
 MISSING = re.compile(r"No module named '?([\w.]+)")
 WITHOUT_TESTS = (
     "the Bridge's own tests are not shown: its provider, configuration and mappings are not tested"
 )
+WORST_FIRST = (Status.FAIL, Status.BLOCKED, Status.SKIPPED, Status.PASS)
 WHY_TESTED = "a test of the checkout fails: the tested code does not do what it should"
 WHY_NOT_RUN = "the tests did not run: nothing is known about the tested code"
 
@@ -46,14 +48,25 @@ def bridge_repo(plan: Plan) -> str:
     return proved or next(named, "")
 
 
+def command_name(repo: str, number: int) -> str:
+    """The name of the command that runs the tests of a repository's entry `number`, from 1."""
+    return f"{PREFIX}{repo}" if number == 1 else f"{PREFIX}{repo}{NUMBER}{number}"
+
+
+def tested_repo(command: CommandPlan) -> str:
+    return command.name.removeprefix(PREFIX).partition(NUMBER)[0]
+
+
 def checks_deliverable(evidence: Evidence, name: str, repo: str) -> Deliverable:
-    """Whether the tests of `repo` passed; `Not requested` when `coverage.checks` does not name it."""
-    command = next((item for item in evidence.plan.checks if item.name == PREFIX + repo), None)
-    if command is None:
+    """Whether all tests of `repo` passed; `Not requested` when `coverage.checks` does not name it."""
+    commands = [item for item in evidence.plan.checks if tested_repo(item) == repo]
+    if not commands:
         reason = "no test was asked for (`coverage.checks`)"
         return _not_requested(name, reason)
-    outcome = judge_check(evidence.last, command)
-    return Deliverable(name, outcome.status, outcome.evidence, outcome.reason, settled=True)
+    outcomes = [judge_check(evidence.last, command) for command in commands]
+    status = min((outcome.status for outcome in outcomes), key=WORST_FIRST.index)
+    items = tuple(item for outcome in outcomes for item in outcome.evidence)
+    return Deliverable(name, status, items, "; ".join(o.reason for o in outcomes), settled=True)
 
 
 def _not_requested(name: str, reason: str) -> Deliverable:
@@ -72,8 +85,7 @@ def bridge_checks(evidence: Evidence, name: str = BRIDGE_CHECKS) -> Deliverable:
 def other_checks(evidence: Evidence, deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:
     """One deliverable for the tests of each repository that the adapter's `deliverables` leave out."""
     bridge = bridge_repo(evidence.plan) if any(item.name == BRIDGE_CHECKS for item in deliverables) else ""
-    for command in evidence.plan.checks:
-        repo = command.name.removeprefix(PREFIX)
+    for repo in dict.fromkeys(map(tested_repo, evidence.plan.checks)):
         if repo != bridge:
             yield checks_deliverable(evidence, CHECKS_OF.format(repo), repo)
 

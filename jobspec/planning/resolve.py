@@ -18,6 +18,7 @@ from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
+from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
@@ -246,13 +247,13 @@ def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
 def _unplanned_checks(spec: JobSpec, planned: FrameworkPlan) -> Iterator[Finding]:
     """Errors for tests that the adapter, perhaps of another package, gives no command for."""
     names = {command.name for command in planned.checks}
-    for index, tested in enumerate(spec.coverage.checks):
-        if f"checks-{tested.repo}" not in names:
+    for asked in asked_tests(spec.coverage):
+        if asked.name not in names:
             yield error(
                 "coverage.checks",
-                f"`{spec.framework}` runs no tests, so those of `{tested.repo}` would be left out",
+                f"`{spec.framework}` runs no tests, so those of `{asked.check.repo}` would be left out",
                 fix="remove them here, and run them by a spec with `framework: command`",
-                path=f"coverage.checks[{index}]",
+                path=asked.path,
             )
 
 

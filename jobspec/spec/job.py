@@ -22,7 +22,7 @@ class Check(Base, frozen=True):
     tests: Annotated[
         tuple[str, ...],
         doc(
-            "Test files or folders below the repo. Default: those that the framework's guide names.",
+            "Test files or folders below the repo; in `checks` they join the guide's.",
             ["tests/unit_tests/models/test_param_mapping.py"],
         ),
     ] = ()
@@ -49,7 +49,18 @@ class Coverage(Base, frozen=True):
     ] = ()
     checks: Annotated[
         tuple[Check, ...],
-        doc("Tests of the checkouts that must pass before training starts.", [{"repo": "bridge"}]),
+        doc(
+            "Tests of the checkouts that must pass before training starts: the guide's for each repo named, "
+            "and those of each entry.",
+            [{"repo": "bridge"}],
+        ),
+    ] = ()
+    checks_only: Annotated[
+        tuple[Check, ...],
+        doc(
+            "Tests that run instead of the guide's for their repos; the report says so.",
+            [{"repo": "bridge", "tests": ["tests/unit_tests/models/test_mine.py"]}],
+        ),
     ] = ()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from jobspec.finding import JobspecError
 from jobspec.plan import data_variable
 from jobspec.spec.interpolate import SECRET_NAME
-from jobspec.spec.job import JobSpec, Metrics
+from jobspec.spec.job import Check, JobSpec, Metrics
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.words import did_you_mean, nearest, one_of
@@ -177,17 +177,29 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
 
 def checks(spec: JobSpec) -> Iterator[Broken]:
     names = [repo.name for repo in spec.repos]
-    tested = [check.repo for check in spec.coverage.checks]
-    for index, name in enumerate(tested):
-        at: Path = ("coverage", "checks", index, "repo")
+    entries: list[tuple[Path, Check]] = [
+        (("coverage", key, index), check)
+        for key, listed in (("checks", spec.coverage.checks), ("checks_only", spec.coverage.checks_only))
+        for index, check in enumerate(listed)
+    ]
+    adding = [check.repo for check in spec.coverage.checks]
+    for place, check in entries:
+        name, at, nothing = check.repo, (*place, "repo"), not (check.tests or check.command)
         if name not in names:
             fix = did_you_mean(name, names) or (
                 f"use one of {one_of(names)}" if names else "add the repo to `repos`"
             )
             yield Broken("spec.checks", at, f"`repos` has no `{name}`", fix=fix)
-        elif tested.index(name) < index:
-            what = f"`{name}` is there twice in `coverage.checks`"
-            yield Broken("spec.checks", at, what, fix="put all its tests into one entry")
+        elif place[1] == "checks_only" and name in adding:
+            what = f"`{name}` is in `coverage.checks` and in `coverage.checks_only`"
+            why = "one adds to the guide's tests, the other replaces them"
+            yield Broken("spec.checks", at, what, why, "put its tests into one of them")
+        elif place[1] == "checks_only" and nothing:
+            what = f"the guide's tests of `{name}` are replaced by none"
+            yield Broken("spec.checks", at, what, fix="give `tests`, or use `coverage.checks`")
+        elif place[1] == "checks" and nothing and adding.index(name) < place[2]:
+            what = f"the second entry for `{name}` adds no test"
+            yield Broken("spec.checks", at, what, "the first one runs the guide's tests", "give `tests`")
 
 
 def secrets(spec: JobSpec) -> Iterator[Broken]:
