@@ -88,6 +88,10 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
+    if loaded.spec.coverage.levels:
+        from jobspec.planning.levels import spread
+
+        loaded = spread(loaded)
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 

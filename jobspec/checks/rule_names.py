@@ -28,7 +28,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "image-form image-missing image-unused mount-characters mount-hides-run mount-writable "
             "mounts-unused oci-config oci-mount registry-form workdir"
         ),
-        "coverage": _names("checks level-unknown"),
+        "coverage": _names("checks level-unknown levels variant"),
         "data": _names("source unpinned"),
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),

@@ -44,8 +44,21 @@ class Coverage(Base, frozen=True):
             "Coverage level by name or by the framework's own number; `--level` wins.", "smoke", "learning", 0
         ),
     ] = "smoke"
+    levels: Annotated[
+        tuple[str | int, ...],
+        doc(
+            "Several levels, trained one after another in one allocation with one summary; "
+            "excludes `level` and `sweep`.",
+            [0, 1],
+        ),
+    ] = ()
     variants: Annotated[
-        tuple[str, ...], doc("Variants of the level, as the framework names them.", ["colocated"])
+        tuple[str, ...],
+        doc(
+            "Variants of the level, as the framework names them; beside `levels` each entry is a training of "
+            "its own, and `full+dummy` is one of two variants.",
+            ["colocated"],
+        ),
     ] = ()
     checks: Annotated[
         tuple[Check, ...],

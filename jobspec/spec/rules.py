@@ -176,30 +176,44 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
 
 
 def checks(spec: JobSpec) -> Iterator[Broken]:
-    names = [repo.name for repo in spec.repos]
-    entries: list[tuple[Path, Check]] = [
-        (("coverage", key, index), check)
-        for key, listed in (("checks", spec.coverage.checks), ("checks_only", spec.coverage.checks_only))
-        for index, check in enumerate(listed)
-    ]
-    adding = [check.repo for check in spec.coverage.checks]
-    for place, check in entries:
-        name, at, nothing = check.repo, (*place, "repo"), not (check.tests or check.command)
-        if name not in names:
-            fix = did_you_mean(name, names) or (
-                f"use one of {one_of(names)}" if names else "add the repo to `repos`"
-            )
-            yield Broken("spec.checks", at, f"`repos` has no `{name}`", fix=fix)
-        elif place[1] == "checks_only" and name in adding:
-            what = f"`{name}` is in `coverage.checks` and in `coverage.checks_only`"
-            why = "one adds to the guide's tests, the other replaces them"
-            yield Broken("spec.checks", at, what, why, "put its tests into one of them")
-        elif place[1] == "checks_only" and nothing:
-            what = f"the guide's tests of `{name}` are replaced by none"
-            yield Broken("spec.checks", at, what, fix="give `tests`, or use `coverage.checks`")
-        elif place[1] == "checks" and nothing and adding.index(name) < place[2]:
-            what = f"the second entry for `{name}` adds no test"
-            yield Broken("spec.checks", at, what, "the first one runs the guide's tests", "give `tests`")
+    names, coverage = [repo.name for repo in spec.repos], spec.coverage
+    adding = [check.repo for check in coverage.checks]
+    for key, entries in (("checks", coverage.checks), ("checks_only", coverage.checks_only)):
+        for index, check in enumerate(entries):
+            at: Path = ("coverage", key, index, "repo")
+            if check.repo not in names:
+                fix = did_you_mean(check.repo, names) or (
+                    f"use one of {one_of(names)}" if names else "add the repo to `repos`"
+                )
+                yield Broken("spec.checks", at, f"`repos` has no `{check.repo}`", fix=fix)
+            elif key == "checks_only":
+                yield from _replaces(check, check.repo in adding, at)
+            elif adding.index(check.repo) < index and not (check.tests or check.command):
+                what = f"the second entry for `{check.repo}` adds no test"
+                yield Broken("spec.checks", at, what, "the first one runs the guide's tests", "give `tests`")
+
+
+def _replaces(check: Check, adds_too: bool, at: Path) -> Iterator[Broken]:
+    if adds_too:
+        what = f"`{check.repo}` is in `coverage.checks` and in `coverage.checks_only`"
+        why = "one adds to the guide's tests, the other replaces them"
+        yield Broken("spec.checks", at, what, why, "put its tests into one of them")
+    elif not (check.tests or check.command):
+        what = f"the guide's tests of `{check.repo}` are replaced by none"
+        yield Broken("spec.checks", at, what, fix="give `tests`, or use `coverage.checks`")
+
+
+def levels(spec: JobSpec) -> Iterator[Broken]:
+    asked, at = spec.coverage.levels, ("coverage", "levels")
+    if asked and spec.sweep is not None:
+        why = "each level is a point of one allocation, and so is each point of a sweep"
+        yield Broken(
+            "coverage.levels", at, "a spec with a `sweep` has one level", why, "remove one of the two"
+        )
+    for index, level in enumerate(asked):
+        if level in asked[:index]:
+            what = f"level `{level}` is there twice"
+            yield Broken("coverage.levels", (*at, index), what, fix="remove one")
 
 
 def secrets(spec: JobSpec) -> Iterator[Broken]:
@@ -369,6 +383,7 @@ RULES: tuple[Rule, ...] = (
     command_of_another_framework,
     helpers,
     checks,
+    levels,
     secrets,
     override_secrets,
     duplicates,
