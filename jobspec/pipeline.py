@@ -383,13 +383,12 @@ def judge(folder: str | Path) -> Verdict:
     return judge_run(Path(folder))[1]
 
 
-def judge_run(folder: Path) -> tuple[Evidence, Verdict]:
-    """The verdict of `judge`, with the evidence that it was drawn from."""
+def judge_run(folder: Path, baseline: Path | None = None) -> tuple[Evidence, Verdict]:
+    """The verdict of `judge`, beside a known-good run if one is named, with its evidence."""
     from jobspec.evidence.read import read_evidence
-    from jobspec.judging.judge import judge as judge_evidence
+    from jobspec.judging.baseline import judge_beside
 
-    evidence = read_evidence(folder)
-    return evidence, judge_evidence(evidence)
+    return judge_beside(read_evidence(folder), baseline)
 
 
 def report_text(folder: str | Path, form: str = "text") -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from jobspec import frameworks
 from jobspec.finding import JobspecError, error, fail
 from jobspec.frameworks.base import Framework, Level
+from jobspec.spec.job import Coverage
 from jobspec.spec.load import LoadedSpec, revised
 from jobspec.spec.overrides import Setting
 from jobspec.spec.paths import Path
@@ -36,7 +37,11 @@ def spread(loaded: LoadedSpec) -> LoadedSpec:
         place = loaded.place(("coverage", "level"))
         what, fix = "`coverage.level` and `coverage.levels` exclude each other", "remove one of the two"
         raise fail("coverage.levels", what, fix=fix, path="coverage.level", **place)
-    points = [*_points(framework, _levels(loaded, framework), coverage.variants)]
+    points = [*_points(_levels(loaded, framework), coverage)]
+    if not points:
+        what, fix = "no level is left to train", "remove a level or an entry of `coverage.not_applicable`"
+        why, place = "`coverage.not_applicable` has what they train", loaded.place(("coverage", "levels"))
+        raise fail("coverage.levels", what, why, fix, path="coverage.levels", **place)
     _refuse_strays(loaded, framework)
     asked = f"[{', '.join(map(str, coverage.levels))}]"
     values: dict[Path, Any] = {
@@ -53,10 +58,13 @@ def is_spread(points: Iterable[Mapping[str, Any]]) -> bool:
     return all(LEVEL in sets and set(sets) <= {LEVEL, VARIANTS} for sets in points)
 
 
-def _points(framework: Framework, levels: list[Level], variants: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _points(levels: list[Level], coverage: Coverage) -> Iterator[dict[str, Any]]:
+    """A level without variants of its own trains its first, unless the framework blocks just that one."""
+    blocked = {entry.variant for entry in coverage.not_applicable}
     for level in levels:
-        own = [_together(entry) for entry in variants if _has(level, entry)]
-        yield from ({LEVEL: level.name, VARIANTS: names} for names in own or [[]])
+        own = [_together(entry) for entry in coverage.variants if _has(level, entry)]
+        if own or not blocked.intersection(level.variants[:1]):
+            yield from ({LEVEL: level.name, VARIANTS: names} for names in own or [[]])
 
 
 def _together(entry: str) -> list[str]:

@@ -22,8 +22,10 @@ from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
+from jobspec.planning.known_good import known_good
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
+from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -184,6 +186,12 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         return _Outcome(None, level, repos, gpus)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
+    baseline, problems = known_good(resolution)
+    resolution.findings += problems
+    blocked = [*not_applicable(resolution, framework)]
+    resolution.findings += [item for item in blocked if isinstance(item, Finding)]
+    left_out = tuple(item for item in blocked if not isinstance(item, Finding))
+    plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
     return _Outcome(plan, level, repos, gpus, training)
 
 

@@ -35,6 +35,21 @@ class Check(Base, frozen=True):
     ] = ()
 
 
+class NotApplicable(Base, frozen=True):
+    """A variant that the framework itself blocks: recorded with its evidence, not run."""
+
+    variant: Annotated[str, doc("Variant of any level, as the framework names it.", "lora")]
+    why: Annotated[str, doc("What blocks it, in one sentence.", "the adapter is not built for this model")]
+    evidence: Annotated[
+        str,
+        doc(
+            "What shows it: a file, a file and its line, or a URL.",
+            "logs/lora.log:120",
+            "https://github.com/NVIDIA-NeMo/RL/issues/1",
+        ),
+    ]
+
+
 class Coverage(Base, frozen=True):
     """What the run has to prove."""
 
@@ -58,6 +73,13 @@ class Coverage(Base, frozen=True):
             "Variants of the level, as the framework names them; beside `levels` each entry is a training of "
             "its own, and `full+dummy` is one of two variants.",
             ["colocated"],
+        ),
+    ] = ()
+    not_applicable: Annotated[
+        tuple[NotApplicable, ...],
+        doc(
+            "Variants that cannot run here through no fault of what is tested; the report tells them apart.",
+            [{"variant": "lora", "why": "no adapter for this model", "evidence": "logs/lora.log:120"}],
         ),
     ] = ()
     checks: Annotated[
@@ -372,6 +394,23 @@ class Learning(Base, frozen=True):
     ] = 0.0
 
 
+class Tolerance(Base, frozen=True):
+    """How far one metric may be from the baseline's, as means over the same steps."""
+
+    metric: Annotated[str, doc("Metric name, as the framework logs it.", "train/token_mult_prob_error")]
+    within: Annotated[
+        Annotated[float, Meta(ge=0)], doc("Largest difference that is allowed, in the metric's unit.", 0.05)
+    ]
+    direction: Annotated[
+        Literal["up", "down"] | None,
+        doc("Which way is better. Default: the learnt metric's own; for others no way is better."),
+    ] = None
+    from_step: Annotated[
+        PositiveInt | None, doc("First step. Default: the last fifth of the steps that both have.", 10)
+    ] = None
+    to_step: Annotated[PositiveInt | None, doc("Last step. Default: the last that both have.", 50)] = None
+
+
 class Metrics(Base, frozen=True):
     """What the logged figures must show."""
 
@@ -390,6 +429,21 @@ class Metrics(Base, frozen=True):
         ),
     ] = ()
     learning: Annotated[Learning | None, doc("The learning signal.")] = None
+    baseline: Annotated[
+        str | None,
+        doc(
+            "A known-good run: its folder, its id, or a file of metrics. The run must be no worse.",
+            "/shared/runs/qwen3-grpo/20261101-101500-aaaa",
+            "good.jsonl",
+        ),
+    ] = None
+    tolerances: Annotated[
+        tuple[Tolerance, ...],
+        doc(
+            "Metrics to compare with `baseline`, beside the learnt one.",
+            [{"metric": "reward", "within": 0.05}],
+        ),
+    ] = ()
 
 
 class Artifacts(Base, frozen=True):

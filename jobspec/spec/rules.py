@@ -216,6 +216,23 @@ def levels(spec: JobSpec) -> Iterator[Broken]:
             yield Broken("coverage.levels", (*at, index), what, fix="remove one")
 
 
+def not_applicable(spec: JobSpec) -> Iterator[Broken]:
+    entries, asked = spec.coverage.not_applicable, spec.coverage.variants
+    named = [entry.variant for entry in entries]
+    for index, entry in enumerate(entries):
+        at: Path = ("coverage", "not_applicable", index)
+        if any(entry.variant in item.split("+") for item in asked):
+            what = f"`{entry.variant}` is asked for in `coverage.variants` and is not applicable"
+            yield Broken("coverage.not-applicable", (*at, "variant"), what, fix="remove one of the two")
+        elif entry.variant in named[:index]:
+            what = f"`{entry.variant}` is there twice"
+            yield Broken("coverage.not-applicable", (*at, "variant"), what, fix="remove one")
+        for key in ("why", "evidence"):
+            if not getattr(entry, key).strip():
+                what = f"`{key}` is empty: without it the variant was merely left out"
+                yield Broken("coverage.not-applicable", (*at, key), what, fix=f"give `{key}`")
+
+
 def secrets(spec: JobSpec) -> Iterator[Broken]:
     for name in spec.container.env:
         if name in spec.secrets or SECRET_NAME.search(name):
@@ -314,6 +331,29 @@ def pipelines(spec: JobSpec) -> Iterator[Broken]:
 
 def metrics(spec: JobSpec) -> Iterator[Broken]:
     yield from _conditions(("metrics",), spec.metrics)
+    yield from _tolerances(spec.metrics)
+    for index, pipeline in enumerate(spec.pipelines):
+        for key in ("baseline", "tolerances"):
+            if getattr(pipeline.metrics, key):
+                at = ("pipelines", index, "metrics", key)
+                what = "one pipeline of several is not compared with a baseline"
+                yield Broken("metrics.baseline", at, what, fix="remove it")
+
+
+def _tolerances(given: Metrics) -> Iterator[Broken]:
+    asked = given.tolerances
+    if asked and not given.baseline:
+        what = "`metrics.tolerances` has nothing to compare with"
+        yield Broken("metrics.baseline", ("metrics", "tolerances"), what, fix="give `metrics.baseline`")
+    for index, item in enumerate(asked):
+        at: Path = ("metrics", "tolerances", index)
+        if item.from_step and item.to_step and item.from_step > item.to_step:
+            what = f"`from_step` {item.from_step} is behind `to_step` {item.to_step}"
+            yield Broken("metrics.baseline", (*at, "from_step"), what, fix="exchange the two")
+        steps = [(other.metric, other.from_step, other.to_step) for other in asked[: index + 1]]
+        if steps[-1] in steps[:-1]:
+            what = f"`{item.metric}` is there twice for the same steps"
+            yield Broken("metrics.baseline", (*at, "metric"), what, fix="remove one")
 
 
 def _conditions(at: Path, conditions: Metrics) -> Iterator[Broken]:
@@ -384,6 +424,7 @@ RULES: tuple[Rule, ...] = (
     helpers,
     checks,
     levels,
+    not_applicable,
     secrets,
     override_secrets,
     duplicates,

@@ -60,6 +60,37 @@ def test_a_failed_training_hides_no_other_and_one_summary_has_all(levels: Projec
     assert [row["status"] for row in table["points"]] == ["FAIL", "OK", "OK"]
 
 
+def test_a_variant_that_the_framework_blocks_is_told_apart(levels: Project) -> None:
+    levels.write("b.log", "building\nNotImplementedError: no adapter for this model\n")
+    entry = "coverage.not_applicable=[{variant: b, why: it has no adapter, evidence: 'b.log:2'}]"
+    done = levels.cli("run", "all.yaml", "--set", "coverage.variants=[a]", "--set", entry)
+    assert done.code == 0, done.text
+    assert "Result: Pass - 2 of 2 runs passed, 1 variant not applicable" in done.out
+    told = "- Variant b: Not requested - not applicable, blocked by command: it has no adapter"
+    assert done.out.count(f"{told} [{levels.root}/b.log:2]") == 1
+    report = json.loads((levels.last().root / "points/0/report.json").read_text())
+    item = report["deliverables"]["Variant b"]
+    assert item["evidence"][0]["text"] == "NotImplementedError: no adapter for this model"
+    assert "variant `b` did not run: nothing is proved about it" in report["limitations"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "evidence", "word"),
+    [
+        ("bb", "b.log:2", "no level of `command` has a variant `bb`"),
+        ("b", "c.log", "there is no file"),
+        ("b", "b.log:9", "has no line 9"),
+    ],
+)
+def test_what_shows_it_must_be_there(levels: Project, variant: str, evidence: str, word: str) -> None:
+    levels.write("b.log", "building\nNotImplementedError\n")
+    entry = f"coverage.not_applicable=[{{variant: {variant}, why: w, evidence: '{evidence}'}}]"
+    done = levels.cli("validate", "all.yaml", "--set", "coverage.variants=[a]", "--set", entry)
+    assert done.code == 2 and word in done.text
+    url = entry.replace(evidence, "https://example.org/issues/1").replace("bb", "b")
+    assert levels.cli("validate", "all.yaml", "--set", "coverage.variants=[a]", "--set", url).code == 0
+
+
 def test_levels_are_checked_before_anything_runs(levels: Project) -> None:
     assert levels.cli("validate", "all.yaml").code == 0
     wrong = levels.cli("validate", "all.yaml", "--set", "coverage.variants=[bb]")

@@ -38,6 +38,15 @@ def test_each_level_is_a_point_and_each_of_its_variants() -> None:
     ]
 
 
+def test_a_level_whose_first_variant_is_blocked_is_recorded_and_not_trained() -> None:
+    blocked = "not_applicable: [{variant: lora, why: w, evidence: e}]"
+    assert points(f"{{levels: [0, 2], {blocked}}}") == [
+        {"coverage.level": "parallel", "coverage.variants": []}
+    ]
+    found = points(f"{{levels: [0, 2], variants: [full], {blocked}}}")
+    assert [item["coverage.level"] for item in found] == ["smoke", "parallel"]
+
+
 def test_the_spec_itself_is_that_of_the_first_point() -> None:
     loaded = spreaded("{levels: [1, 0], variants: [save-resume]}")
     assert (loaded.spec.coverage.level, loaded.spec.coverage.variants) == ("checkpoint", ("save-resume",))
@@ -59,6 +68,13 @@ def test_a_spec_with_one_level_is_left_alone() -> None:
         ("{levels: [0, smok]}", "", "coverage.level-unknown", "coverage.levels[1]", "did you mean `smoke`"),
         ("{levels: [0, 0]}", "", "coverage.levels", "coverage.levels[1]", "there twice"),
         ("{levels: [0, smoke]}", "", "coverage.levels", "coverage.levels[1]", "it is level 0, `smoke`"),
+        (
+            "{levels: [0], not_applicable: [{variant: lora, why: w, evidence: e}]}",
+            "",
+            "coverage.levels",
+            "coverage.levels",
+            "no level is left to train",
+        ),
         ("{levels: [0], level: 1}", "", "coverage.levels", "coverage.level", "exclude each other"),
         (
             "{levels: [0]}",

@@ -31,7 +31,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
-    evidence, verdict = _judged(run, baseline)
+    evidence, verdict = pipeline.judge_run(run.root, baseline)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
@@ -49,7 +49,7 @@ def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None 
     if fmt != "summary" or any(run.is_sweep for run in runs):
         what = "several runs, none of them a sweep, have a summary only"
         raise fail("usage.arguments", what, fix="add `--format summary`, or name one run")
-    judged = [(run, *_judged(run, baseline)) for run in runs]
+    judged = [(run, *pipeline.judge_run(run.root, baseline)) for run in runs]
     names = list(dict.fromkeys(evidence.plan.framework for _, evidence, _ in judged))
     if len(names) > 1:
         what = f"the runs are of {', '.join(f'`{name}`' for name in names)}: one summary is of one framework"
@@ -66,15 +66,6 @@ def _print_joint(judged: Sequence[tuple[Evidence, Verdict]]) -> list[Report]:
     reports = [build_report(verdict, evidence) for evidence, verdict in judged]
     _print_text(render_joint_summary(reports), "summary")
     return reports
-
-
-def _judged(run: RunPaths, baseline: Path | None) -> tuple[Evidence, Verdict]:
-    evidence, verdict = pipeline.judge_run(run.root)
-    if baseline is not None:
-        from jobspec.judging.baseline import with_baseline
-
-        verdict = with_baseline(verdict, evidence, baseline)
-    return evidence, verdict
 
 
 def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
