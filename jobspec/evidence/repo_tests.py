@@ -189,18 +189,22 @@ def _missing_package(tests: TestLog) -> bool:
     return missing is not None and only_errors and missing.group(1).split(".")[0] != "megatron"
 
 
-def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
-    """Sessions of pytest whose root folder is a checkout of Megatron-Bridge."""
+def bridge_logs(evidence: Evidence) -> list[tuple[str, TestLog]]:
+    """Logs with sessions of pytest whose root folder is a checkout of Megatron-Bridge."""
     from jobspec.evidence.pytest_log import read_test_log
 
     attempt = evidence.last
     root_line = Hints(("rootdir: ",))  # logs of training are long, and few have a session of pytest
     logs = [(log.path, evidence.root / log.path) for log in (attempt.logs if attempt else ())]
     read = ((name, read_test_log(path)) for name, path in logs if any(find_lines(path, root_line)))
-    bridge_logs = [(path, t) for path, t in read if t is not None and "bridge" in t.root.lower()]
-    if not bridge_logs:
+    return [(path, tests) for path, tests in read if tests is not None and "bridge" in tests.root.lower()]
+
+
+def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
+    found = bridge_logs(evidence)
+    if not found:
         return _not_requested(name, "no log of the Bridge's own tests is among the files")
-    path, tests = next(((path, t) for path, t in bridge_logs if t.failed), bridge_logs[0])
+    path, tests = next(((path, t) for path, t in found if t.failed), found[0])
     if tests.failed:
         item = EvidenceItem(path, tests.failure_line or tests.line, tests.failure or tests.summary)
         return Deliverable(name, Status.FAIL, (item,), tests.summary, settled=True)

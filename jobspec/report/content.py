@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts
+from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
 from jobspec.metrics import Row
@@ -96,6 +97,7 @@ class Report:
     planned: tuple[CommandPlan, ...] = ()
     command: str = ""  # of a run that jobspec did not launch, as a log shows it
     driver_started: bool = False
+    provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
 
     @property
@@ -146,6 +148,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         command=str(plan.expect.options.get("command") or ""),
         planned=(*plan.checks, *plan.commands),
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
+        provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
     )
 

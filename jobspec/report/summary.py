@@ -152,6 +152,7 @@ def _deliverable(item: Deliverable) -> str:
 
 def _evidence(report: Report) -> Iterator[str]:
     yield from _repos(report)
+    yield from (f"New provider, {line}" for line in report.provider)
     yield f"Command: {_commands(report)}"
     lines = [_key_line(item) for item in _key_lines(report)]
     yield f"Key lines: {'; '.join(lines) if lines else 'none was found'}"

@@ -15,7 +15,7 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import find_bridge, find_checkout
 from jobspec.frameworks.nemo_rl.variant import Variant
-from jobspec.frameworks.shared.repo_tests import Asked, asked_tests, tests_of
+from jobspec.frameworks.shared.repo_tests import PYTEST, Asked, asked_tests, tests_of
 from jobspec.plan import CommandPlan
 
 BRIDGE_TESTS = (
@@ -73,10 +73,10 @@ def _command(context: Context, asked: Asked, variants: Sequence[Variant]) -> Com
     root, project = context.repo_paths.get(repo, ""), find_checkout(context.repo_paths)
     defaults = _defaults(context, repo, variants)
     tests = tests_of(asked, [name for name in defaults if Path(root, name).exists()])
-    argv = asked.check.command or ("python3", "-m", "pytest", "-q")
+    argv = asked.check.command or ("python3", *PYTEST)
     if defaults and not asked.check.command:
         environment = ("--project", project, "--extra", "mcore", "--group", "test")
-        argv = ("uv", "run", *environment, "python", "-m", "pytest", "-q")
+        argv = ("uv", "run", *environment, "python", *PYTEST)
         argv += ("-m", MARKERS) if root == project else ()
     return CommandPlan(asked.name, (*argv, *tests), cwd=root)
 

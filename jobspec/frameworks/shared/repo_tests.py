@@ -10,6 +10,9 @@ from jobspec.frameworks.base import Context
 from jobspec.plan import CommandPlan
 from jobspec.spec.job import Check, Coverage
 
+# `-rfEp` names each test that failed or passed: the report says of what kind they were.
+PYTEST = ("-m", "pytest", "-q", "-rfEp")
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -46,15 +49,15 @@ def check_commands(
 ) -> tuple[CommandPlan, ...]:
     """One command per entry, named `checks-<repo>`, run in the repo's folder.
 
-    An entry without `command` runs `python -m pytest -q`. `defaults` are the guide's tests of each repo;
-    without those and without `tests` of its own an entry runs every test that pytest finds.
+    An entry without `command` runs `python -m pytest -q -rfEp`. `defaults` are the guide's tests of each
+    repo; without those and without `tests` of its own an entry runs every test that pytest finds.
     """
     return tuple(_commands(context, python, defaults or {}))
 
 
 def _commands(context: Context, python: str, defaults: Mapping[str, Sequence[str]]) -> Iterator[CommandPlan]:
     for asked in asked_tests(context.spec.coverage):
-        argv = asked.check.command or (python, "-m", "pytest", "-q")
+        argv = asked.check.command or (python, *PYTEST)
         tests = tests_of(asked, defaults.get(asked.check.repo, ()))
         cwd = context.repo_paths.get(asked.check.repo, "")
         yield CommandPlan(asked.name, (*argv, *tests), cwd=cwd)
