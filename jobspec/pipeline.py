@@ -80,6 +80,7 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and its site profile. Raises: as `load`."""
     from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
+    from jobspec.planning.levels import spread
     from jobspec.spec.load import load_spec
 
     stop_on_errors(check_allowed(request.allow))
@@ -88,10 +89,7 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
-    if loaded.spec.coverage.levels:
-        from jobspec.planning.levels import spread
-
-        loaded = spread(loaded)
+    loaded = spread(loaded)
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
