@@ -27,6 +27,7 @@ WITHOUT_TESTS = (
     "the Bridge's own tests are not shown: its provider, configuration and mappings are not tested"
 )
 WORST_FIRST = (Status.FAIL, Status.BLOCKED, Status.SKIPPED, Status.PASS)
+ONLY_ASKED = "the tests of `{}` are those of `coverage.checks_only`: the guide's own did not run"
 WHY_TESTED = "a test of the checkout fails: the tested code does not do what it should"
 WHY_NOT_RUN = "the tests did not run: nothing is known about the tested code"
 
@@ -66,7 +67,10 @@ def checks_deliverable(evidence: Evidence, name: str, repo: str) -> Deliverable:
     outcomes = [judge_check(evidence.last, command) for command in commands]
     status = min((outcome.status for outcome in outcomes), key=WORST_FIRST.index)
     items = tuple(item for outcome in outcomes for item in outcome.evidence)
-    return Deliverable(name, status, items, "; ".join(o.reason for o in outcomes), settled=True)
+    reason = "; ".join(outcome.reason for outcome in outcomes)
+    if ONLY_ASKED.format(repo) in evidence.plan.expect.limitations:
+        reason += "; not the guide's tests (`coverage.checks_only`)"
+    return Deliverable(name, status, items, reason, settled=True)
 
 
 def _not_requested(name: str, reason: str) -> Deliverable:

@@ -70,7 +70,7 @@ def read_side(run: RunPaths) -> Side:
         result=str(judge_beside(evidence)[1].result),
         phases={phase.phase: phase.end - phase.start for phase in phases if phase.end},
         metrics={name: tuple(table.values(name)) for name in table.metrics},
-        curves={name: thin(_points(table.series(name)), MAX_POINTS) for name in table.metrics},
+        curves={name: _curve(table.series(name)) for name in table.metrics},
     )
 
 
@@ -129,8 +129,9 @@ def compare(sides: Sequence[Side]) -> Comparison:
     )
 
 
-def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    return [(row.step, row.value) for row in rows if row.step is not None and math.isfinite(row.value)]
+def _curve(rows: Sequence[Row]) -> Sequence[tuple[float, float]]:
+    points = [(row.step, row.value) for row in rows if row.step is not None and math.isfinite(row.value)]
+    return thin(points, MAX_POINTS) if points else ()
 
 
 def sparks(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.repo_tests import ONLY_ASKED
 from jobspec.plan import (
     AbortPlan,
     CollectPlan,
@@ -168,13 +169,10 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
     )
 
 
-ONLY = "the tests of `{}` are those of `coverage.checks_only`: the guide's own did not run"
-
-
 def _expect(spec: JobSpec, of_framework: ExpectPlan, level: Level) -> ExpectPlan:
     """The framework's expectations, with those of the spec added."""
     learning, stated = spec.metrics.learning, level.stated_in(of_framework)
-    replaced = dict.fromkeys(ONLY.format(check.repo) for check in spec.coverage.checks_only)
+    replaced = dict.fromkeys(ONLY_ASKED.format(check.repo) for check in spec.coverage.checks_only)
     return replace(
         stated,
         limitations=(*stated.limitations, *replaced),

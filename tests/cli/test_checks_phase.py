@@ -92,7 +92,9 @@ def test_tests_instead_of_the_guide_s_are_told_as_that(project: Project) -> None
         ("checks-bridge+2", 0),
     ]
     told = report(found)
-    assert told["deliverables"]["Checks of bridge"]["status"] == "Pass"
+    checked = told["deliverables"]["Checks of bridge"]
+    assert checked["status"] == "Pass"
+    assert checked["reason"].endswith("; not the guide's tests (`coverage.checks_only`)")
     assert any("`coverage.checks_only`: the guide's own did not run" in text for text in told["limitations"])
 
 
