@@ -45,12 +45,12 @@ def spread(loaded: LoadedSpec) -> LoadedSpec:
     _refuse_strays(loaded, framework)
     asked = f"[{', '.join(map(str, coverage.levels))}]"
     values: dict[Path, Any] = {
-        ("sweep",): {"list": points, "mode": "one_allocation"},
+        ("sweep",): {"list": points, "mode": "array" if coverage.split == "jobs" else "one_allocation"},
         ("coverage", "level"): points[0][LEVEL],
         ("coverage", "variants"): points[0][VARIANTS],
     }
     settings = [Setting(path, value, asked, "coverage.levels") for path, value in values.items()]
-    return revised(loaded, settings, [("coverage", "levels")])
+    return revised(loaded, settings, [("coverage", "levels"), ("coverage", "split")])
 
 
 def is_spread(points: Iterable[Mapping[str, Any]]) -> bool:

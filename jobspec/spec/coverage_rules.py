@@ -46,6 +46,11 @@ def levels(spec: JobSpec) -> Iterator[Broken]:
         yield Broken(
             "coverage.levels", at, "a spec with a `sweep` has one level", why, "remove one of the two"
         )
+    if spec.coverage.split == "jobs" and not asked:
+        what = "`coverage.split` has no levels to split"
+        yield Broken(
+            "coverage.levels", ("coverage", "split"), what, fix="give `coverage.levels`, or remove it"
+        )
     for index, level in enumerate(asked):
         if level in asked[:index]:
             what = f"level `{level}` is there twice"

@@ -67,6 +67,10 @@ class Coverage(Base, frozen=True):
             [0, 1],
         ),
     ] = ()
+    split: Annotated[
+        Literal["allocation", "jobs"],
+        doc("For `levels` on Slurm: `allocation` is one job for all, `jobs` an array with a job for each."),
+    ] = "allocation"
     variants: Annotated[
         tuple[str, ...],
         doc(

@@ -47,6 +47,12 @@ def test_a_level_whose_first_variant_is_blocked_is_recorded_and_not_trained() ->
     assert [item["coverage.level"] for item in found] == ["smoke", "parallel"]
 
 
+def test_each_training_may_be_a_job_of_its_own() -> None:
+    loaded = spreaded("{levels: [0, 1], split: jobs}")
+    assert loaded.spec.sweep is not None and loaded.spec.sweep.mode == "array"
+    assert loaded.spec.coverage.split == "allocation" and "split" not in loaded.data["coverage"]
+
+
 def test_the_spec_itself_is_that_of_the_first_point() -> None:
     loaded = spreaded("{levels: [1, 0], variants: [save-resume]}")
     assert (loaded.spec.coverage.level, loaded.spec.coverage.variants) == ("checkpoint", ("save-resume",))

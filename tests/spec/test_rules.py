@@ -74,6 +74,7 @@ INVALID: list[tuple[str, str, str, str]] = [
     (VERL + "coverage: {not_applicable: [{variant: b, why: w, evidence: e}, {variant: b, why: w, evidence: e}]}", "coverage.not-applicable", "coverage.not_applicable[1].variant", "twice"),
     (VERL + "coverage: {not_applicable: [{variant: b, why: w, evidence: ' '}]}", "coverage.not-applicable", "coverage.not_applicable[0].evidence", "merely left out"),
     (PIPELINES + "[{name: a, config: x, train_gpus: [1], metrics: {baseline: x}}]", "metrics.baseline", "pipelines[0].metrics.baseline", "remove"),
+    (VERL + "coverage: {split: jobs}", "coverage.levels", "coverage.split", "no levels to split"),
     (VERL + "metrics: {tolerances: [{metric: a, within: 1}]}", "metrics.baseline", "metrics.tolerances", "give `metrics.baseline`"),
     (VERL + "metrics: {baseline: a, tolerances: [{metric: a, within: 1, from_step: 3, to_step: 2}]}", "metrics.baseline", "metrics.tolerances[0].from_step", "exchange"),
     (VERL + "metrics: {baseline: a, tolerances: [{metric: a, within: 1}, {metric: a, within: 2}]}", "metrics.baseline", "metrics.tolerances[1].metric", "there twice"),
