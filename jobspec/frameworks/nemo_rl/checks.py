@@ -88,7 +88,8 @@ def _defaults(context: Context, repo: str, variants: Sequence[Variant]) -> tuple
         tests: tuple[str, ...] = (*MEGATRON_TESTS, _transfer_test(path))
         tests += CHECKPOINT_TESTS if any(item.saves or item.resumes for item in variants) else ()
         tests += REFIT_TESTS if any(item.level == 2 for item in variants) else ()
-        tests += DATA_PLANE_TESTS if any(proof.startswith("data-plane") for item in variants for proof in item.proofs) else ()
+        proofs = [proof for item in variants for proof in item.proofs]
+        tests += DATA_PLANE_TESTS if any(proof.startswith("data-plane") for proof in proofs) else ()
         return tests
     return BRIDGE_TESTS if path and path == find_bridge(context.repo_paths) else ()
 
