@@ -85,11 +85,10 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
 
     stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
+        loaded = spread(load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow))
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
-    loaded = spread(loaded)
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
