@@ -80,11 +80,12 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and its site profile. Raises: as `load`."""
     from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
+    from jobspec.planning.levels import spread
     from jobspec.spec.load import load_spec
 
     stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
+        loaded = spread(load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow))
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
@@ -365,13 +366,12 @@ def judge(folder: str | Path) -> Verdict:
     return judge_run(Path(folder))[1]
 
 
-def judge_run(folder: Path) -> tuple[Evidence, Verdict]:
-    """The verdict of `judge`, with the evidence that it was drawn from."""
+def judge_run(folder: Path, baseline: Path | None = None) -> tuple[Evidence, Verdict]:
+    """The verdict of `judge`, beside a known-good run if one is named, with its evidence."""
     from jobspec.evidence.read import read_evidence
-    from jobspec.judging.judge import judge as judge_evidence
+    from jobspec.judging.baseline import judge_beside
 
-    evidence = read_evidence(folder)
-    return evidence, judge_evidence(evidence)
+    return judge_beside(read_evidence(folder), baseline)
 
 
 def report_text(folder: str | Path, form: str = "text") -> str:

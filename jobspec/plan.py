@@ -3,7 +3,7 @@
 Frozen plain data without clock, random number or host look-up: the same spec and site profile give the same
 bytes. Standard library only and Python 3.9: the module travels inside `runtime.pyz`. Shell text comes from a
 Plan alone, and nothing changes a Plan that has been printed. Facts of one run (its id, its directory, its
-attempt, its token) are not part of it.
+attempt, its token) are not part of it. More than 400 lines: it is one contract, and travels as one file.
 """
 
 from __future__ import annotations
@@ -224,6 +224,36 @@ class LearningPlan:
 
 
 @dataclass(frozen=True)
+class TolerancePlan:
+    """How far a metric may be from the baseline's; without steps, over the last fifth that both have."""
+
+    metric: str
+    within: float
+    direction: str = ""  # up | down | empty: neither is better
+    first: Optional[int] = None
+    last: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class BaselinePlan:
+    """A known-good run: `place` is its folder or a file of metrics, where reports are made."""
+
+    place: str
+    tolerances: Tuple[TolerancePlan, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotApplicablePlan:
+    """A variant that the framework blocks. `evidence` is a URL, or a file with `line` and its `text`."""
+
+    variant: str
+    why: str
+    evidence: str
+    line: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class TermPlan:
     """One comparison of a condition: `function(metric) operator bound`."""
 
@@ -274,6 +304,8 @@ class ExpectPlan:
     limitations: Tuple[str, ...] = ()
     options: Mapping[str, Scalar] = field(default_factory=dict)  # the framework's own
     parts: Tuple[PartPlan, ...] = ()  # of a run with several trainings
+    baseline: Optional[BaselinePlan] = None
+    not_applicable: Tuple[NotApplicablePlan, ...] = ()
 
 
 @dataclass(frozen=True)

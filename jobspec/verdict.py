@@ -34,6 +34,7 @@ class Result(StrEnum):
 # The reason of a deliverable when a package came from another checkout: the run has no evidence then.
 VOID = "the run is void"
 IMPORT_PROOF = "Import proof"
+NOT_APPLICABLE = "not applicable, blocked by"  # how the reason of such a variant begins
 SUSPICIOUS, RESIDUAL_NOISE = "verdict.suspicious-line", "verdict.residual-noise"  # rules of findings
 LOCAL_IMPORT = "Local Bridge import in "  # begins the name of that deliverable of the guides
 EXIT_CODES = {Result.PASS: 0, Result.FAIL: 1, Result.BLOCKED: 3, Result.NOTHING_RAN: 4}

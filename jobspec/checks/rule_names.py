@@ -28,7 +28,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
             "mount-writable mounts-unused oci-config oci-mount registry-form source-tag workdir"
         ),
-        "coverage": _names("checks level-unknown"),
+        "coverage": _names("checks level-unknown levels not-applicable variant"),
         "data": _names("source unpinned"),
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
@@ -45,7 +45,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "world"
         ),
         "memory": _names("engine gpu host"),
-        "metrics": _names("require"),
+        "metrics": _names("baseline require"),
         "model": _names("unpinned"),
         "nemo_rl": _names(
             "announce backend bridge cache checkout checks config data-plane data-plane-install "

@@ -212,6 +212,14 @@ class SchedulerState:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """The metrics of a known-good run, and what it is called."""
+
+    name: str
+    metrics: Table
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All evidence of a run directory. Paths below `root` are relative to it.
 
@@ -235,6 +243,7 @@ class Evidence:
     problems: tuple[Finding, ...] = ()
     foreign: bool = False
     dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    baseline: Baseline | None = None
 
     @property
     def run_id(self) -> str:

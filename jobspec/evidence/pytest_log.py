@@ -1,7 +1,8 @@
 """Reads pytest's output in a log: its counts, its first failure and its root folder. Judges nothing.
 
 Source: pytest 8 (`_pytest/terminal.py`). The last line counts outcomes, with or without a frame of `=`. The
-short summary before it has a line `FAILED nodeid - message` or `ERROR nodeid - message` for each failure.
+short summary before it has a line `FAILED nodeid - message` or `ERROR nodeid - message` for each failure, and
+with `-rp` a line `PASSED nodeid` for each pass; `-v` has `nodeid PASSED` instead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _OUTCOME = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|war
 _COUNTS = re.compile(rf"^(?:=+ )?((?:{_OUTCOME}, )*{_OUTCOME}|no tests ran) in \d+\.\d+s\b")
 _ONE = re.compile(r"(\d+) (\w+)")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (?=\S*(?:\.py|::))|^\S+::\S.* (?:FAILED|ERROR)\b")
-_WORDS = (" in ", "FAILED", "ERROR", "rootdir", "E  ")  # one of them is in every line that counts
+_PASSED = re.compile(r"^PASSED (\S+\.py)(?:::|$)|^(\S+\.py)::\S.* PASSED\b")
+_WORDS = (" in ", "FAILED", "ERROR", "PASSED", "rootdir", "E  ")  # one of them is in every line that counts
 _ROOT = re.compile(r"^rootdir: ([^,]+)")
 
 
@@ -27,7 +29,8 @@ class TestLog:
     """The last session of pytest in a log; `counts` covers all sessions of the log.
 
     `summary` stands on line `line`. `failure` is the line of the first failed test, at `failure_line`. Lines
-    count from 1; 0 means none. `error` is the first exception that pytest shows.
+    count from 1; 0 means none. `error` is the first exception that pytest shows. `passed_in` has the number
+    of passed tests of each file, where the log names them, and the line of the first.
     """
 
     __test__ = False  # not a test, whatever its name
@@ -39,6 +42,7 @@ class TestLog:
     failure_line: int = 0
     root: str = ""
     error: str = ""
+    passed_in: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def passed(self) -> int:
@@ -63,6 +67,7 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
     counts: dict[str, int] = {}
     summary, at, root, error = "", 0, "", ""
     short, verbose = ("", 0), ("", 0)
+    passed_in: dict[str, tuple[int, int]] = {}
     for number, raw in enumerate(lines, 1):
         if not any(word in raw for word in _WORDS):
             continue
@@ -77,6 +82,10 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
                 short = short if short[1] else (text, number)
             else:
                 verbose = verbose if verbose[1] else (text, number)
+        elif match := _PASSED.match(text):
+            file = match.group(1) or match.group(2)
+            tests, first = passed_in.get(file, (0, number))
+            passed_in[file] = (tests + 1, first)
         elif match := _ROOT.match(text):
             root = match.group(1).strip()
         elif text.startswith("E  ") and not error:
@@ -85,4 +94,4 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
         return None
     # The short summary gives the message as well; with `-rN` only `-v` names the test.
     failure, failure_line = short if short[1] else verbose
-    return TestLog(counts, summary, at, failure, failure_line, root, error)
+    return TestLog(counts, summary, at, failure, failure_line, root, error, passed_in)

@@ -19,12 +19,15 @@ from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status
 
 BRIDGE = "megatron.bridge"
 PREFIX = "checks-"  # of the command's name: `checks-<repo>`
+NUMBER = "+"  # no repository's name has it: `checks-<repo>+2` is the second command of one repository
 BRIDGE_CHECKS = "Bridge-side checks"
 CHECKS_OF = "Checks of {}"
 MISSING = re.compile(r"No module named '?([\w.]+)")
 WITHOUT_TESTS = (
     "the Bridge's own tests are not shown: its provider, configuration and mappings are not tested"
 )
+WORST_FIRST = (Status.FAIL, Status.BLOCKED, Status.SKIPPED, Status.PASS)
+ONLY_ASKED = "the tests of `{}` are those of `coverage.checks_only`: the guide's own did not run"
 WHY_TESTED = "a test of the checkout fails: the tested code does not do what it should"
 WHY_NOT_RUN = "the tests did not run: nothing is known about the tested code"
 
@@ -46,14 +49,28 @@ def bridge_repo(plan: Plan) -> str:
     return proved or next(named, "")
 
 
+def command_name(repo: str, number: int) -> str:
+    """The name of the command that runs the tests of a repository's entry `number`, from 1."""
+    return f"{PREFIX}{repo}" if number == 1 else f"{PREFIX}{repo}{NUMBER}{number}"
+
+
+def tested_repo(command: CommandPlan) -> str:
+    return command.name.removeprefix(PREFIX).partition(NUMBER)[0]
+
+
 def checks_deliverable(evidence: Evidence, name: str, repo: str) -> Deliverable:
-    """Whether the tests of `repo` passed; `Not requested` when `coverage.checks` does not name it."""
-    command = next((item for item in evidence.plan.checks if item.name == PREFIX + repo), None)
-    if command is None:
+    """Whether all tests of `repo` passed; `Not requested` when `coverage.checks` does not name it."""
+    commands = [item for item in evidence.plan.checks if tested_repo(item) == repo]
+    if not commands:
         reason = "no test was asked for (`coverage.checks`)"
         return _not_requested(name, reason)
-    outcome = judge_check(evidence.last, command)
-    return Deliverable(name, outcome.status, outcome.evidence, outcome.reason, settled=True)
+    outcomes = [judge_check(evidence.last, command) for command in commands]
+    status = min((outcome.status for outcome in outcomes), key=WORST_FIRST.index)
+    items = tuple(item for outcome in outcomes for item in outcome.evidence)
+    reason = "; ".join(outcome.reason for outcome in outcomes)
+    if ONLY_ASKED.format(repo) in evidence.plan.expect.limitations:
+        reason += "; not the guide's tests (`coverage.checks_only`)"
+    return Deliverable(name, status, items, reason, settled=True)
 
 
 def _not_requested(name: str, reason: str) -> Deliverable:
@@ -72,8 +89,7 @@ def bridge_checks(evidence: Evidence, name: str = BRIDGE_CHECKS) -> Deliverable:
 def other_checks(evidence: Evidence, deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:
     """One deliverable for the tests of each repository that the adapter's `deliverables` leave out."""
     bridge = bridge_repo(evidence.plan) if any(item.name == BRIDGE_CHECKS for item in deliverables) else ""
-    for command in evidence.plan.checks:
-        repo = command.name.removeprefix(PREFIX)
+    for repo in dict.fromkeys(map(tested_repo, evidence.plan.checks)):
         if repo != bridge:
             yield checks_deliverable(evidence, CHECKS_OF.format(repo), repo)
 
@@ -177,18 +193,22 @@ def _missing_package(tests: TestLog) -> bool:
     return missing is not None and only_errors and missing.group(1).split(".")[0] != "megatron"
 
 
-def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
-    """Sessions of pytest whose root folder is a checkout of Megatron-Bridge."""
+def bridge_logs(evidence: Evidence) -> list[tuple[str, TestLog]]:
+    """Logs with sessions of pytest whose root folder is a checkout of Megatron-Bridge."""
     from jobspec.evidence.pytest_log import read_test_log
 
     attempt = evidence.last
     root_line = Hints(("rootdir: ",))  # logs of training are long, and few have a session of pytest
     logs = [(log.path, evidence.root / log.path) for log in (attempt.logs if attempt else ())]
     read = ((name, read_test_log(path)) for name, path in logs if any(find_lines(path, root_line)))
-    bridge_logs = [(path, t) for path, t in read if t is not None and "bridge" in t.root.lower()]
-    if not bridge_logs:
+    return [(path, tests) for path, tests in read if tests is not None and "bridge" in tests.root.lower()]
+
+
+def _foreign_checks(evidence: Evidence, name: str) -> Deliverable:
+    found = bridge_logs(evidence)
+    if not found:
         return _not_requested(name, "no log of the Bridge's own tests is among the files")
-    path, tests = next(((path, t) for path, t in bridge_logs if t.failed), bridge_logs[0])
+    path, tests = next(((path, t) for path, t in found if t.failed), found[0])
     if tests.failed:
         item = EvidenceItem(path, tests.failure_line or tests.line, tests.failure or tests.summary)
         return Deliverable(name, Status.FAIL, (item,), tests.summary, settled=True)

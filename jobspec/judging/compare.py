@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import yaml
 
 from jobspec.evidence.read import read_evidence
 from jobspec.finding import fail
-from jobspec.judging.judge import judge
+from jobspec.judging.baseline import judge_beside
+from jobspec.metrics import Row
+from jobspec.metrics.learning_signal import thin
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import read_text
 
 ABSENT = "-"
+MAX_POINTS = 400  # of one curve
+BARS, SPARK_WIDTH = "▁▂▃▄▅▆▇█", 24
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Side:
     result: str
     phases: Mapping[str, float]  # seconds
     metrics: Mapping[str, tuple[float, ...]]  # by step
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)  # step, finite value
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Comparison:
     settings: tuple[tuple[str, tuple[str, ...]], ...]
     phases: tuple[tuple[str, tuple[float | None, ...]], ...]
     metrics: tuple[tuple[str, tuple[Mapping[str, float] | None, ...]], ...]
+    curves: tuple[tuple[str, tuple[Sequence[tuple[float, float]], ...]], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -47,6 +54,7 @@ class Comparison:
             "settings": {name: list(values) for name, values in self.settings},
             "phases_s": {name: list(values) for name, values in self.phases},
             "metrics": {name: list(values) for name, values in self.metrics},
+            "curves": {name: [list(points) for points in rows] for name, rows in self.curves},
         }
 
 
@@ -59,9 +67,10 @@ def read_side(run: RunPaths) -> Side:
     return Side(
         run_id=run.run_id,
         settings=_read_lock(run.lock),
-        result=str(judge(evidence).result),
+        result=str(judge_beside(evidence)[1].result),
         phases={phase.phase: phase.end - phase.start for phase in phases if phase.end},
         metrics={name: tuple(table.values(name)) for name in table.metrics},
+        curves={name: _curve(table.series(name)) for name in table.metrics},
     )
 
 
@@ -113,7 +122,42 @@ def compare(sides: Sequence[Side]) -> Comparison:
             (name, tuple(_summary(side.metrics.get(name, ())) for side in sides))
             for name in _names(side.metrics for side in sides)
         ),
+        curves=tuple(
+            (name, tuple(side.curves.get(name, ()) for side in sides))
+            for name in _names(side.metrics for side in sides)
+        ),
     )
+
+
+def _curve(rows: Sequence[Row]) -> Sequence[tuple[float, float]]:
+    points = [(row.step, row.value) for row in rows if row.step is not None and math.isfinite(row.value)]
+    return thin(points, MAX_POINTS) if points else ()
+
+
+def sparks(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[str, ...]:
+    """Each curve as a line of bars, all over the same steps and on the same scale.
+
+    >>> sparks([[(1, 0.0), (2, 1.0)], [(2, 0.5)], []])
+    ('▁█', ' ▅', '')
+    """
+    points = [point for curve in curves for point in curve]
+    if not points:
+        return ("",) * len(curves)
+    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    width = int(min(SPARK_WIDTH, last - first + 1))
+    return tuple(_spark(curve, first, (last - first + 1) / width, low, high, width) for curve in curves)
+
+
+def _spark(
+    curve: Sequence[tuple[float, float]], first: float, step: float, low: float, high: float, width: int
+) -> str:
+    columns: list[list[float]] = [[] for _ in range(width)]
+    for x, y in curve:
+        columns[min(width - 1, int((x - first) / step))].append(y)
+    top, span = len(BARS) - 1, high - low or 1.0
+    marks = (BARS[round(top * (math.fsum(c) / len(c) - low) / span)] if c else " " for c in columns)
+    return "".join(marks).rstrip()
 
 
 def _names(sides: Iterable[Mapping[str, Any]]) -> list[str]:

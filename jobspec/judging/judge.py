@@ -31,6 +31,7 @@ from jobspec.triage import Match
 from jobspec.triage.scan import SECRET
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import (
+    NOT_APPLICABLE,
     RESIDUAL_NOISE,
     SUSPICIOUS,
     AttemptVerdict,
@@ -117,6 +118,7 @@ def _judge_attempt(
     framework_items = (*other_checks(evidence, framework_items), *framework_items)
     if not finished:
         framework_items = tuple(held_back(item) for item in framework_items)
+    framework_items = (*framework_items, *_not_applicable(evidence, framework))
     metrics = metrics_deliverable(evidence, finished)
     artifacts = artifacts_deliverable(evidence, attempt, finished)
     return (*phases, run, *framework_items, metrics, artifacts), cause
@@ -128,6 +130,22 @@ def _own_deliverables(evidence: Evidence, framework: Framework | None) -> tuple[
         return tuple(framework.judge(evidence))
     reason = f"no adapter for `{evidence.plan.framework}` is installed, so the level's criteria are not known"
     return (Deliverable("Framework", Status.BLOCKED, reason=reason),)
+
+
+def _not_applicable(evidence: Evidence, framework: Framework | None) -> Iterator[Deliverable]:
+    """The spec's word about variants that the framework blocks: told apart from what ran."""
+    guide: tuple[str, ...] = getattr(framework, "guide", ())
+    blocker = guide[1].rpartition(" in ")[2] if len(guide) > 1 else evidence.plan.framework
+    for entry in evidence.plan.expect.not_applicable:
+        yield Deliverable(
+            f"Variant {entry.variant}",
+            Status.NOT_REQUESTED,
+            (EvidenceItem(entry.evidence, entry.line, entry.text),),
+            f"{NOT_APPLICABLE} {blocker}: {entry.why}",
+            required=False,
+            settled=True,
+            limits=(f"variant `{entry.variant}` did not run: nothing is proved about it",),
+        )
 
 
 def _explain(run: Deliverable, cause: Cause, started: bool) -> Deliverable:

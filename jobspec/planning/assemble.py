@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec.evidence.repo_tests import ONLY_ASKED
 from jobspec.plan import (
     AbortPlan,
     CollectPlan,
@@ -171,9 +172,11 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
 
 def _expect(spec: JobSpec, of_framework: ExpectPlan, level: Level) -> ExpectPlan:
     """The framework's expectations, with those of the spec added."""
-    learning = spec.metrics.learning
+    learning, stated = spec.metrics.learning, level.stated_in(of_framework)
+    replaced = dict.fromkeys(ONLY_ASKED.format(check.repo) for check in spec.coverage.checks_only)
     return replace(
-        level.stated_in(of_framework),
+        stated,
+        limitations=(*stated.limitations, *replaced),
         variants=spec.coverage.variants or of_framework.variants,
         steps=of_framework.steps or spec.train.steps or 0,
         metrics_require=tuple(dict.fromkeys((*of_framework.metrics_require, *spec.metrics.require))),

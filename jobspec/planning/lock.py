@@ -62,6 +62,8 @@ def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
         data["checkpoint"] = {**data.get("checkpoint", {}), "dir": plan.checkpoint_dir}
     if plan.repos:
         data["repos"] = [_repo(item, repo) for item, repo in zip(data["repos"], resolved.repos, strict=True)]
+    if plan.expect.baseline is not None:
+        data["metrics"] = {**data["metrics"], "baseline": plan.expect.baseline.place}
     _pin_stage(data, plan)
     data = {key: value for key, value in data.items() if value not in ({}, [])}
     data["lock"] = lock_facts(resolved, patches)

@@ -20,11 +20,14 @@ from jobspec.checks import check, check_secrets
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
+from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
+from jobspec.planning.known_good import known_good
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
+from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -188,6 +191,12 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         return _Outcome(None, level, repos, gpus)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
+    baseline, problems = known_good(resolution)
+    resolution.findings += problems
+    blocked = [*not_applicable(resolution, framework)]
+    resolution.findings += [item for item in blocked if isinstance(item, Finding)]
+    left_out = tuple(item for item in blocked if not isinstance(item, Finding))
+    plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
     return _Outcome(plan, level, repos, gpus, training)
 
 
@@ -269,13 +278,13 @@ def _is_supported(spec: JobSpec, framework: Framework) -> Iterator[Finding]:
 def _unplanned_checks(spec: JobSpec, planned: FrameworkPlan) -> Iterator[Finding]:
     """Errors for tests that the adapter, perhaps of another package, gives no command for."""
     names = {command.name for command in planned.checks}
-    for index, tested in enumerate(spec.coverage.checks):
-        if f"checks-{tested.repo}" not in names:
+    for asked in asked_tests(spec.coverage):
+        if asked.name not in names:
             yield error(
                 "coverage.checks",
-                f"`{spec.framework}` runs no tests, so those of `{tested.repo}` would be left out",
+                f"`{spec.framework}` runs no tests, so those of `{asked.check.repo}` would be left out",
                 fix="remove them here, and run them by a spec with `framework: command`",
-                path=f"coverage.checks[{index}]",
+                path=asked.path,
             )
 
 

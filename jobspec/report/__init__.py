@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
-from jobspec.judging.judge import judge
+from jobspec.judging.baseline import judge_beside
 from jobspec.report.content import Report, build_report
 from jobspec.report.data import render_json
 from jobspec.report.html import render_html
@@ -58,7 +58,9 @@ def write_reports(
     Raises: OSError when the folder cannot be written.
     """
     evidence = read_evidence(run_dir) if evidence is None else evidence
-    report = build_report(judge(evidence) if verdict is None else verdict, evidence)
+    if verdict is None:
+        evidence, verdict = judge_beside(evidence)
+    report = build_report(verdict, evidence)
     written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
     for fmt, path in written.items():
         _write(path, _RENDERERS[fmt](report))

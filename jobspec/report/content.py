@@ -6,14 +6,17 @@ Plain frozen data without clock or random number: the same evidence gives the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
+from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
+from jobspec.metrics import Row
 from jobspec.metrics.learning_signal import thin
+from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.verdict import Verdict
@@ -39,13 +42,18 @@ class Bar:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over its steps, at most `MAX_POINTS` points, and how many values were not finite."""
+    """A metric over its steps, at most `MAX_POINTS` points, and how many values were not finite.
+
+    `beside` is the same metric of the known-good run called `baseline`.
+    """
 
     name: str
     metric: str
     points: tuple[tuple[float, float], ...]
     not_finite: int = 0
     source: str = ""
+    beside: tuple[tuple[float, float], ...] = ()
+    baseline: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Report:
     planned: tuple[CommandPlan, ...] = ()
     command: str = ""  # of a run that jobspec did not launch, as a log shows it
     driver_started: bool = False
+    provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
 
     @property
@@ -146,6 +155,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         command=str(plan.expect.options.get("command") or ""),
         planned=(*plan.checks, *plan.commands),
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
+        provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
     )
 
@@ -177,22 +187,35 @@ def _bars(attempt: Attempt) -> Iterator[Bar]:
 
 
 def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
-    """Curves of the figures' metrics, then of the metrics in the spec's requirements."""
+    """Curves of the metrics that are compared, of the figures, and of the spec's requirements."""
+    planned, baseline = evidence.plan.expect.baseline, evidence.baseline
     names = {figure.metric: figure.name for figure in verdict.figures}
+    compared = [item.metric for item in planned.tolerances] if planned is not None else []
+    names = {**{metric: names.get(metric, metric) for metric in compared}, **names}
     for text in evidence.plan.expect.metrics_require:
         metric = _required_metric(text)
         if metric:
             names.setdefault(metric, metric)
     for metric, name in list(names.items())[:MAX_CURVES]:
         rows = evidence.metrics.series(metric)
-        points = [
-            (float(row.step if row.step is not None else at), row.value)
-            for at, row in enumerate(rows, 1)
-            if math.isfinite(row.value)
-        ]
-        if points:
-            lost = len(rows) - len(points)
-            yield Curve(name, metric, tuple(thin(points, MAX_POINTS)), lost, rows[0].source)
+        points = _points(rows)
+        if not points:
+            continue
+        curve = Curve(name, metric, tuple(thin(points, MAX_POINTS)), len(rows) - len(points), rows[0].source)
+        known = baseline.metrics if baseline is not None else None
+        theirs = _points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
+        if baseline is not None and theirs:
+            curve = replace(curve, beside=tuple(thin(theirs, MAX_POINTS)), baseline=baseline.name)
+        yield curve
+
+
+def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
+    """Step and value of the finite rows; a row without a step counts by its place."""
+    return [
+        (float(row.step if row.step is not None else at), row.value)
+        for at, row in enumerate(rows, 1)
+        if math.isfinite(row.value)
+    ]
 
 
 def _required_metric(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jobspec.report.content import Report
 from jobspec.report.summary import FIELDS, coverage, overall, render_summary, sentence
-from jobspec.verdict import Result
+from jobspec.verdict import NOT_APPLICABLE, Result
 
 WORST_FIRST = (Result.FAIL, Result.BLOCKED, Result.NOTHING_RAN, Result.PASS)
 
@@ -21,7 +21,7 @@ def render_joint_summary(reports: Sequence[Report]) -> str:
     parts = [_parts(render_summary(report)) for report in reports]
     passed = sum(report.verdict.result is Result.PASS for report in reports)
     lines = [
-        f"Result: {overall(worst(reports))} - {passed} of {len(reports)} runs passed",
+        f"Result: {overall(worst(reports))} - {passed} of {len(reports)} runs passed{_left_out(reports)}",
         "Requested coverage:",
     ]
     for label, report in zip(labels, reports, strict=True):
@@ -38,6 +38,13 @@ def render_joint_summary(reports: Sequence[Report]) -> str:
         own = [*(_other_sources(reports) if field == "Limitations" else ()), *own]
         lines += [f"{field}:", *(shared if not own else [row for row in shared if row != "- none"]), *own]
     return "\n".join(lines) + "\n"
+
+
+def _left_out(reports: Sequence[Report]) -> str:
+    """The variants that the framework blocks, counted apart from the runs."""
+    items = (item for report in reports for item in report.verdict.deliverables)
+    names = {item.name for item in items if item.reason.startswith(NOT_APPLICABLE)}
+    return f", {len(names)} {'variant' if len(names) == 1 else 'variants'} not applicable" if names else ""
 
 
 def _other_sources(reports: Sequence[Report]) -> Iterator[str]:

@@ -55,7 +55,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class CurvePicture:
-    """One metric: `line` is the raw curve, `trend` the smoothed one (empty for few points)."""
+    """One metric: `line` is the raw curve, `trend` the smoothed one (empty for few points).
+
+    `beside` is the known-good run's curve, smoothed where it has enough points; empty without a baseline.
+    """
 
     curve: Curve
     line: str
@@ -64,6 +67,7 @@ class CurvePicture:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     alone: bool
+    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,9 @@ class TimeLine:
 def draw_curve(curve: Curve) -> CurvePicture:
     """The picture of one metric."""
     points = curve.points
-    x_low, x_high = _range([x for x, _ in points])
-    y_low, y_high = _range([y for _, y in points])
+    drawn = (*points, *curve.beside)
+    x_low, x_high = _range([x for x, _ in drawn])
+    y_low, y_high = _range([y for _, y in drawn])
 
     def place(x: float, y: float) -> tuple[float, float]:
         right = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
@@ -109,7 +114,8 @@ def draw_curve(curve: Curve) -> CurvePicture:
 
     marks = tuple((*place(x, y), f"step {number(x)}: {number(y)}") for x, y in points)
     smooth = _smooth(points) if len(points) >= MIN_SMOOTHED else []
-    first, last = points[0][0], points[-1][0]
+    theirs = _smooth(curve.beside) if len(curve.beside) >= MIN_SMOOTHED else curve.beside
+    first, last = min(x for x, _ in drawn), max(x for x, _ in drawn)
     middle = (y_low + y_high) / 2
     return CurvePicture(
         curve=curve,
@@ -119,6 +125,7 @@ def draw_curve(curve: Curve) -> CurvePicture:
         x_ticks=tuple(Tick(place(x, y_low)[0], number(x)) for x in dict.fromkeys((first, last))),
         y_ticks=tuple(Tick(place(x_low, y)[1], number(y)) for y in (y_low, middle, y_high)),
         alone=len(points) == 1,
+        beside=_path([place(x, y) for x, y in theirs]),
     )
 
 

@@ -154,6 +154,7 @@ def _evidence(report: Report) -> Iterator[str]:
     yield from _repos(report)
     if report.image:
         yield f"Image: {report.image}"
+    yield from (f"New provider, {line}" for line in report.provider)
     yield f"Command: {_commands(report)}"
     lines = [_key_line(item) for item in _key_lines(report)]
     yield f"Key lines: {'; '.join(lines) if lines else 'none was found'}"

@@ -22,7 +22,7 @@ class Check(Base, frozen=True):
     tests: Annotated[
         tuple[str, ...],
         doc(
-            "Test files or folders below the repo. Default: those that the framework's guide names.",
+            "Test files or folders below the repo; in `checks` they join the guide's.",
             ["tests/unit_tests/models/test_param_mapping.py"],
         ),
     ] = ()
@@ -35,6 +35,21 @@ class Check(Base, frozen=True):
     ] = ()
 
 
+class NotApplicable(Base, frozen=True):
+    """A variant that the framework itself blocks: recorded with its evidence, not run."""
+
+    variant: Annotated[str, doc("Variant of any level, as the framework names it.", "lora")]
+    why: Annotated[str, doc("What blocks it, in one sentence.", "the adapter is not built for this model")]
+    evidence: Annotated[
+        str,
+        doc(
+            "What shows it: a file, a file and its line, or a URL.",
+            "logs/lora.log:120",
+            "https://github.com/NVIDIA-NeMo/RL/issues/1",
+        ),
+    ]
+
+
 class Coverage(Base, frozen=True):
     """What the run has to prove."""
 
@@ -44,12 +59,47 @@ class Coverage(Base, frozen=True):
             "Coverage level by name or by the framework's own number; `--level` wins.", "smoke", "learning", 0
         ),
     ] = "smoke"
+    levels: Annotated[
+        tuple[str | int, ...],
+        doc(
+            "Several levels, trained one after another in one allocation with one summary; "
+            "excludes `level` and `sweep`.",
+            [0, 1],
+        ),
+    ] = ()
+    split: Annotated[
+        Literal["allocation", "jobs"],
+        doc("For `levels` on Slurm: `allocation` is one job for all, `jobs` an array with a job for each."),
+    ] = "allocation"
     variants: Annotated[
-        tuple[str, ...], doc("Variants of the level, as the framework names them.", ["colocated"])
+        tuple[str, ...],
+        doc(
+            "Variants of the level, as the framework names them; beside `levels` each entry is a training of "
+            "its own, and `full+dummy` is one of two variants.",
+            ["colocated"],
+        ),
+    ] = ()
+    not_applicable: Annotated[
+        tuple[NotApplicable, ...],
+        doc(
+            "Variants that cannot run here through no fault of what is tested; the report tells them apart.",
+            [{"variant": "lora", "why": "no adapter for this model", "evidence": "logs/lora.log:120"}],
+        ),
     ] = ()
     checks: Annotated[
         tuple[Check, ...],
-        doc("Tests of the checkouts that must pass before training starts.", [{"repo": "bridge"}]),
+        doc(
+            "Tests of the checkouts that must pass before training starts: the guide's for each repo named, "
+            "and those of each entry.",
+            [{"repo": "bridge"}],
+        ),
+    ] = ()
+    checks_only: Annotated[
+        tuple[Check, ...],
+        doc(
+            "Tests that run instead of the guide's for their repos; the report says so.",
+            [{"repo": "bridge", "tests": ["tests/unit_tests/models/test_mine.py"]}],
+        ),
     ] = ()
 
 
@@ -377,6 +427,23 @@ class Learning(Base, frozen=True):
     ] = 0.0
 
 
+class Tolerance(Base, frozen=True):
+    """How far one metric may be from the baseline's, as means over the same steps."""
+
+    metric: Annotated[str, doc("Metric name, as the framework logs it.", "train/token_mult_prob_error")]
+    within: Annotated[
+        Annotated[float, Meta(ge=0)], doc("Largest difference that is allowed, in the metric's unit.", 0.05)
+    ]
+    direction: Annotated[
+        Literal["up", "down"] | None,
+        doc("Which way is better. Default: the learnt metric's own; for others no way is better."),
+    ] = None
+    from_step: Annotated[
+        PositiveInt | None, doc("First step. Default: the last fifth of the steps that both have.", 10)
+    ] = None
+    to_step: Annotated[PositiveInt | None, doc("Last step. Default: the last that both have.", 50)] = None
+
+
 class Metrics(Base, frozen=True):
     """What the logged figures must show."""
 
@@ -395,6 +462,21 @@ class Metrics(Base, frozen=True):
         ),
     ] = ()
     learning: Annotated[Learning | None, doc("The learning signal.")] = None
+    baseline: Annotated[
+        str | None,
+        doc(
+            "A known-good run: its folder, its id, or a file of metrics. The run must be no worse.",
+            "/shared/runs/qwen3-grpo/20261101-101500-aaaa",
+            "good.jsonl",
+        ),
+    ] = None
+    tolerances: Annotated[
+        tuple[Tolerance, ...],
+        doc(
+            "Metrics to compare with `baseline`, beside the learnt one.",
+            [{"metric": "reward", "within": 0.05}],
+        ),
+    ] = ()
 
 
 class Artifacts(Base, frozen=True):

@@ -194,6 +194,18 @@ def with_values(loaded: LoadedSpec, values: Mapping[str, Any], label: str = "swe
     return _finish(start)
 
 
+def revised(loaded: LoadedSpec, settings: Sequence[Setting], dropped: Sequence[Path]) -> LoadedSpec:
+    """The spec with some paths dropped and others set, expanded and validated again. Raises: JobspecError."""
+    raw: Any = loaded.raw
+    for path in dropped:
+        raw = without(raw, path)
+    for setting in settings:
+        raw = put(raw, setting)
+    changed = replace(loaded, data=raw, raw=raw, settings=(*loaded.settings, *settings), findings=())
+    done = _finish(changed)
+    return replace(done, findings=tuple(dict.fromkeys((*loaded.findings, *done.findings))))
+
+
 def validate_data(data: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Finding, ...]]:
     """The typed spec of plain data, and its findings; no files, no expansion, microseconds."""
     positions = Positions("<data>")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from jobspec.finding import JobspecError
 from jobspec.plan import data_variable
+from jobspec.spec.broken import Broken
+from jobspec.spec.coverage_rules import checks, levels, metrics, not_applicable
 from jobspec.spec.interpolate import SECRET_NAME
-from jobspec.spec.job import JobSpec, Metrics
+from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.words import did_you_mean, nearest, one_of
@@ -29,17 +29,6 @@ _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 # `fd::17/x` and `ext::sh -c x` of git run what they name; plain http can be changed on the way.
 _GIT_URL = re.compile(r"(?:https|ssh|git|file)://|(?:\w[\w.-]*@)?\w[\w.-]*:(?!:|//)")
 _URL_PASSWORD = re.compile(r"[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@|https?://[^/@\s]+@", re.I)
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A broken rule at a path; the loader adds file and line."""
-
-    rule: str
-    path: Path
-    what: str
-    why: str = ""
-    fix: str = ""
 
 
 Rule = Callable[[JobSpec], Iterable[Broken]]
@@ -192,21 +181,6 @@ def helpers(spec: JobSpec) -> Iterator[Broken]:
         yield Broken("spec.helpers", ("mcore_helpers", "repo"), f"`repos` has no `{source.repo}`", fix=fix)
 
 
-def checks(spec: JobSpec) -> Iterator[Broken]:
-    names = [repo.name for repo in spec.repos]
-    tested = [check.repo for check in spec.coverage.checks]
-    for index, name in enumerate(tested):
-        at: Path = ("coverage", "checks", index, "repo")
-        if name not in names:
-            fix = did_you_mean(name, names) or (
-                f"use one of {one_of(names)}" if names else "add the repo to `repos`"
-            )
-            yield Broken("spec.checks", at, f"`repos` has no `{name}`", fix=fix)
-        elif tested.index(name) < index:
-            what = f"`{name}` is there twice in `coverage.checks`"
-            yield Broken("spec.checks", at, what, fix="put all its tests into one entry")
-
-
 def secrets(spec: JobSpec) -> Iterator[Broken]:
     for name in spec.container.env:
         if name in spec.secrets or SECRET_NAME.search(name):
@@ -300,29 +274,6 @@ def pipelines(spec: JobSpec) -> Iterator[Broken]:
                 if ids.index(gpu) < place:
                     what = f"GPU {gpu} is there twice in `{key}` of pipeline `{pipeline.name}`"
                     yield Broken("spec.pipeline", (*at, key, place), what, fix="remove one")
-        yield from _conditions((*at, "metrics"), pipeline.metrics)
-
-
-def metrics(spec: JobSpec) -> Iterator[Broken]:
-    yield from _conditions(("metrics",), spec.metrics)
-
-
-def _conditions(at: Path, conditions: Metrics) -> Iterator[Broken]:
-    if not (conditions.require or conditions.abort_when):
-        return
-    from jobspec.metrics.requirements import parse_condition, parse_requirement
-
-    parts = (
-        ("require", conditions.require, parse_requirement),
-        ("abort_when", conditions.abort_when, parse_condition),
-    )
-    for key, texts, parse in parts:
-        for index, text in enumerate(texts):
-            try:
-                parse(text)
-            except JobspecError as problem:
-                first = problem.findings[0]
-                yield Broken("metrics.require", (*at, key, index), first.what, first.why, first.fix)
 
 
 def sweep(spec: JobSpec) -> Iterator[Broken]:
@@ -374,6 +325,8 @@ RULES: tuple[Rule, ...] = (
     command_of_another_framework,
     helpers,
     checks,
+    levels,
+    not_applicable,
     secrets,
     override_secrets,
     duplicates,

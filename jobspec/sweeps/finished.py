@@ -92,9 +92,9 @@ def _earlier(folder: Path) -> Iterator[tuple[str, RunPaths]]:
 
 def _result(point: RunPaths) -> Result:
     from jobspec.evidence.read import read_evidence
-    from jobspec.judging.judge import judge
+    from jobspec.judging.baseline import judge_beside
 
-    return judge(read_evidence(point.root)).result if _has_ended(point) else Result.NOTHING_RAN
+    return judge_beside(read_evidence(point.root))[1].result if _has_ended(point) else Result.NOTHING_RAN
 
 
 def _has_ended(point: RunPaths) -> bool:

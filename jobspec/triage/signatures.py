@@ -61,7 +61,7 @@ class Signature:
         match = self.pattern.search(text)
         if match is None or (self.raised and not RAISED.search(text)):
             return False
-        if self.verdict != NOTE and POSSIBLE.search(text, 0, match.start()):
+        if self.verdict != NOTE and POSSIBLE.search(text, 0, match.end()):
             return False
         if self.frames is not None and not self.wrapper and ECHO.search(text):
             return False

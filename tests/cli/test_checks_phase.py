@@ -70,6 +70,34 @@ def test_passing_tests_run_before_the_driver_in_its_environment(project: Project
     assert "checks" in (found.root / "report.html").read_text()
 
 
+def test_tests_instead_of_the_guide_s_are_told_as_that(project: Project) -> None:
+    checkout(project, test_good=GOOD, test_bad=BAD)
+    extra = {
+        "repos": [{"name": "bridge", "path": str(project.root / "bridge")}],
+        "coverage": {
+            "level": "run",
+            "checks_only": [
+                {"repo": "bridge", "tests": ["tests/test_good.py"]},
+                {"repo": "bridge", "command": ["true"]},
+            ],
+        },
+        "container": {"python": sys.executable, "env": {"FLAVOUR": "plain"}},
+    }
+    text = PASSING + "".join(f"{key}: {json.dumps(value)}\n" for key, value in extra.items())
+    project.write("only.yaml", text)
+    assert project.cli("run", "only.yaml").code == 0
+    found = project.last()
+    assert [(c["name"], c["exit_code"]) for c in results(found)["commands"][:2]] == [
+        ("checks-bridge", 0),
+        ("checks-bridge+2", 0),
+    ]
+    told = report(found)
+    checked = told["deliverables"]["Checks of bridge"]
+    assert checked["status"] == "Pass"
+    assert checked["reason"].endswith("; not the guide's tests (`coverage.checks_only`)")
+    assert any("`coverage.checks_only`: the guide's own did not run" in text for text in told["limitations"])
+
+
 def test_failing_test_is_a_fail_and_starts_no_driver(project: Project) -> None:
     checkout(project, test_good=GOOD, test_bad="print('OSError: [Errno 28] No space left on device')" + BAD)
     done, found = run(project)

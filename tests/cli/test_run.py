@@ -222,6 +222,29 @@ def test_two_runs_are_compared(project: Project) -> None:
     found = project.cli("compare", older.run_id, newer.run_id, "--json").json
     assert found["results"] == ["Pass", "Pass"]
     assert found["metrics"]["score"][0]["max"] == 0.3
+    assert found["curves"]["score"] == [[[1, 0.1], [2, 0.2], [3, 0.3]]] * 2
+    assert done.out.count("0.1 -> 0.3 (max 0.3) ▁▅█") == 2
+
+
+def test_a_known_good_run_is_named_in_the_spec(project: Project) -> None:
+    project.cli("run", "hello.yaml")
+    good = project.last()
+    baseline = ("--set", f"metrics.baseline={good.run_id}")
+    tolerance = "metrics.tolerances=[{metric: score, within: 0.05}]"
+    done = project.cli("run", "hello.yaml", *baseline, "--set", tolerance)
+    assert done.code == 0, done.text
+    assert "same as the baseline: mean 0.3" in done.out
+    assert str(good.root) in project.last().lock.read_text()
+    (curve,) = json.loads((project.last().root / "report.json").read_text())["curves"]
+    assert curve["beside"] == curve["points"] and curve["baseline"] == good.run_id
+    text = HELLO.replace("0.$step", "0.1").replace("max(score) >= 0.3", "max(score) >= 0.1")
+    project.write("worse.yaml", text)
+    one_way = tolerance.replace("0.05}", "0.05, direction: up}")
+    worse = project.cli("run", "worse.yaml", *baseline, "--set", one_way)
+    assert worse.code == 1, worse.text
+    assert "clearly worse than the baseline: mean 0.1, the baseline 0.3" in worse.out
+    wrong = project.cli("validate", "hello.yaml", "--set", "metrics.baseline=nosuch")
+    assert wrong.code == 2 and "`nosuch` is no file, no folder and no run" in wrong.text
 
 
 def test_lock_reproduces_the_run(project: Project) -> None:

@@ -119,6 +119,6 @@ def test_a_baseline_is_a_run_a_folder_or_a_file(project: Project) -> None:
     for place in ("good", "good/train.log"):
         done = project.cli(*argv, "--baseline", place)
         assert "Known-good baseline" in done.out
-        assert "no worse than the baseline" in done.out
+        assert "same as the baseline" in done.out
         assert "no known-good baseline was compared" not in done.out
     assert project.cli(*argv, "--baseline", "nosuch").code == 2

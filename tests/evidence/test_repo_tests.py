@@ -209,6 +209,41 @@ def test_passed_checks_stay_passed_when_the_driver_fails(tmp_path: Path) -> None
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
 
 
+@pytest.mark.parametrize(
+    ("second", "status", "line"),
+    [
+        ("3 passed in 0.20s\n", Status.PASS, "2 passed in 0.10s"),
+        (
+            "1 failed, 1 passed in 0.20s\nFAILED tests/a.py::test_b - assert 0\n",
+            Status.FAIL,
+            "FAILED tests/a.py",
+        ),
+        (None, Status.SKIPPED, "2 passed in 0.10s"),
+    ],
+)
+def test_all_commands_of_one_repository_count(
+    tmp_path: Path, second: str | None, status: Status, line: str
+) -> None:
+    """`checks-bridge+2` is the second entry of `coverage.checks` for the Bridge."""
+    other = replace(PYTEST, name="checks-bridge+2")
+    run = RunFolder(tmp_path, replace(CHECKED, checks=(PYTEST, other)))
+    run.phase("checks", outcome="failed" if status is not Status.PASS else "ok")
+    texts = {"checks-bridge": "2 passed in 0.10s\n", **({other.name: second} if second else {})}
+    for name, text in texts.items():
+        run.log(text, name=f"{name}.log")
+    run.write()
+    code = int(status is not Status.PASS)
+    commands = [
+        {"name": name, "phase": "checks", "exit_code": code, "log": f"logs/n1/{name}.log"} for name in texts
+    ]
+    commands[0]["exit_code"] = 0
+    run.results("failed" if code else "ok", code, commands=commands)
+    told = judge(read_evidence(run.root), GuideFramework()).deliverable("Bridge-side checks")
+    assert told is not None and told.status is status
+    assert any(item.text.startswith(line) for item in told.evidence), told
+    assert told.reason.startswith("2 passed in 0.10s") and "; " in told.reason
+
+
 def test_nobody_asked_for_the_tests(tmp_path: Path) -> None:
     verdict = judge(read_evidence(passing_run(tmp_path).root), GuideFramework())
     item = verdict.deliverable("Bridge-side checks")

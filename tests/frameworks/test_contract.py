@@ -66,13 +66,15 @@ def test_every_asked_check_is_planned(name: str) -> None:
     """`coverage.checks` that no command runs would be tests that nobody misses."""
     asked = context(name, frameworks.get(name).levels[0].name)
     repo = next((repo.name for repo in asked.spec.repos), "tested")
-    checks = (Check(repo=repo, tests=("tests/unit/test_a.py",)),)
-    coverage = msgspec.structs.replace(asked.spec.coverage, checks=checks)
-    spec = msgspec.structs.replace(asked.spec, coverage=coverage)
-    planned = frameworks.get(name).plan(dataclasses.replace(asked, spec=spec)).checks
-    assert [(command.name, command.argv[-1]) for command in planned] == [
-        (f"checks-{repo}", "tests/unit/test_a.py")
-    ]
+    checks = tuple(Check(repo=repo, tests=(f"tests/unit/test_{each}.py",)) for each in "ab")
+    for key in ("checks", "checks_only"):
+        coverage = msgspec.structs.replace(asked.spec.coverage, **{key: checks})
+        spec = msgspec.structs.replace(asked.spec, coverage=coverage)
+        planned = frameworks.get(name).plan(dataclasses.replace(asked, spec=spec)).checks
+        assert [(command.name, command.argv[-1]) for command in planned] == [
+            (f"checks-{repo}", "tests/unit/test_a.py"),
+            (f"checks-{repo}+2", "tests/unit/test_b.py"),
+        ]
 
 
 @pytest.mark.parametrize(("name", "level"), LEVELS)

@@ -45,6 +45,15 @@ def test_verl_file_logger_is_read_whole() -> None:
     assert not table.findings
 
 
+def test_seconds_of_nemo_rls_watch_over_ray_are_no_steps(tmp_path: Path) -> None:
+    """`ray/ray/ray_step` counts seconds: of a run that died at its start it said "train step 106"."""
+    watch = {"ray/node.0.gpu.0.util": {"0": 0.0, "106": 0.0}, "ray/ray/ray_step": {"0": 0.0, "106": 106.0}}
+    path = write(tmp_path / "metrics.json", json.dumps(watch))
+    assert (read_json(path).first_step(), read_json(path).last_step()) == (None, None)
+    path = write(tmp_path / "metrics.json", json.dumps(watch | {"train/reward": {"1": 0.5, "2": 0.6}}))
+    assert (read_json(path).first_step(), read_json(path).last_step()) == (1, 2)
+
+
 def test_nemo_rl_dump_is_read_whole() -> None:
     table = read_json(FIXTURES / "nemo_rl_metrics_example.json")
     assert [row.value for row in table.series("performance/tokens_per_sec")] == [

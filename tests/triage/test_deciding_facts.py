@@ -61,6 +61,10 @@ def test_registry_is_read_from_the_line(line: str, host: str) -> None:
 def test_memory_asked_and_free() -> None:
     line = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 of which 1.2 GiB is free"
     assert facts_of_line(match(line)) == ("asked for 2.00 GiB, 1.2 GiB were free",)
+    capped = f"{line} 27.96 GiB allowed; Of the allocated memory 21.75 GiB is allocated by PyTorch"
+    assert facts_of_line(match(capped))[0].endswith(
+        "1.2 GiB were free; the process may take 27.96 GiB in all"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Compare runs: the settings that differ, the time of each phase, and the metrics."""
+"""Compare runs: the settings that differ, the time of each phase, and the metrics with their curves.
+
+The curves of one metric have one scale and the same steps.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +30,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if len(args.runs_wanted) < 2:
         raise fail("usage.arguments", "one run cannot be compared", fix="name two or more runs")
-    from jobspec.judging.compare import compare, read_side
+    from jobspec.judging.compare import compare, read_side, sparks
 
     store = pipeline.store(args.runs)
     comparison = _only(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
@@ -49,14 +52,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     output.print_table(("PHASE", *comparison.runs), phases)
     metrics = [
-        (
-            name,
-            *(
-                f"{figure(row['first'])} -> {figure(row['last'])} (max {figure(row['max'])})" if row else "-"
-                for row in rows
-            ),
-        )
-        for name, rows in comparison.metrics
+        (name, *(f"{_ends(row)} {spark}".rstrip() for row, spark in zip(rows, sparks(curves), strict=True)))
+        for (name, rows), (_, curves) in zip(comparison.metrics, comparison.curves, strict=True)
     ]
     print()
     output.print_table(("METRIC", *comparison.runs), metrics)
@@ -72,8 +69,16 @@ def _only(comparison: Comparison, names: Sequence[str]) -> Comparison:
             fix = did_you_mean(name, known) or "leave `--metric` out to see all"
             raise fail("usage.metric", f"no run has logged `{name}`", why, fix, file=f"--metric {name}")
     return replace(
-        comparison, metrics=tuple(row for row in comparison.metrics if not names or row[0] in names)
+        comparison,
+        metrics=tuple(row for row in comparison.metrics if not names or row[0] in names),
+        curves=tuple(row for row in comparison.curves if not names or row[0] in names),
     )
+
+
+def _ends(row: Mapping[str, float] | None) -> str:
+    if row is None:
+        return "-"
+    return f"{figure(row['first'])} -> {figure(row['last'])} (max {figure(row['max'])})"
 
 
 def _short(text: str) -> str:

@@ -1,4 +1,7 @@
-"""List the RL frameworks that jobspec can run, or the levels or maintained recipes of one."""
+"""List the RL frameworks that jobspec can run, or the levels or maintained recipes of one.
+
+`require` reads what a checkout of Megatron-Bridge changes, and says which levels and variants that asks for.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,17 @@ from jobspec.cli.commands import framework_recipes
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     actions = into.add_subparsers(
-        dest="action", required=True, metavar="list|show|recipes", parser_class=parser.Parser
+        dest="action", required=True, metavar="list|show|recipes|require", parser_class=parser.Parser
     )
     listing = actions.add_parser("list", help="all frameworks", allow_abbrev=False)
     show = actions.add_parser("show", help="one framework's levels", allow_abbrev=False)
     show.add_argument("name", metavar="NAME", help="framework")
-    for action in (listing, show):
+    require = actions.add_parser("require", help="levels that a change asks for", allow_abbrev=False)
+    require.add_argument("name", metavar="NAME", help="framework with a guide: nemo_rl or verl")
+    require.add_argument("--repo", metavar="PATH", required=True, help="checkout of Megatron-Bridge")
+    require.add_argument("--since", metavar="REF", default="main", help="what it left (default main)")
+    require.add_argument("--spec", metavar="OUT.yaml", help="write a spec with these levels and variants")
+    for action in (listing, show, require):
         parser.add_json(action)
     of_recipes = "maintained recipes of a checkout, and whether a site can hold them"
     framework_recipes.add_arguments(actions.add_parser("recipes", help=of_recipes, allow_abbrev=False))
@@ -37,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
         output.print_table(("FRAMEWORK", "LEVELS", "ABOUT"), rows)
         return 0
     item = frameworks.get(args.name)
+    if args.action == "require":
+        from jobspec.cli.commands.framework_require import require
+
+        return require(item, args.repo, args.since, args.spec, args.json)
     if args.json:
         output.print_json(_as_json(item))
         return 0

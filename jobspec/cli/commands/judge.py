@@ -68,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
     expectation = replace(expectation, inferred=inferred)
     evidence, verdict = foreign_run.judge_files(Path(args.path), expectation)
     if args.baseline:
-        from jobspec.judging.baseline import with_baseline
+        from jobspec.judging.baseline import beside, with_baseline
 
-        verdict = with_baseline(verdict, evidence, Path(args.baseline))
+        evidence = beside(evidence, Path(args.baseline))
+        verdict = with_baseline(verdict, evidence)
     conclude.print_report(evidence, verdict, "json" if args.json else args.format)
     return verdict.exit_code

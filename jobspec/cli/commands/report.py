@@ -3,8 +3,9 @@
 The report of a sweep is the table of its points, with settings, speed, status and the best point. Only this
 table has the formats `csv` and `jsonl`; its `html` has a plot.
 
-Several runs of one framework, such as the levels of one validation, give one summary: `--format summary`.
-Its result is the worst, and each level has its line.
+The points of `coverage.levels` are one validation and told as one summary; `md`, `json` and `html` are the
+table. Several runs of one framework, such as the levels of one validation, give one summary by
+`--format summary`. Its result is the worst, and each level has its line.
 
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """

@@ -15,6 +15,7 @@ from jobspec.runs.paths import RunPaths
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
+    from jobspec.report import Report
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -30,7 +31,7 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
-    evidence, verdict = _judged(run, baseline)
+    evidence, verdict = pipeline.judge_run(run.root, baseline)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
@@ -42,32 +43,29 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
 
 def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None = None) -> int:
     """Print one summary over several runs of one framework; the exit code of the worst."""
-    from jobspec.report import build_report
-    from jobspec.report.joint_summary import render_joint_summary, worst
+    from jobspec.report.joint_summary import worst
     from jobspec.verdict import EXIT_CODES
 
     if fmt != "summary" or any(run.is_sweep for run in runs):
         what = "several runs, none of them a sweep, have a summary only"
         raise fail("usage.arguments", what, fix="add `--format summary`, or name one run")
-    judged = [(run, *_judged(run, baseline)) for run in runs]
+    judged = [(run, *pipeline.judge_run(run.root, baseline)) for run in runs]
     names = list(dict.fromkeys(evidence.plan.framework for _, evidence, _ in judged))
     if len(names) > 1:
         what = f"the runs are of {', '.join(f'`{name}`' for name in names)}: one summary is of one framework"
         raise fail("usage.arguments", what, fix="name the runs of one framework")
     for run, evidence, verdict in judged:
         _write_reports(run, verdict, evidence)
-    reports = [build_report(verdict, evidence) for _, evidence, verdict in judged]
+    return EXIT_CODES[worst(_print_joint([(evidence, verdict) for _, evidence, verdict in judged]))]
+
+
+def _print_joint(judged: Sequence[tuple[Evidence, Verdict]]) -> list[Report]:
+    from jobspec.report import build_report
+    from jobspec.report.joint_summary import render_joint_summary
+
+    reports = [build_report(verdict, evidence) for evidence, verdict in judged]
     _print_text(render_joint_summary(reports), "summary")
-    return EXIT_CODES[worst(reports)]
-
-
-def _judged(run: RunPaths, baseline: Path | None) -> tuple[Evidence, Verdict]:
-    evidence, verdict = pipeline.judge_run(run.root)
-    if baseline is not None:
-        from jobspec.judging.baseline import with_baseline
-
-        verdict = with_baseline(verdict, evidence, baseline)
-    return evidence, verdict
+    return reports
 
 
 def print_report(evidence: Evidence, verdict: Verdict, fmt: str) -> None:
@@ -109,11 +107,17 @@ def _print_tail(run: RunPaths, cause: Cause | None) -> None:
 
 
 def _conclude_sweep(run: RunPaths, fmt: str) -> int:
-    """Print the table of a sweep and write its forms; each point has a report of its own beside it."""
+    """Print the table of a sweep and write its forms; each point has a report of its own beside it.
+
+    The points of `coverage.levels` are one validation, which people read as one summary.
+    """
+    from jobspec.planning.levels import is_spread
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
     from jobspec.sweeps.finished import read_points
     from jobspec.sweeps.table import sweep_table
 
+    record = read_points(run)
+    joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
     fmt = "text" if fmt == "summary" else fmt
     if fmt not in SWEEP_FORMATS:
         known = ", ".join(SWEEP_FORMATS)
@@ -121,13 +125,16 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
             "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
     judged = {}
-    for point in read_points(run).points:
+    for point in record.points:
         evidence, verdict = judged[point.index] = pipeline.judge_run(point.run.root)
         if not point.reused:
             _write_reports(point.run, verdict, evidence)
     table = sweep_table(run, judged)
     _write_table(run, table)
-    print(render_sweep_table(table, fmt), end="")
+    if joint:
+        _print_joint(list(judged.values()))
+    else:
+        print(render_sweep_table(table, fmt), end="")
     if fmt == "text":
         print(f"\nreport: {run.root / 'report.html'}")
     return table.exit_code

@@ -15,8 +15,8 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import find_bridge, find_checkout
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.repo_tests import PYTEST, Asked, asked_tests, tests_of
 from jobspec.plan import CommandPlan
-from jobspec.spec.job import Check
 
 BRIDGE_TESTS = (
     "tests/unit_tests/models/test_model_provider_mixin.py",
@@ -28,9 +28,11 @@ MEGATRON_TESTS = (
     "tests/unit/models/policy/test_megatron_worker.py",
 )
 CHECKPOINT_TESTS = ("tests/unit/utils/test_checkpoint.py", "tests/unit/utils/test_native_checkpoint.py")
-REFIT_TESTS = (
+TRANSFER_TESTS = (
     "tests/unit/utils/test_weight_transfer.py",  # its name before `test_weight_transfer_stream.py`
     "tests/unit/utils/test_weight_transfer_stream.py",
+)
+REFIT_TESTS = (
     "tests/unit/models/generation/test_vllm_generation.py",
     "tests/unit/models/generation/test_vllm_utils.py",
 )
@@ -39,19 +41,20 @@ MARKERS = "not (automodel or vllm or sglang or trtllm or nemo_gym or hf_gated)"
 
 
 def test_commands(context: Context, variants: Sequence[Variant]) -> tuple[CommandPlan, ...]:
-    """One command per entry of `coverage.checks`."""
-    return tuple(_command(context, check, variants) for check in context.spec.coverage.checks)
+    """One command per entry of `coverage.checks` and `coverage.checks_only`."""
+    return tuple(_command(context, asked, variants) for asked in asked_tests(context.spec.coverage))
 
 
 def check_tests(context: Context, variants: Sequence[Variant]) -> Iterator[Finding]:
     """A warning for the guide's tests that a checkout lacks; an error where no test is left."""
-    for index, check in enumerate(context.spec.coverage.checks):
-        defaults = _defaults(context, check, variants)
-        if check.tests or not defaults:
+    for asked in asked_tests(context.spec.coverage):
+        check, path = asked.check, asked.path
+        defaults = _defaults(context, check.repo, variants)
+        if not (asked.with_guide and defaults):
             continue
-        root, path = context.repo_paths.get(check.repo, ""), f"coverage.checks[{index}]"
+        root = context.repo_paths.get(check.repo, "")
         missing = [name for name in defaults if not Path(root, name).exists()]
-        if len(missing) == len(defaults):
+        if len(missing) == len(defaults) and not (check.tests or check.command):
             what = f"repository `{check.repo}` has none of the tests that the guide names"
             yield error(
                 "nemo_rl.checks", what, f"jobspec looked for {_listed(defaults)}", "give `tests`", path=path
@@ -65,31 +68,33 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _command(context: Context, check: Check, variants: Sequence[Variant]) -> CommandPlan:
-    root, project = context.repo_paths.get(check.repo, ""), find_checkout(context.repo_paths)
-    defaults = _defaults(context, check, variants)
-    tests = check.tests or tuple(name for name in defaults if Path(root, name).exists())
-    argv = check.command or ("python3", "-m", "pytest", "-q")
-    if defaults and not check.command:
+def _command(context: Context, asked: Asked, variants: Sequence[Variant]) -> CommandPlan:
+    repo = asked.check.repo
+    root, project = context.repo_paths.get(repo, ""), find_checkout(context.repo_paths)
+    defaults = _defaults(context, repo, variants)
+    tests = tests_of(asked, [name for name in defaults if Path(root, name).exists()])
+    argv = asked.check.command or ("python3", *PYTEST)
+    if defaults and not asked.check.command:
         environment = ("--project", project, "--extra", "mcore", "--group", "test")
-        argv = ("uv", "run", *environment, "python", "-m", "pytest", "-q")
+        argv = ("uv", "run", *environment, "python", *PYTEST)
         argv += ("-m", MARKERS) if root == project else ()
-    return CommandPlan(f"checks-{check.repo}", (*argv, *tests), cwd=root)
+    return CommandPlan(asked.name, (*argv, *tests), cwd=root)
 
 
-def _defaults(context: Context, check: Check, variants: Sequence[Variant]) -> tuple[str, ...]:
+def _defaults(context: Context, repo: str, variants: Sequence[Variant]) -> tuple[str, ...]:
     """The guide's tests for a repository and for what the variants touch; none for other repositories."""
-    path = context.repo_paths.get(check.repo, "")
+    path = context.repo_paths.get(repo, "")
     if path and path == find_checkout(context.repo_paths):
-        tests: tuple[str, ...] = MEGATRON_TESTS
+        tests: tuple[str, ...] = (*MEGATRON_TESTS, _transfer_test(path))
         tests += CHECKPOINT_TESTS if any(item.saves or item.resumes for item in variants) else ()
-        tests += _refit_tests(path) if any(item.level == 2 for item in variants) else ()
-        tests += DATA_PLANE_TESTS if any("data-plane" in item.name for item in variants) else ()
+        tests += REFIT_TESTS if any(item.level == 2 for item in variants) else ()
+        proofs = [proof for item in variants for proof in item.proofs]
+        tests += DATA_PLANE_TESTS if any(proof.startswith("data-plane") for proof in proofs) else ()
         return tests
     return BRIDGE_TESTS if path and path == find_bridge(context.repo_paths) else ()
 
 
-def _refit_tests(root: str) -> tuple[str, ...]:
-    """The tests of refit, with the old or the new name of the first, whichever the checkout has."""
-    old, new, *others = REFIT_TESTS
-    return (old if Path(root, old).is_file() else new, *others)
+def _transfer_test(root: str) -> str:
+    """The test of the weight transfer by its old or its new name, whichever the checkout has."""
+    old, new = TRANSFER_TESTS
+    return old if Path(root, old).is_file() else new

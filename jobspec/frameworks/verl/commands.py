@@ -63,7 +63,7 @@ def commands(context: Context, wrapper: Wrapper) -> tuple[CommandPlan, ...]:
 
 
 def checks(context: Context) -> tuple[CommandPlan, ...]:
-    """The tests of `coverage.checks`; for the Bridge, those of the guide's tests that its checkout has."""
+    """The asked tests; for the Bridge, with those of the guide's tests that its checkout has."""
     repo = bridge_repo(context)
     path = context.repo_paths.get(repo.name, "") if repo else ""
     defaults = {repo.name: guide_tests(path)} if repo else {}

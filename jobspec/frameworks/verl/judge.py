@@ -155,10 +155,16 @@ def _failed_command(evidence: Evidence) -> Answer | None:
 def _check_steps(seen: Seen) -> Answer:
     """Whether every planned step was trained; with lines of the first and the last."""
     trained = seen.trained
-    if not trained:
-        return unseen(seen.evidence.foreign, "no line and no record shows a trained step")
     # Steps before a resume may belong to another run, whose files are not here.
     resumed = seen.resumed.resumed if seen.resumed else None
+    if not trained:
+        done = resumed is not None and resumed[0] >= seen.planned
+        reason = "no line and no record shows a trained step"
+        if resumed is not None and done:
+            reason += (
+                f": the loaded checkpoint is of step {resumed[0]}, and nothing was left of {seen.planned}"
+            )
+        return unseen(seen.evidence.foreign, reason, [resumed[1]] if resumed is not None else ())
     alone = resumed is not None and min(trained) > resumed[0]
     first = resumed[0] + 1 if resumed is not None and alone else 1
     ends = [trained[step] for step in sorted({min(trained), max(trained)})]

@@ -13,6 +13,7 @@ from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.bridge_checkout import check_core, check_proof
 from jobspec.frameworks.shared.known_variants import unknown_variants
+from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.frameworks.shared.step_rules import too_few_steps
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import (
@@ -144,18 +145,19 @@ def _check_guide_tests(context: Context) -> Iterator[Finding]:
     path = context.repo_paths.get(bridge.name, "") if bridge else ""
     if bridge is None or not Path(path).is_dir():
         return
-    for index, check in enumerate(context.spec.coverage.checks):
-        if check.repo != bridge.name or check.tests or check.command:
+    for asked in asked_tests(context.spec.coverage):
+        if asked.check.repo != bridge.name or not asked.with_guide:
             continue
         tests = guide_tests(path)
         missing = [name for name in GUIDE_TESTS if name not in tests]
-        place = f"coverage.checks[{index}]"
-        if not tests:
+        place = asked.path
+        if not tests and not (asked.check.tests or asked.check.command):
             what = f"repository `{bridge.name}` has none of the guide's tests"
             fix = "name tests of the repository in `tests`"
             yield error("verl.checks", what, ", ".join(GUIDE_TESTS), fix, path=place)
         elif missing:
-            what = f"repository `{bridge.name}` has no {one_of(missing)}: only {one_of(tests)} will run"
+            left = one_of([*tests, *asked.check.tests]) or "your command"
+            what = f"repository `{bridge.name}` has no {one_of(missing)}: only {left} will run"
             yield warning("verl.checks", what, "a missing file would end pytest before any test", path=place)
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from jobspec.frameworks.nemo_rl.levels import BY_NAME
 from jobspec.frameworks.nemo_rl.properties import planned
+from jobspec.planning.levels import spread
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
+from jobspec.sweeps.points import check_sweep
 from tests.kits.fake_suites import add_suites
 from tests.kits.framework_kit import make_fake_nemo_rl
 
@@ -48,7 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def resolved(path: Path, home: Path, *sets: str) -> Resolved:
     env = {"USER": "u", "HOME": str(home)}
     profile = load_cluster("slurm-pyxis", None, env=env)
-    return resolve(load_spec(path, sets=sets, env=env), profile, env=env)
+    return resolve(spread(load_spec(path, sets=sets, env=env)), profile, env=env)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
@@ -95,6 +97,21 @@ def test_settings_in_the_comments_work(
     assert all(f"--set {item}" in path.read_text() for item in sets)
     found = resolved(path, home, *sets)
     assert {finding.rule for finding in found.findings if finding.is_error} <= {"memory.gpu"}
+
+
+def test_several_levels_are_points_that_can_all_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    env = {"USER": "u", "HOME": str(home)}
+    loaded = spread(load_spec(ROOT / "examples/nemo_rl/levels.yaml", env=env))
+    points, plans, findings = check_sweep(loaded, load_cluster("slurm-pyxis", None, env=env))
+    assert not [finding for finding in findings if finding.is_error]
+    assert [(plan.ready_plan.expect.number, plan.ready_plan.expect.variants) for plan in plans] == [
+        (0, ("colocated",)),
+        (1, ("lora",)),
+        (1, ("resume",)),
+    ]
+    assert all(item.ready_plan.checks[0].name == "checks-bridge" for item in plans)
+    assert len(points) == 3
 
 
 def test_checks_come_before_training(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

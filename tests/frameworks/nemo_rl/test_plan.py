@@ -284,6 +284,7 @@ def test_unit_tests_are_the_guide_s_that_exist(tmp_path: Path) -> None:
     assert argv[argv.index("-m", 12) + 1].startswith("not (automodel")  # all marks but Megatron's
     assert [Path(name).name for name in argv if name.startswith("tests/")] == [
         "test_megatron_setup.py",
+        "test_weight_transfer_stream.py",
         "test_checkpoint.py",
     ]
     refit = plan("reshard", **asked, coverage={"variants": ["reshard"], **check}).checks[0].argv
@@ -305,6 +306,27 @@ def test_bridge_tests_run_by_nemo_rl_s_environment(tmp_path: Path) -> None:
     (tests / "test_param_mapping.py").unlink()
     found = [f for f in findings("nemo_rl", 0, repos=repos, coverage=coverage) if f.is_error]
     assert rules(found) == {"nemo_rl.checks"}
+
+
+def test_asked_tests_join_the_guide_s_or_replace_them(tmp_path: Path) -> None:
+    make_fake_nemo_rl(tmp_path)
+    guide, mine, more = "tests/unit/utils/test_weight_transfer.py", "tests/mine.py", "tests/more.py"
+    (tmp_path / guide).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / guide).touch()
+
+    def tests(**coverage: Any) -> list[tuple[str, list[str], str]]:
+        found = plan(
+            "colocated", repos={"rl": str(tmp_path)}, coverage={"variants": ["colocated"], **coverage}
+        )
+        return [
+            (item.name, [word for word in item.argv if word.startswith("tests/")], item.argv[0])
+            for item in found.checks
+        ]
+
+    entries = [{"repo": "rl", "tests": [mine, guide]}, {"repo": "rl", "tests": [more], "command": ["make"]}]
+    assert tests(checks=entries) == [("checks-rl", [guide, mine], "uv"), ("checks-rl+2", [more], "make")]
+    assert tests(checks_only=entries[:1]) == [("checks-rl", [mine, guide], "uv")]
+    assert tests(checks_only=[{"repo": "rl", "tests": [more]}]) == [("checks-rl", [more], "uv")]
 
 
 def test_given_command_and_tests_win(tmp_path: Path) -> None:

@@ -63,11 +63,54 @@ def test_reward_that_rose_is_shown_though_the_run_was_cut_off() -> None:
     assert "rose beyond its noise: 0.4161 -> 0.9978" in told["Requested variants"]["reason"]
 
 
+def test_a_new_process_that_loaded_and_trained_on_passes() -> None:
+    report = judged(RUNS / "checkpoint", 1, "--expect-import", BRIDGE)
+    assert report["result"] == "Pass"
+    told = report["deliverables"]["Requested variants"]["reason"]
+    assert "loaded after step 2, and trained on to step 4" in told
+
+
+def test_megatron_fsdp_passes_where_verl_printed_it() -> None:
+    report = judged(RUNS / "fsdp", 3, "--expect-import", BRIDGE)
+    assert report["result"] == "Pass"
+    told = report["deliverables"]
+    assert "full parameters + Megatron-FSDP; 2 trained steps" in told["verl Megatron backend run"]["reason"]
+    assert "Megatron-FSDP with one GPU shards nothing" in report["limitations"]
+
+
+def test_value_head_of_a_critic_is_no_lost_weight(tmp_path: Path) -> None:
+    """A critic gets a head of its own, for which the weights of a language model have nothing."""
+    report = judged(RUNS / "critic", 0, "--expect-import", BRIDGE)
+    assert report["result"] == "Pass"
+    assert "HF import" not in report["deliverables"]
+    assert any(
+        limit.startswith("`lm_head.weight` was not among the weights") for limit in report["limitations"]
+    )
+    # Without a critic the same line is a loss.
+    shutil.copytree(RUNS / "smoke", tmp_path / "run")
+    with (tmp_path / "run/train.log").open("a") as log:
+        log.write("(WorkerDict pid=1) WARNING: Can't find lm_head.weight in hf_keys\n")
+    report = judged(tmp_path / "run", 0, "--expect-import", BRIDGE)
+    assert report["deliverables"]["HF import"]["status"] == "Fail"
+
+
+def test_finished_run_that_is_resumed_trains_nothing() -> None:
+    report = judged(RUNS / "finished-again", 0, "--expect-import", BRIDGE)
+    assert report["result"] == "Blocked"
+    assert "the loaded checkpoint is of step 2, and nothing was left of 2" in report["reason"]
+
+
 @pytest.mark.parametrize(
     ("name", "verdict", "line"),
     [
         ("broken-reward", "Fail", "ValueError: this reward is broken on purpose"),
         ("killed-worker", "Blocked", "(raylet) A worker died or was killed while executing a task"),
+        (
+            "batch-too-large",
+            "Blocked",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 21.16 GiB.",
+        ),
+        ("fsdp-attention", "Blocked", "AssertionError: NVTE_FUSED_ATTN set to 0, but expected 1"),
         ("engine-memory", "Blocked", "ValueError: No available memory for the cache blocks."),
         ("other-release", "Blocked", "Could not override 'actor_rollout_ref.actor.megatron.grad_offload'."),
     ],
@@ -78,7 +121,7 @@ def test_first_cause_of_failures(name: str, verdict: str, line: str) -> None:
     assert (found.verdict, found.text[: len(line)]) == (verdict, line)
 
 
-@pytest.mark.parametrize("name", ["smoke", "lora"])
+@pytest.mark.parametrize("name", ["smoke", "lora", "checkpoint", "fsdp", "critic", "finished-again"])
 def test_nothing_failed_where_nothing_did(name: str) -> None:
     assert first_cause(scan_files(sorted((RUNS / name).glob("*.log")))) is None
 
