@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from jobspec.finding import fail
+from jobspec.runtime.checkouts.git import NO_PROGRAMS, git_in
 
 SHOWN = 200_000  # lines of one untracked file that are looked at
-GIT_TIMEOUT_S = 120
 
 
 def changes_since(folder: Path, ref: str) -> dict[str, list[str]]:
@@ -26,7 +25,7 @@ def changes_since(folder: Path, ref: str) -> dict[str, list[str]]:
         raise fail(
             "repo.ref-unknown", what, fix=f"fetch it (`git -C {folder} fetch origin {ref}`), or name another"
         )
-    diff = _git(top, "diff", "--no-color", "--no-ext-diff", "--no-renames", "-U0", base.strip()) or ""
+    diff = _git(top, "diff", *NO_PROGRAMS, "--no-color", "--no-renames", "-U0", base.strip()) or ""
     changes = _lines(diff)
     for name in (_git(top, "ls-files", "-z", "--others", "--exclude-standard") or "").split("\0"):
         if name:
@@ -57,11 +56,5 @@ def _text(path: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str | None:
     """What git prints; None when it refuses."""
-    argv = ["git", "-C", str(folder), "-c", "core.quotePath=false", "-c", "diff.noprefix=false", *words]
-    try:
-        done = subprocess.run(argv, capture_output=True, check=False, timeout=GIT_TIMEOUT_S)
-    except FileNotFoundError as problem:
-        raise fail("repo.no-git", "git is not installed here", fix="install git") from problem
-    except subprocess.TimeoutExpired as problem:
-        raise fail("repo.timeout", f"git does not answer in `{folder}`", fix="try again") from problem
+    done = git_in(str(folder), *words)
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
