@@ -9,12 +9,15 @@ import pytest
 
 from jobspec.cli.commands.init import starter
 from jobspec.finding import JobspecError
+from jobspec.frameworks.nemo_rl.levels import BY_NAME
 from jobspec.plan import from_json, to_json
+from jobspec.planning.levels import spread
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import load_spec
 from tests.kits.fake_rlix import make_fake_nemo_fork, make_fake_rlix
 from tests.kits.fake_skyrl import make_fake_skyrl
+from tests.kits.fake_suites import add_suites
 from tests.kits.fake_verl import make_bridge, make_checkout
 from tests.kits.framework_kit import make_fake_nemo_rl, site_text
 
@@ -35,7 +38,7 @@ class Case:
         site = self.home / "site.yaml"
         site.write_text(site_text(cpus=192, memory="2000G", gpu_memory="141G"))
         profile = load_cluster(None, site, env=env)
-        return resolve(load_spec(self.path, sets=sets, env=env), profile, env=env)
+        return resolve(spread(load_spec(self.path, sets=sets, env=env)), profile, env=env)
 
     def told(self, *sets: str) -> set[tuple[str, str]]:
         """Rule and severity of every finding."""
@@ -49,6 +52,7 @@ class Case:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     make_fake_nemo_rl(home / "src/RL")
+    add_suites(home / "src/RL", home / "src/RL" / BY_NAME["sizes"].config)
     test = home / "src/RL/tests/unit/models/megatron/test_megatron_setup.py"
     test.parent.mkdir(parents=True)
     test.touch()
