@@ -27,8 +27,8 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from jobspec.runtime.checkouts.git import last_changes
     from jobspec.planning.site_fit import site_fit
+    from jobspec.runtime.checkouts.git import last_changes
 
     profile = pipeline.profile(args.cluster, args.cluster_file).profile
     notes = _notes(args.name, args.repo, args.model)
