@@ -121,7 +121,8 @@ class Attempts:
 @dataclass
 class Attempt:
     """What is kept of one attempt: course, signs of work, the last values of metrics, and of each signature
-    the first match, the first after the last training step, the last, and the nodes that say it."""
+    the first match, the first after the last training step, the last, and the nodes that say it. `begun` is
+    the first time in the log of a first attempt."""
 
     start: Landmark | None = None
     course: Course = field(default_factory=Course)
@@ -131,6 +132,7 @@ class Attempt:
     last: dict[str, Match] = field(default_factory=dict)
     trends: dict[str, deque[Match | None]] = field(default_factory=dict)
     speakers: dict[str, set[str]] = field(default_factory=dict)
+    begun: float | None = None
 
     def keep(self, match: Match) -> None:
         for kept in (self.first, self.since):

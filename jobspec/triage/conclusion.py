@@ -28,7 +28,7 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # Processes that never came, and what a library said before about how it was started.
 NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
-CLIENT, NETWORK = "effect.client", "network"
+CLIENT, NETWORK, WAITS = "effect.client", "network", "run.waits"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 
@@ -47,9 +47,17 @@ class Part(NamedTuple):
     matches: list[Match]
 
 
+Logs = Sequence[Sequence[Part]]
+# Ends of a whole job by the scheduler, after which another job follows.
+OUTSIDE = frozenset({"preempted", "time-limit", "node", "cancelled"})
+JOB_ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED .*DUE TO|\*\*\* JOB \d+ ON \S+ CANCELLED")
+TRY = re.compile(r"(?i)(?<![a-z])(?:attempt|try|restart|requeue|slurm|job)[-_.]?\d+(?!.*\d)")
+
+
 def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     """All matches, in the order of `rank`; those of earlier attempts are notes."""
     logs = [[_of_service(part) for part in _begun(parts)] for parts in logs]
+    *before, logs = _jobs(logs)
     last = [parts[-1] for parts in logs]
     earlier = [
         [parts[at] for parts in logs if at < len(parts) - 1]
@@ -59,7 +67,7 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     begun = max((start.time for start in starts if start.time is not None), default=None)
     if begun is not None and earlier:
         last, earlier[-1] = _by_time(last, earlier[-1], begun)
-    found, ends = _settled(last), [_settled(parts) for parts in earlier]
+    found, ends = _settled(last), [_settled(parts) for parts in [*_attempts(before), *earlier]]
     told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
     if told:
         this = f"this is attempt {len(told) + 1} in these logs"
@@ -73,6 +81,51 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
         for match in found
     ]
     return rank([*found, *(_as_earlier(match) for matches in ends for match in matches)])
+
+
+def _jobs(logs: Logs) -> list[Logs]:
+    """The logs of each job in turn. A later one began after all that an earlier one said, whose job the
+    scheduler had ended, or whose logs' names differ from its own in the number of the try alone."""
+    timed = sorted(
+        ((parts[0].attempt.begun, parts) for parts in logs if parts[0].attempt.begun is not None),
+        key=lambda item: item[0],
+    )
+    jobs, last = list[Logs](), list[Sequence[Part]]()
+    for begun, parts in timed:
+        until = [_until(part) for other in last for part in other]
+        if last and begun > max(until) and (_ended_outside(last) or _next_try(last, parts)):
+            jobs.append(last)
+            last = []
+        last.append(parts)
+    return [*jobs, [*last, *(parts for parts in logs if parts[0].attempt.begun is None)]]
+
+
+def _until(part: Part) -> float:
+    """The last time that the attempt tells."""
+    times = [part.attempt.begun, part.attempt.work.until, *(match.time for match in part.matches)]
+    return max((time for time in times if time is not None), default=0.0)
+
+
+def _ended_outside(logs: Logs) -> bool:
+    return any(
+        match.kind in OUTSIDE and JOB_ENDED.search(match.text) is not None
+        for parts in logs
+        for match in parts[-1].matches
+    )
+
+
+def _next_try(before: Logs, later: Sequence[Part]) -> bool:
+    name = TRY.sub("", later[-1].file)
+    return name != later[-1].file and any(TRY.sub("", parts[-1].file) == name for parts in before)
+
+
+def _attempts(jobs: Sequence[Logs]) -> list[list[Part]]:
+    """The attempts of jobs that ended before: of each, the last ones of all its logs together."""
+    return [
+        [parts[at] for parts in logs if -at <= len(parts)]
+        for logs in jobs
+        for at in range(-max(map(len, logs)), 0)
+    ]
 
 
 def _of_service(part: Part) -> Part:
@@ -138,6 +191,9 @@ def _settled(parts: Sequence[Part]) -> list[Match]:
     if blocked is not None:
         return rank(_below_end(match, end, blocked) for match in matches)
     told = with_silence(end, works)
+    waits = _that_waits(matches, parts) if told is None and not ends else None
+    if waits is not None:
+        return rank(_below_end(match, end, waits) for match in matches)
     if told is not None and told.kind != STALL and not ends:
         # Two clocks leave the silence in doubt; an exception that no work followed takes the doubt away.
         last = next((match for match in matches if _held_up(match, parts, silent=True)), None)
@@ -218,6 +274,19 @@ def _held_up(match: Match, parts: Sequence[Part], *, silent: bool = False) -> bo
     if silent:
         return match.signature in EXCEPTIONS and work is not None and work.line < match.line
     return not began and (match.signature in EXCEPTIONS or work is None or work.line < match.line)
+
+
+def _that_waits(matches: Sequence[Match], parts: Sequence[Part]) -> Match | None:
+    """What a process said of its long wait, where nothing shows work after it and each log that shows a step
+    ends with such a wait too."""
+    waits = {match.file: match for match in matches if match.signature == WAITS and not match.survived}
+    for part in parts:
+        work, waited = part.attempt.work.last, waits.get(part.file)
+        if waited is None and part.attempt.course.last_step is not None:
+            return None
+        if waited is not None and work is not None and work.line > waited.line:
+            return None
+    return next((match for match in matches if match.signature == WAITS and match.file in waits), None)
 
 
 def _below_end(match: Match, end: Match, blocked: Match) -> Match:

@@ -19,7 +19,7 @@ PORT_KIND, CREDENTIALS, LIMITS, GPU = "port", "credentials", "limits", "gpu-memo
 _PATH = re.compile(r"(?<![\w:/])/(?:[\w.@+-]+/)*[\w.@+-]+")
 # Behind the word, or behind an address: the line of a source file (`server.cc:1063`) and a clock are none.
 _PORT = re.compile(
-    r"\b[Pp]ort(?: is|'|\")?[:=]? ?(\d{2,5})\b(?!\.\d)|in use: (\d{2,5})\b|'[\w.:-]*', (\d{2,5})[,)]"
+    r"\b[Pp]ort(?: is|'|\")?[:=]? ?`?(\d{2,5})\b(?!\.\d)|in use: (\d{2,5})\b|'[\w.:-]*', (\d{2,5})[,)]"
     r"|(?:(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}|\blocalhost|\]|\*|::|//[\w.-]+):(\d{2,5})(?![\d:]|\.\d)"
 )
 _REGISTRY = re.compile(

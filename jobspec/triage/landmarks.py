@@ -109,6 +109,8 @@ FINISHED = (
     kind("Trainer.fit", r"`Trainer\.fit` stopped: `max_(?:epochs|steps)=\d+` reached"),  # Lightning
     kind("[after training is done]"),  # Megatron-LM
     kind("Training Progress: ", r"^Training Progress: 100%\|[^|]*\| *(\d+)/\1 "),  # verl
+    kind("Number of trials: ", r"^Number of trials: (\d+)/\1 \(\1 TERMINATED\)"),  # Ray Tune, as the next
+    kind("Trial status: ", r"^Trial status: \d+ TERMINATED\s*$"),
 )
 # The program has reached its end: later complaints come from its shutdown. A script may say so of any end.
 DONE = (*FINISHED, kind("raining ", TRAINED))

@@ -52,6 +52,7 @@ NOISE = re.compile(
     r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
     r"|resource_tracker|destroy_process_group"
     r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
+    r"|^\s*(?:assert\b.*|\)), *[fr]?[\"']|^\s*f[\"'].*[\"'],?\s*$"  # a statement that a traceback shows
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
@@ -136,6 +137,7 @@ class _Log:
     def _date(self, head: bytes) -> None:
         """Take the year from the first date in the log: a copied file is younger than its lines."""
         self.latest = min([self.latest, *end_by_date(head)])
+        self.now.begun = self._time(head.split(b"\n", LINES_AFTER)[:LINES_AFTER], 0)
 
     def _block(self, block: Block) -> None:
         shapes = plain(block.text)
