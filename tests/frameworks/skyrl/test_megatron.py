@@ -8,6 +8,7 @@ the logs of two that failed. docs/gpu.md has the runs.
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from jobspec.judging import foreign_run
 from jobspec.judging.judge import judge
 from jobspec.triage import first_cause, scan_lines
 from jobspec.verdict import Result, Status
+from tests.kits.script_module import load_script
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUN = FIXTURES / "skyrl_megatron"
@@ -79,3 +81,20 @@ def test_failure_has_its_cause_and_advice(log: str, signature: str, line: str, a
     assert (cause.signature, cause.verdict) == (signature, "Blocked")
     assert line in cause.text
     assert advice in cause.fix
+
+
+def test_sums_of_the_example_are_right_and_so_is_what_its_model_learns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The strict reward takes `#### NUMBER` alone; the model learns it behind the chat template's prompt."""
+    examples = Path(__file__).parents[3] / "examples"
+    monkeypatch.syspath_prepend(str(examples))
+    made = load_script(examples / "make_tiny_skyrl.py")
+    ids = made.vocabulary(made.SUMS)
+    words = {number: word for word, number in ids.items()}
+    row = made.row(random.Random(0))
+    first, second = row["prompt"][0]["content"].removesuffix("=?").split("+")
+    assert row["reward_spec"]["ground_truth"] == str(int(first) + int(second))
+    asked, answer = made.conversation(ids, int(first), int(second))
+    assert "".join(words[token] for token in asked) == f"<user>{first}+{second}=?<eos><assistant>"
+    assert "".join(words[token] for token in answer) == f"####\u0120{int(first) + int(second)}<eos>"
