@@ -106,6 +106,8 @@ class InferenceEngineConfig(BaseConfig):
     expert_parallel_size: int = 1
     data_parallel_size: int = 1
     enforce_eager: bool = False
+    enable_ray_prometheus_stats: bool = True
+    max_num_seqs: int = 1024
     distributed_executor_backend: str = "ray"
     use_expandable_segments: bool = False
     enable_return_routed_experts: bool = False

@@ -12,7 +12,7 @@ from jobspec.finding import Finding, JobspecError, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
-from jobspec.frameworks.skyrl import dummy_trainers, locked_versions, settings
+from jobspec.frameworks.skyrl import dummy_trainers, environment_probe, locked_versions, settings
 from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, data_variable
@@ -146,9 +146,7 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
     lines = [
         'mkdir -p "$JOBSPEC_ATTEMPT_DIR/skyrl" "$TENSORBOARD_DIR"',
         f"export RAY_RUNTIME_ENV_HOOK={UV_HOOK}" if launcher[0] == "uv" else "",
-        locked_versions.probe(launcher, Path(checkout), settings.strategy(context))
-        if label == "train"
-        else "",
+        *(_probes(context, launcher, Path(checkout)) if label == "train" else ()),
         " \\\n  ".join(words),
     ]
     if settings.schedule(context).save_every:
@@ -156,6 +154,12 @@ def _command(context: Context, checkout: str, label: str, until: int) -> Command
         lines.append(f'echo "jobspec: the last complete checkpoint is of step $(cat {marker})"')
     text = "\n".join(line for line in lines if line) + "\n"
     return CommandPlan(label, (text,), shell=True, cwd=checkout)  # noqa: S604 - plain data, starts nothing
+
+
+def _probes(context: Context, launcher: tuple[str, ...], checkout: Path) -> tuple[str, str]:
+    """Versions beside the lock's, which decide nothing, and what ends a run before a model is built."""
+    versions = locked_versions.probe(launcher, checkout, settings.strategy(context))
+    return versions, environment_probe.probe(context, launcher, checkout)
 
 
 def _uv_command(context: Context) -> tuple[str, ...]:

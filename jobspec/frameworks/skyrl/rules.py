@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, error, warning
@@ -20,6 +18,7 @@ from jobspec.frameworks.skyrl import dummy_trainers, settings
 from jobspec.frameworks.skyrl.accepted_settings import CONFIG, Options, read_options
 from jobspec.frameworks.skyrl.backend_rules import check_backend
 from jobspec.frameworks.skyrl.dummy_trainers import find_checkout
+from jobspec.frameworks.skyrl.environment_rules import check_environment
 from jobspec.frameworks.skyrl.reward_probe import check_reward
 from jobspec.frameworks.skyrl.settings import (
     ENGINE,
@@ -43,8 +42,6 @@ TEMPLATE_APART = ("nemotron-3", "glm-4.7", "glm-5")
 CHECKPOINT_BYTES, OFFLOAD_BYTES = 14, 12
 # Keys of earlier releases that later ones silently drop or translate. Source: SkyRL, `from_cli_overrides`.
 LEGACY = (f"{ENGINE}.async_engine",)
-DRIVER_ONLY = "NVTE_FLASH_ATTN"
-PYTHON = re.compile(r"python(3\.\d+)$")
 NOTABLE_HOST_BYTES = 256e9  # any node that trains large models has this much
 TERA = 1e12
 
@@ -358,24 +355,7 @@ def _host_memory(context: Context, count: int) -> Iterator[Finding]:
         yield warning("skyrl.host-memory", what, why, fix, path=f"train.overrides.{OPTIMIZER}")
 
 
-# -- environment and steps ---------------------------------------------------------------------------
-
-
-def check_environment(context: Context) -> Iterator[Finding]:
-    env: dict[str, Any] = {**context.cluster.env, **context.spec.container.env}
-    if env.get(DRIVER_ONLY) == "0":
-        yield error(
-            "skyrl.flash-attention",
-            f"`{DRIVER_ONLY}=0` reaches the workers, where SkyRL turns fused attention off as well",
-            "only unfused attention is left: its memory grows with the square of the length",
-            "remove it: the variable is for the driver alone",
-            path=f"container.env.{DRIVER_ONLY}",
-        )
-    match = PYTHON.search(context.spec.container.python or "")
-    if match and match.group(1) != "3.12":
-        what = f"`container.python` is Python {match.group(1)}"
-        why = "SkyRL's images and its Ray are built for Python 3.12, and the versions must be the same"
-        yield error("skyrl.python", what, why, "use Python 3.12", path="container.python")
+# -- steps -------------------------------------------------------------------------------------------
 
 
 def check_steps(context: Context) -> Iterator[Finding]:

@@ -26,6 +26,8 @@ BACKENDS = ("megatron", "fsdp")
 ULYSSES = "trainer.policy.sequence_parallel_size"
 TRANSFORMER = f"{MEGATRON}.transformer_config_kwargs"
 OPTIMIZER = f"{MEGATRON}.optimizer_config_kwargs"
+FUSION = f"{TRANSFORMER}.gradient_accumulation_fusion"
+PROMETHEUS = f"{ENGINE}.enable_ray_prometheus_stats"
 # Source: skyrl/train/utils/tracking.py, `supported_backends`.
 LOGGER, TENSORBOARD = "trainer.logger", "tensorboard"
 TRACKERS = (TENSORBOARD, WANDB, "mlflow", "swanlab", "console")
@@ -61,6 +63,8 @@ DEFAULTS: Mapping[str, Any] = {
     f"{ENGINE}.weight_sync_backend": "nccl",
     f"{ENGINE}.run_engines_locally": True,
     f"{ENGINE}.use_expandable_segments": False,
+    FUSION: False,
+    PROMETHEUS: True,
 }
 # jobspec sets these from the spec's own keys: the judge trusts those, and an override would contradict them.
 OWNED: Mapping[str, str] = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import PurePosixPath
 
 from jobspec.frameworks.base import Context
+from jobspec.frameworks.shared.piped_script import import_probe
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.trackers import WANDB
 from jobspec.frameworks.verl import settings
@@ -90,11 +89,10 @@ def probe(context: Context, wrapper: Wrapper) -> CommandPlan:
         ),
         "roots": dict(_roots(context)),
     }
-    text = resources.files("jobspec.frameworks.verl").joinpath("import_probe.py").read_text(encoding="utf-8")
     lines = [*_ray_lines(context), 'export JOBSPEC_WORKER_PYTHONPATH="$PYTHONPATH"']
     if wrapper.prefers_image_megatron:  # what the driver will see
         lines.append(f'export PYTHONPATH="{IMAGE_MEGATRON}:$PYTHONPATH"')
-    lines.append(f"python3 - {shlex.quote(json.dumps(request))} <<'JOBSPEC_PROBE'\n{text}JOBSPEC_PROBE")
+    lines.append(import_probe("python3", request))
     return _shell("probe", lines, context)
 
 

@@ -1,14 +1,20 @@
-"""Says where verl and Megatron come from, in the driver and in a Ray worker; runs alone as `python3 -`.
+"""Says where packages come from and what they lack, in the driver and in a Ray worker; runs as `python3 -`.
 
-verl does not hand PYTHONPATH on to Ray's workers, its script may put an image's Megatron-LM before the
-checkout's, and the Bridge needs ModelOpt only when an adapter is saved: all three would be noticed late or
-never. Standard library and Ray; Python 3.9; nothing of jobspec, whose text of this file the plan carries.
+Ray's workers may get another PYTHONPATH than the driver, an image's Megatron-LM may come before the
+checkout's, and a package that one setting needs may be missing: all three would be noticed late or never.
+Standard library and Ray; Python 3.9; nothing of jobspec, whose text of this file the plan carries.
+
+The request is JSON: `modules` to say the places of, `needed` to import, `roots` in which modules must lie,
+and `needs`. A need has its `problem`, told when it is not met, and one of these: `any_of` modules, one of
+which must be there; `imports`, a module that must import; `takes`, a callable as `module:name` that must have
+the `parameter` (a module that does not import is not its matter). `worker_env` is for Ray's worker alone.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -23,10 +29,12 @@ PACKAGES = {
     "modelopt": "nvidia-modelopt",
     "transformer_engine": "transformer_engine[pytorch]",
     "mbridge": "mbridge",
+    "flash_attn": "flash-attn",
+    "megatron.training": "the Megatron-LM sources that are pinned (no wheel has this part)",
 }
 SLOW_START = (
-    "PYTHONDONTWRITEBYTECODE is set: each of verl's processes compiles all that it imports, which can double "
-    "the time to the first step; set it to an empty text in `container.env`"
+    "PYTHONDONTWRITEBYTECODE is set: each of the run's processes compiles all that it imports, which can "
+    "double the time to the first step; set it to an empty text in `container.env`"
 )
 
 
@@ -54,10 +62,23 @@ def look(wanted: dict[str, Any]) -> dict[str, Any]:
         except BaseException as problem:  # noqa: BLE001 - a module may raise anything
             errors[name] = f"{type(problem).__name__}: {problem}"
     places = {name: find(name) for name in wanted["modules"]}
-    lacks = [
-        need["problem"] for need in wanted.get("needs", ()) if not any(find(name) for name in need["any_of"])
-    ]
+    lacks = [need["problem"] for need in wanted.get("needs", ()) if not met(need)]
     return {"host": socket.gethostname(), "places": places, "errors": errors, "lacks": lacks}
+
+
+def met(need: dict[str, Any]) -> bool:
+    """Whether what `need` asks for is there."""
+    if "any_of" in need:
+        return any(find(name) for name in need["any_of"])
+    module, _, name = need.get("takes", need.get("imports", "")).partition(":")
+    try:
+        owner = importlib.import_module(module)
+    except BaseException:  # noqa: BLE001 - a module may raise anything
+        return "imports" not in need
+    try:
+        return not name or need["parameter"] in inspect.signature(getattr(owner, name)).parameters
+    except (AttributeError, TypeError, ValueError):  # gone, or compiled: nothing is known
+        return True
 
 
 def judge(where: str, seen: dict[str, Any], roots: dict[str, str]) -> list[str]:
@@ -87,11 +108,13 @@ def cure(problem: str) -> str:
 
 
 def ask_worker(wanted: dict[str, Any]) -> Any:
-    """The same asked of a task of the Ray that verl will use, with the PYTHONPATH that its workers get."""
+    """The same asked of a task of the Ray that the run will use, with the variables that its workers get."""
     import ray
 
-    paths = {"PYTHONPATH": os.environ.get("JOBSPEC_WORKER_PYTHONPATH", "")}
-    ray.init(runtime_env={"env_vars": paths}, log_to_driver=False, logging_level=logging.WARNING)
+    variables = dict(wanted.get("worker_env", {}))
+    if "JOBSPEC_WORKER_PYTHONPATH" in os.environ:
+        variables["PYTHONPATH"] = os.environ["JOBSPEC_WORKER_PYTHONPATH"]
+    ray.init(runtime_env={"env_vars": variables}, log_to_driver=False, logging_level=logging.WARNING)
     return ray.remote(num_cpus=0)(look).remote(wanted)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.frameworks.verl import import_probe
+from jobspec.frameworks.shared import import_probe
 from tests.kits.fake_verl import make_bridge, make_checkout
 from tests.kits.verl_kit import context, plan_of
 
@@ -94,3 +94,23 @@ def test_bytecode_that_is_not_kept_is_said() -> None:
     argv = [sys.executable, "-S", import_probe.__file__, json.dumps(wanted)]
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert done.stdout.startswith("jobspec: PYTHONDONTWRITEBYTECODE is set: ")
+
+
+def test_interfaces_and_imports_that_a_setting_needs(tmp_path: Path) -> None:
+    """A module can be found and still not import; a release can lack a parameter."""
+    (tmp_path / "server.py").write_text("def socket(address, *, reuse_port): ...\nclass Args:\n    pass\n")
+    (tmp_path / "serve.py").write_text("import grpc_reflection_that_is_not_there\n")
+    needs = [
+        {"takes": "server:socket", "parameter": "reuse_port", "problem": "never said"},
+        {"takes": "server:Args", "parameter": "pd", "problem": "Args has no pd"},
+        {"takes": "serve:anything", "parameter": "x", "problem": "never said: the import is another matter"},
+        {"takes": "server:gone", "parameter": "x", "problem": "never said: nothing is known"},
+        {"imports": "serve", "problem": "serve cannot be imported"},
+        {"imports": "json", "problem": "never said"},
+    ]
+    done = look({"modules": ["serve"], "needed": [], "needs": needs, "roots": {}}, tmp_path)
+    assert done.returncode == 3
+    assert [line for line in done.stdout.splitlines() if "blocked" in line] == [
+        "jobspec: blocked: in the driver Args has no pd",
+        "jobspec: blocked: in the driver serve cannot be imported",
+    ]
