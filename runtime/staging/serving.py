@@ -95,7 +95,7 @@ class Listener:
     def _serve(self, sock: socket.socket) -> None:
         try:
             _, link = accept(sock, self._token)
-        except (ChannelError, OSError):
+        except ChannelError:
             sock.close()
             return
         self._links.append(link)

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -117,10 +118,9 @@ def test_node_that_gave_up_its_handshake_may_come_again() -> None:
     """The head stood still for longer than the node waits: that connection is not the node's death."""
     lab = Lab(joins=False)
     with socket.create_connection(("127.0.0.1", lab.port), timeout=PATIENCE_S) as late:
-        greeting, _ = channel._receive_plain(late, b"")
-        said = f"{greeting['nonce']}|x|1|b"
-        proof = channel._proof(TOKEN, "client", said)
-        channel._send_plain(late, {"nonce": "x", "index": 1, "name": "b", "proof": proof})
+        end = time.monotonic() + PATIENCE_S
+        said = channel._nonce(late, end) + bytes(channel.NONCE_BYTES)
+        late.sendall(channel.MAGIC + bytes(channel.NONCE_BYTES) + channel._sign(TOKEN, "client", said))
         late.shutdown(socket.SHUT_WR)
         while late.recv(4096):
             pass  # until the head has let go of it
