@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
-from jobspec.runtime.base import network
+from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.channel import candidate_ports
 from jobspec.runtime.base.identity import (
     Identity,
@@ -144,7 +144,7 @@ class Node:
         from jobspec.runtime.staging import items
 
         for folder in (self.paths.scratch, self.paths.stage_links, self.paths.helpers, self.paths.agents):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own_folder.make(folder)
         for folder in (
             self.paths.logs,
             self.paths.metrics,

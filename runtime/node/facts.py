@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from jobspec.plan import Plan, StagePlan
-from jobspec.runtime.base import network
+from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.canary import answer_canary
 from jobspec.runtime.base.identity import Identity, NodePaths
 from jobspec.runtime.raycluster import process
@@ -120,11 +120,15 @@ def count_gpus(env: Mapping[str, str]) -> int:
 
 
 def _prepare_local(path: Path) -> Tuple[str, int]:
-    """(what went wrong, free bytes) of the node-local folder, which is made when missing."""
+    """(what went wrong, free bytes) of the node-local folder, which is made when missing.
+
+    Raises: JobspecError when others may change it.
+    """
     try:
         if not path.is_dir():
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(0o1777)  # users share a node's disk as they share /tmp
+        own_folder.check_parent(path)
         probe = path / f".probe-{os.getpid()}"
         probe.write_bytes(b"x")
         probe.unlink()

@@ -25,6 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, RayPlan
+from jobspec.runtime.base import own_folder
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.network import take_port
 from jobspec.runtime.base.procs import Child, end_all
@@ -187,7 +188,7 @@ class RayNode:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path, log: Path) -> None:
         self.log = log
         self._temp_dir = temp_dir
-        temp_dir.mkdir(parents=True, exist_ok=True)
+        own_folder.make(temp_dir)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._child = Child(argv, env, stdout=output)
