@@ -77,7 +77,10 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class Results:
-    """`results.json`, the last file that the head writes in an attempt."""
+    """`results.json`, the last file that the head writes in an attempt.
+
+    `collecting`: a first version, and the head never came to write the last one.
+    """
 
     outcome: str
     exit_code: int | None = None
@@ -88,6 +91,7 @@ class Results:
     imports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # module -> node -> file
     collect: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
+    collecting: bool = False
 
 
 @dataclass(frozen=True)
