@@ -248,7 +248,7 @@ class Node:
     def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
         """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
         start = process.RayStart.from_json(arguments["start"])
-        argv = process.start_command(self.plan, start)
+        argv = process.start_command(self.plan, start, process.has_client(self.env))
         env = process.start_environment(self.plan, start, self.env)
         ray = process.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         self._ray = ray
