@@ -32,7 +32,7 @@ from jobspec.runtime.base.identity import (
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
+from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight, sweep
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
@@ -61,6 +61,7 @@ class Node:
         self.env: Dict[str, str] = {}
         self._base = dict(env)
         self._gpus = 0
+        self._claim: Optional[int] = None  # open as long as the folders are in use
         self._swarm: Optional[swarm.Swarm] = None
         self._emit = emit
         self._ray: Optional[process.RayNode] = None
@@ -116,6 +117,9 @@ class Node:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
+        swept = sweep.sweep(Path(self.plan.node_local))
+        if swept:
+            self.say(f"removed what killed runs have left: {', '.join(swept)}")
         facts = node_facts.gather(
             self.plan,
             self.who,
@@ -143,7 +147,8 @@ class Node:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime.staging import items
 
-        for folder in (self.paths.scratch, self.paths.stage_links, self.paths.helpers, self.paths.agents):
+        self._claim = sweep.claim(self.paths.agents, self.paths.scratch)
+        for folder in (self.paths.stage_links, self.paths.helpers):
             own_folder.make(folder)
         for folder in (
             self.paths.logs,
@@ -179,6 +184,7 @@ class Node:
             "run_dir": str(self.who.run_dir),
             "attempt": self.who.attempt,
             "env": changed,
+            "made": [[noted.below, noted.note] for noted in self.plan.made],
         }
         temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
         temporary.touch(mode=0o600)
@@ -367,6 +373,9 @@ class Node:
             self.say(f"could not be removed: {', '.join(left)}")
         self.paths.pid_file.unlink(missing_ok=True)
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
         last_report = [0.0]
