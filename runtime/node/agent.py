@@ -125,7 +125,8 @@ class Node:
             self.who,
             self.paths,
             nonce=str(arguments["nonce"]),
-            head_time=float(arguments["time"]),
+            # On the head itself there is no other clock.
+            clock_skew_s=float(arguments.get("arrived", arguments["time"])) - float(arguments["time"]),
             reached=str(arguments["reached"]),
             env=self._base,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
@@ -35,6 +36,9 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
         env["RAY_AUTH_TOKEN"] = ray_token(token)
+    # `ray` lies beside the Python that runs this, which a venv need not have put on PATH.
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    env["PATH"] = os.pathsep.join(dict.fromkeys([*folders, str(Path(sys.executable).parent)]))
     for name in ("TERM", "LANG", "COLUMNS", "LINES"):
         if name in os.environ:
             env[name] = os.environ[name]

@@ -7,7 +7,6 @@ import resource
 import shutil
 import stat
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
@@ -69,7 +68,7 @@ def gather(
     paths: NodePaths,
     *,
     nonce: str,
-    head_time: float,
+    clock_skew_s: float,
     reached: str,
     env: Mapping[str, str],
 ) -> Facts:
@@ -91,7 +90,7 @@ def gather(
         shm_bytes=_shm_bytes(),
         gpus=count_gpus(env),
         cpus=len(os.sched_getaffinity(0)),
-        clock_skew_s=time.time() - head_time,
+        clock_skew_s=clock_skew_s,
         canary=answer_canary(paths.attempt, who.name, nonce),
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
         stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local),

@@ -142,6 +142,20 @@ def test_address_of_a_node_is_known_after_its_loss() -> None:
     assert lab.ended(lab.nodes.call(1, "preflight"))
 
 
+def test_worker_notes_when_a_call_arrives(tmp_path: Path) -> None:
+    """The clocks are compared by that moment, not by when the call's thread comes to run."""
+    run = make_run(tmp_path)
+    who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})
+    node = Node(run.plan, who, {}, lambda message: None)
+    node._operations["when"] = lambda arguments: {"arrived": arguments["arrived"]}
+    lab = Lab()
+    threading.Thread(target=worker._serve, args=(lab.link, node), daemon=True).start()
+    before = time.time()
+    call = lab.nodes.call(1, "when")
+    assert lab.ended(call)
+    assert before <= (call.reply or {})["arrived"] <= time.time()
+
+
 def test_reply_that_cannot_be_sent_is_an_answer_all_the_same(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})

@@ -242,6 +242,16 @@ def test_exec_runs_in_the_drivers_environment(tmp_path: Path) -> None:
     assert [stat.S_IMODE(p.stat().st_mode) & 0o077 for p in pid_files if p.exists()] in ([0], [])
 
 
+def test_exec_finds_programs_beside_the_runs_python(tmp_path: Path) -> None:
+    """`exec -- ray status` with a venv that nobody has activated."""
+    with running(tmp_path, shell("echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300")) as run:
+        run.agent(env={"PATH": "/usr/bin:/bin"})
+        run.wait_file(run.attempt / "up")
+        argv = [sys.executable, str(run.root / "runtime.pyz"), "exec", "--", "sh", "-c", "echo $PATH"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == f"/usr/bin:/bin:{Path(sys.executable).parent}\n"
+
+
 def test_exec_without_a_run_says_so(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     argv = [sys.executable, str(run.root / "runtime.pyz"), "exec", "--", "true"]
