@@ -201,14 +201,14 @@ def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
     end = time.monotonic() + HANDSHAKE_S
     try:
         ours = os.urandom(NONCE_BYTES)
-        _give(sock, MAGIC + ours, end)
-        theirs = _nonce(sock, end)
+        _give(sock, MAGIC + ours)
+        theirs, proof = _cut(_take(sock, NONCE_BYTES + PROOF_BYTES, end, MAGIC), NONCE_BYTES)
         said = ours + theirs
-        if not hmac.compare_digest(_take(sock, PROOF_BYTES, end), _sign(token, "client", said)):
+        if not hmac.compare_digest(proof, _sign(token, "client", said)):
             raise ChannelError("the token of another run, or none")
-        _give(sock, _sign(token, "server", said), end)
+        _give(sock, _sign(token, "server", said))
         # The last word is the client's: one that has given up will try again, and must not count as lost.
-        who, code = _take(sock, WHO.size, end), _take(sock, PROOF_BYTES, end)
+        who, code = _cut(_take(sock, WHO.size + PROOF_BYTES, end), WHO.size)
         if not hmac.compare_digest(code, _sign(token, "hello", said + who)):
             raise ChannelError("a hello with a wrong authentication code")
         index, name = WHO.unpack(who)
@@ -225,14 +225,14 @@ def connect(host: str, port: int, token: str, hello: Hello) -> Link:
     sock = socket.create_connection((host, port), timeout=CONNECT_S)
     end = time.monotonic() + HANDSHAKE_S
     try:
-        theirs = _nonce(sock, end)
+        theirs = _take(sock, NONCE_BYTES, end, MAGIC)
         ours = os.urandom(NONCE_BYTES)
         said = theirs + ours
-        _give(sock, MAGIC + ours + _sign(token, "client", said), end)
+        _give(sock, MAGIC + ours + _sign(token, "client", said))
         if not hmac.compare_digest(_take(sock, PROOF_BYTES, end), _sign(token, "server", said)):
             raise ChannelError("the listener does not know this run's token")
         who = WHO.pack(hello.index, hello.name.encode("utf-8", "replace"))
-        _give(sock, who + _sign(token, "hello", said + who), end)
+        _give(sock, who + _sign(token, "hello", said + who))
         return Link(sock, _sign(token, "session", said), b"c", b"s")
     except (ChannelError, OSError):
         sock.close()
@@ -300,31 +300,27 @@ def _sign(token: str, what: str, said: bytes) -> bytes:
     return hmac.new(token.encode(), f"jobspec/2|{what}|".encode() + said, hashlib.sha256).digest()
 
 
-def _nonce(sock: socket.socket, end: float) -> bytes:
-    """The other side's nonce. A stranger is known by its first bytes: nobody waits for more of them."""
-    if _take(sock, len(MAGIC), end) != MAGIC:
-        raise ChannelError("not a jobspec agent")
-    return _take(sock, NONCE_BYTES, end)
-
-
-def _give(sock: socket.socket, data: bytes, end: float) -> None:
-    sock.settimeout(max(0.001, end - time.monotonic()))
+def _give(sock: socket.socket, data: bytes) -> None:
+    """Send what always fits into the socket's buffer."""
     try:
         sock.sendall(data)
     except OSError as error:
         raise EndedError(f"sending failed: {error}") from error
 
 
-def _take(sock: socket.socket, count: int, end: float) -> bytes:
-    """Exactly `count` bytes, before `end`. Raises: ChannelError."""
+def _take(sock: socket.socket, count: int, end: float, begin: bytes = b"") -> bytes:
+    """Exactly `count` bytes that follow `begin`, before `end`. Raises: ChannelError.
+
+    A stranger is known by its first byte: nobody waits for more of them.
+    """
     data = b""
-    while len(data) < count:
+    while len(data) < len(begin) + count:
         left = end - time.monotonic()
         try:
             if left <= 0:
                 raise socket.timeout
             sock.settimeout(left)
-            more = sock.recv(count - len(data))
+            more = sock.recv(len(begin) + count - len(data))
         except socket.timeout as error:
             raise ChannelError(f"no handshake within {HANDSHAKE_S:.0f} s") from error
         except OSError as error:
@@ -332,7 +328,13 @@ def _take(sock: socket.socket, count: int, end: float) -> bytes:
         if not more:
             raise EndedError("connection closed")
         data += more
-    return data
+        if not begin.startswith(data[: len(begin)]):
+            raise ChannelError("not a jobspec agent")
+    return data[len(begin) :]
+
+
+def _cut(data: bytes, at: int) -> Tuple[bytes, bytes]:
+    return data[:at], data[at:]
 
 
 def _wait_for_bytes(sock: socket.socket, patience_s: float) -> None:

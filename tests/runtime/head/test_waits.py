@@ -119,7 +119,7 @@ def test_node_that_gave_up_its_handshake_may_come_again() -> None:
     lab = Lab(joins=False)
     with socket.create_connection(("127.0.0.1", lab.port), timeout=PATIENCE_S) as late:
         end = time.monotonic() + PATIENCE_S
-        said = channel._nonce(late, end) + bytes(channel.NONCE_BYTES)
+        said = channel._take(late, channel.NONCE_BYTES, end, channel.MAGIC) + bytes(channel.NONCE_BYTES)
         late.sendall(channel.MAGIC + bytes(channel.NONCE_BYTES) + channel._sign(TOKEN, "client", said))
         late.shutdown(socket.SHUT_WR)
         while late.recv(4096):
