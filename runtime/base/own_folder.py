@@ -40,6 +40,14 @@ def check(path: Path) -> None:
         raise _refused(path, f"may be written by others (mode {stat.S_IMODE(info.st_mode):04o})")
 
 
+def link(path: Path, target: str) -> None:
+    """A symbolic link in such a folder, replaced atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(path)
+
+
 def check_parent(path: Path) -> None:
     """The same for the folder that holds such folders: root's, or one like /tmp, will do.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import partial
 from typing import Iterable, Iterator, List, Mapping, Set, Tuple
 from urllib.parse import quote, quote_plus
 
@@ -51,9 +52,7 @@ class Redactor:
             if secret in plain:
                 letters = (re.escape(secret[at : at + 1]) for at in range(len(secret)))
                 coloured = re.compile((rb"(?:%b)*" % COLOUR.pattern).join(letters))
-                data = coloured.sub(
-                    lambda found, text=replacement: text + b"".join(COLOUR.findall(found.group())), data
-                )
+                data = coloured.sub(partial(_keep_colours, replacement), data)
         return data
 
     def text(self, text: str) -> str:
@@ -79,6 +78,10 @@ class Redactor:
             if data[-size:] in self._begins:
                 return size
         return 0
+
+
+def _keep_colours(replacement: bytes, found: "re.Match[bytes]") -> bytes:
+    return replacement + b"".join(COLOUR.findall(found.group()))
 
 
 def _without(spans: Iterable[Tuple[int, int]], end: int) -> List[int]:

@@ -209,7 +209,7 @@ class Node:
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:
-                _link(self.paths.stage_link(item), ready)
+                own_folder.link(self.paths.stage_link(item), ready)
         variables = {
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }
@@ -234,7 +234,7 @@ class Node:
         )
         if result.folder:
             for entry in Path(result.folder).iterdir():
-                _link(self.paths.helpers / entry.name, str(entry))
+                own_folder.link(self.paths.helpers / entry.name, str(entry))
         reply: Reply = {
             "cached": result.cached,
             "library": result.library,
@@ -391,14 +391,6 @@ class Node:
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report
-
-
-def _link(link: Path, target: str) -> None:
-    """A symbolic link, replaced atomically."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target)
-    temporary.replace(link)
 
 
 def _json(findings: Sequence[Finding]) -> List[Dict[str, Any]]:

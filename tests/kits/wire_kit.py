@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ CORPUS = Path(__file__).parents[1] / "runtime" / "base" / "wire_corpus"
 KEY = b"k" * 32
 NIGHTLY = settings().max_examples > 100
 MANY = settings(max_examples=25_000 if NIGHTLY else 150)  # of each of four tests: 100,000 messages at night
+LONG = pytest.mark.timeout(1800 if NIGHTLY else 300)
 FEWER = settings(max_examples=4_000 if NIGHTLY else 60)  # of several messages each
 
 _WORDS = [

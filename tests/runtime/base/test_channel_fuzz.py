@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from jobspec.runtime.base import channel
 from jobspec.runtime.base.channel import ChannelError, Hello, Link
-from tests.kits.wire_kit import KEY, MANY, corpus, strangers, told, told_by_peer
+from tests.kits.wire_kit import KEY, LONG, MANY, corpus, strangers, told, told_by_peer
 
+pytestmark = LONG
 TOKEN = "ab" * 32
 
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from jobspec.runtime.base.channel import ChannelError
 from jobspec.runtime.staging import serving
 from jobspec.runtime.staging.serving import Gone, GoneError
-from tests.kits.wire_kit import FEWER, corpus, messages, told_by_peer
+from tests.kits.wire_kit import FEWER, LONG, corpus, messages, told_by_peer
+
+pytestmark = LONG
 
 
 def serve(bodies: list[bytes]) -> list[tuple[str, int]]:
