@@ -32,10 +32,11 @@ from jobspec.runtime.base.identity import (
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight, sweep
+from jobspec.runtime.node import collect, command_run, gpu_sampler, preflight
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
+from jobspec.runtime.node.sweep import claim, sweep
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import swarm
 from jobspec.runtime.staging.disk_space import cap_bytes
@@ -117,7 +118,7 @@ class Node:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
-        swept = sweep.sweep(Path(self.plan.node_local))
+        swept = sweep(Path(self.plan.node_local))
         if swept:
             self.say(f"removed what killed runs have left: {', '.join(swept)}")
         facts = node_facts.gather(
@@ -148,7 +149,7 @@ class Node:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime.staging import items
 
-        self._claim = sweep.claim(self.paths.agents, self.paths.scratch)
+        self._claim = claim(self.paths.agents, self.paths.scratch)
         for folder in (self.paths.stage_links, self.paths.helpers):
             own_folder.make(folder)
         for folder in (
@@ -180,12 +181,12 @@ class Node:
         hidden = {*self.plan.secrets, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {
+            "made": [[noted.below, noted.note] for noted in self.plan.made],
             "pid": os.getpid(),
             "started": started(os.getpid()),
             "run_dir": str(self.who.run_dir),
             "attempt": self.who.attempt,
             "env": changed,
-            "made": [[noted.below, noted.note] for noted in self.plan.made],
         }
         temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
         temporary.touch(mode=0o600)
