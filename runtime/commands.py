@@ -13,6 +13,7 @@ from jobspec.runtime.base import procs
 
 USAGE = """\
 usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
+       runtime.pyz sweep NODE_LOCAL
        runtime.pyz upstream-setup --run-dir DIR | upstream --run-dir DIR
 """
 BLOCKED, USAGE_ERROR = 3, 2
@@ -25,6 +26,8 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(f"jobspec runtime, plan version {PLAN_VERSION}, Python {sys.version.split()[0]}\n")
         return 0
     try:
+        if words[:1] == ["sweep"] and len(words) == 2:
+            return _sweep(Path(words[1]))
         if words[:1] == ["node"]:
             return _node(_run_dir(words[1:]))
         if words[:1] in (["upstream"], ["upstream-setup"]):
@@ -82,6 +85,15 @@ def _node(run_dir: Path) -> int:
             return BLOCKED
 
     return procs.guard(agent)
+
+
+def _sweep(node_local: Path) -> int:
+    """For a site's epilog, as the job's user: what killed runs have left below `node_local`."""
+    from jobspec.runtime.node import sweep
+
+    for folder in sweep.sweep(node_local):
+        sys.stdout.write(f"removed {folder}\n")
+    return 0
 
 
 def _upstream(entry: str, run_dir: Path) -> int:

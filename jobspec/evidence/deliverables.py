@@ -21,6 +21,7 @@ from jobspec.words import did_you_mean
 PREFLIGHT, CODE, STAGING, HELPERS = "Preflight", "Code that ran", "Staging", "Dataset helpers"
 IMPORTS, RAY, RUN, METRICS, ARTIFACTS = IMPORT_PROOF, "Ray cluster", "Run", "Required metrics", "Artifacts"
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED")
+CUT_SHORT = "every command exited with 0, and nothing says how the collection of its files ended"
 NO_RESULTS = "`results.json` is missing, torn or of another attempt: nothing proves how the run ended"
 NOT_FINISHED = "the run did not end well"
 MAX_NAMED = 8  # files and metrics in one sentence
@@ -64,6 +65,8 @@ def run_deliverable(evidence: Evidence, attempt: Attempt) -> Deliverable:
     if bad:
         reason = f"`results.json` says that the driver ended well, but an event says that it ended as `{bad}`"
         return Deliverable(RUN, Status.FAIL, (EvidenceItem(results.file),), reason)
+    if results.collecting:
+        return Deliverable(RUN, Status.BLOCKED, (EvidenceItem(results.file),), CUT_SHORT)
     items = tuple(item for command in commands for item in _command_evidence(attempt, command))
     return Deliverable(
         RUN, Status.PASS, items or (EvidenceItem(results.file),), "every command exited with 0"

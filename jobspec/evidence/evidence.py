@@ -97,7 +97,10 @@ class RanCode:
 
 @dataclass(frozen=True)
 class Results:
-    """`results.json`, the last file that the head writes in an attempt."""
+    """`results.json`, the last file that the head writes in an attempt.
+
+    `collecting`: a first version, and the head never came to write the last one.
+    """
 
     outcome: str
     exit_code: int | None = None
@@ -109,6 +112,7 @@ class Results:
     collect: Mapping[str, Any] = field(default_factory=dict)
     code: Mapping[str, RanCode] = field(default_factory=dict)  # by repository
     file: str = ""
+    collecting: bool = False
 
 
 @dataclass(frozen=True)

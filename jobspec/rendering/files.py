@@ -238,11 +238,11 @@ def _node_folders(plan: Plan) -> tuple[str, ...]:
 
 
 def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
-    return (
-        ("enroot", "remove", "--force", f"pyxis_jobspec-{run_id}")
-        if plan.container.runtime == "pyxis"
-        else ()
-    )
+    """The command that removes the run's container from a node, where Slurm's own PATH may lack Enroot."""
+    if plan.container.runtime != "pyxis":
+        return ()
+    remove = 'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
+    return ("bash", "-c", remove, "bash", f"pyxis_jobspec-{run_id}")
 
 
 def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -1,9 +1,17 @@
 """The connection between a worker's agent and the head's: TCP, authenticated, watched.
 
 Both sides prove that they know the run's token (HMAC-SHA256 over fresh nonces) before either
-believes a word; the token itself never travels. Each line then carries the code of its content,
-direction and number, under a key of this connection alone, so nothing can be injected, replayed
-or reordered. The content is not encrypted: no secret is ever sent.
+reads a word; the token itself never travels. All bytes of this handshake come in frames of a fixed
+size, so there is nothing in them to parse, and one deadline holds for all of them together:
+
+    server  MAGIC, its nonce
+    client  MAGIC, its nonce, its proof
+    server  its proof
+    client  who it is, and the code of that
+
+Each line then carries the code of its content, direction and number, under a key of this connection
+alone, so nothing can be injected, replayed or reordered. The content is not encrypted: no secret is
+ever sent.
 """
 
 from __future__ import annotations
@@ -13,7 +21,9 @@ import hashlib
 import hmac
 import json
 import os
+import select
 import socket
+import struct
 import threading
 import time
 from dataclasses import dataclass
@@ -21,11 +31,15 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 8.0  # no line for this long: the other side is dead
-HANDSHAKE_S = 5.0
+SLICE_S = 1.0  # a wait is cut into slices: one that takes much longer shows that this process stood still
+STANDSTILL_S = 2.0
+HANDSHAKE_S = 5.0  # from the first byte to the last
 CONNECT_S = 2.0
 HURRY_S = 5.0  # for a node that is told to end to tell the head, if it can be found at all
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a node's longest reply lists its collected files
-NONCE_BYTES = 32
+MAGIC = b"jobspec2"
+NONCE_BYTES = PROOF_BYTES = 32
+WHO = struct.Struct(">I256s")  # index, name
 READ_BYTES = 64 * 1024
 PORTS_FROM, PORTS_SPAN, PORT_CANDIDATES = 24000, 5000, 8  # below every usual ephemeral range
 
@@ -58,17 +72,17 @@ class Hello:
 class Link:
     """One authenticated connection. One thread may receive while others send."""
 
-    def __init__(self, sock: socket.socket, key: bytes, sends: bytes, receives: bytes, rest: bytes) -> None:
+    def __init__(self, sock: socket.socket, key: bytes, sends: bytes, receives: bytes) -> None:
         self._socket = sock
         self._key = key
         self._sends, self._receives = sends, receives
         self._sent = self._received = 0
-        self._rest = rest
+        self._rest = b""
         self._lock = threading.Lock()
         # Now: a connection that the other side has reset has no address any more.
         self.local_ip = str(sock.getsockname()[0])
         self.peer_ip = str(sock.getpeername()[0])
-        sock.settimeout(SILENCE_S)
+        self.patience(SILENCE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -85,18 +99,46 @@ class Link:
 
     def receive(self) -> Message:
         """The next message. Raises: ChannelError at the end, after silence, or on a forged line."""
-        line, self._rest = _read_line(self._socket, self._rest)
+        line = self._line()
         code, _, body = line.partition(b" ")
         if not hmac.compare_digest(code, _code(self._key, self._receives, self._received, body)):
             raise ChannelError("a line with a wrong authentication code")
         self._received += 1
-        message = json.loads(body)
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise ChannelError("a line that is not JSON") from error
         if not isinstance(message, dict):
             raise ChannelError("a line that is not an object")
         return message
 
+    def _line(self) -> bytes:
+        buffer = memoryview(bytearray(READ_BYTES))
+        chunks, size = [self._rest], len(self._rest)
+        while b"\n" not in chunks[-1]:
+            if size > MAX_LINE_BYTES:
+                raise ChannelError("a line that is too long")
+            count = self._receive_into(buffer)
+            chunks.append(bytes(buffer[:count]))
+            size += count
+        line, _, self._rest = b"".join(chunks).partition(b"\n")
+        return line
+
+    def _receive_into(self, view: memoryview) -> int:
+        """How many bytes came, at least one. Raises: ChannelError at the end or after silence."""
+        try:
+            if self._patience is not None:
+                _wait_for_bytes(self._socket, self._patience)
+            count = self._socket.recv_into(view)
+        except (OSError, ValueError) as error:  # ValueError: this side has closed it
+            raise EndedError(f"connection lost: {error}") from error
+        if not count:
+            raise EndedError("connection closed")
+        return count
+
     def patience(self, seconds: Optional[float]) -> None:
         """How long a receive or send may stand still; None for ever."""
+        self._patience = seconds
         self._socket.settimeout(seconds)
 
     def send_file(self, message: Mapping[str, Any], file: IO[bytes], offset: int, count: int) -> None:
@@ -120,7 +162,7 @@ class Link:
             view[:count] = self._rest[:count]
             self._rest = self._rest[count:]
             return count
-        return _receive_into(self._socket, view)
+        return self._receive_into(view)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -155,45 +197,43 @@ def listen(ports: Sequence[int]) -> socket.socket:
 
 
 def accept(sock: socket.socket, token: str) -> Tuple[Hello, Link]:
-    """The server's side of the handshake on an accepted socket. Raises: ChannelError."""
-    sock.settimeout(HANDSHAKE_S)
-    ours = os.urandom(NONCE_BYTES).hex()
-    _send_plain(sock, {"v": 1, "nonce": ours})
-    hello, rest = _receive_plain(sock, b"")
+    """The server's side of the handshake on an accepted socket. Raises: ChannelError, whatever comes."""
+    end = time.monotonic() + HANDSHAKE_S
     try:
-        theirs, index, name, proof = (
-            str(hello["nonce"]),
-            int(hello["index"]),
-            str(hello["name"]),
-            str(hello["proof"]),
+        ours = os.urandom(NONCE_BYTES)
+        _give(sock, MAGIC + ours)
+        theirs, proof = _cut(_take(sock, NONCE_BYTES + PROOF_BYTES, end, MAGIC), NONCE_BYTES)
+        said = ours + theirs
+        if not hmac.compare_digest(proof, _sign(token, "client", said)):
+            raise ChannelError("the token of another run, or none")
+        _give(sock, _sign(token, "server", said))
+        # The last word is the client's: one that has given up will try again, and must not count as lost.
+        who, code = _cut(_take(sock, WHO.size + PROOF_BYTES, end), WHO.size)
+        if not hmac.compare_digest(code, _sign(token, "hello", said + who)):
+            raise ChannelError("a hello with a wrong authentication code")
+        index, name = WHO.unpack(who)
+        return (
+            Hello(index, name.rstrip(b"\0").decode("utf-8", "replace")),
+            Link(sock, _sign(token, "session", said), b"s", b"c"),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ChannelError(f"not a jobspec agent: {error}") from error
-    said = f"{ours}|{theirs}|{index}|{name}"
-    if not hmac.compare_digest(proof, _proof(token, "client", said)):
-        raise ChannelError("the token of another run, or none")
-    _send_plain(sock, {"proof": _proof(token, "server", said)})
-    link = Link(sock, _session(token, said), b"s", b"c", rest)
-    link.receive()  # a client that has given up will try again: it must not count as lost
-    return Hello(index, name), link
+    except OSError as error:
+        raise EndedError(f"connection lost: {error}") from error
 
 
 def connect(host: str, port: int, token: str, hello: Hello) -> Link:
     """The client's side. Raises: OSError when nobody listens, ChannelError when it is another run."""
     sock = socket.create_connection((host, port), timeout=CONNECT_S)
+    end = time.monotonic() + HANDSHAKE_S
     try:
-        sock.settimeout(HANDSHAKE_S)
-        greeting, rest = _receive_plain(sock, b"")
-        ours = os.urandom(NONCE_BYTES).hex()
-        said = f"{greeting.get('nonce', '')}|{ours}|{hello.index}|{hello.name}"
-        proof = _proof(token, "client", said)
-        _send_plain(sock, {"nonce": ours, "index": hello.index, "name": hello.name, "proof": proof})
-        answer, rest = _receive_plain(sock, rest)
-        if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "server", said)):
+        theirs = _take(sock, NONCE_BYTES, end, MAGIC)
+        ours = os.urandom(NONCE_BYTES)
+        said = theirs + ours
+        _give(sock, MAGIC + ours + _sign(token, "client", said))
+        if not hmac.compare_digest(_take(sock, PROOF_BYTES, end), _sign(token, "server", said)):
             raise ChannelError("the listener does not know this run's token")
-        link = Link(sock, _session(token, said), b"c", b"s", rest)
-        link.send({"heartbeat": 1})  # we are still here
-        return link
+        who = WHO.pack(hello.index, hello.name.encode("utf-8", "replace"))
+        _give(sock, who + _sign(token, "hello", said + who))
+        return Link(sock, _sign(token, "session", said), b"c", b"s")
     except (ChannelError, OSError):
         sock.close()
         raise
@@ -256,54 +296,60 @@ def _code(key: bytes, direction: bytes, number: int, body: bytes) -> bytes:
     return hmac.new(key, direction + number.to_bytes(8, "big") + body, hashlib.sha256).hexdigest().encode()
 
 
-def _proof(token: str, side: str, said: str) -> str:
-    return hmac.new(token.encode(), f"jobspec/1|{side}|{said}".encode(), hashlib.sha256).hexdigest()
+def _sign(token: str, what: str, said: bytes) -> bytes:
+    return hmac.new(token.encode(), f"jobspec/2|{what}|".encode() + said, hashlib.sha256).digest()
 
 
-def _session(token: str, said: str) -> bytes:
-    return hmac.new(token.encode(), f"jobspec/1|session|{said}".encode(), hashlib.sha256).digest()
-
-
-def _send_plain(sock: socket.socket, message: Mapping[str, Any]) -> None:
+def _give(sock: socket.socket, data: bytes) -> None:
+    """Send what always fits into the socket's buffer."""
     try:
-        sock.sendall(json.dumps(message).encode() + b"\n")
+        sock.sendall(data)
     except OSError as error:
         raise EndedError(f"sending failed: {error}") from error
 
 
-def _receive_plain(sock: socket.socket, rest: bytes) -> Tuple[Message, bytes]:
-    line, rest = _read_line(sock, rest, limit=4096)
-    try:
-        message = json.loads(line)
-    except ValueError as error:
-        raise ChannelError("not a jobspec agent") from error
-    if not isinstance(message, dict):
-        raise ChannelError("not a jobspec agent")
-    return message, rest
+def _take(sock: socket.socket, count: int, end: float, begin: bytes = b"") -> bytes:
+    """Exactly `count` bytes that follow `begin`, before `end`. Raises: ChannelError.
+
+    A stranger is known by its first byte: nobody waits for more of them.
+    """
+    data = b""
+    while len(data) < len(begin) + count:
+        left = end - time.monotonic()
+        try:
+            if left <= 0:
+                raise socket.timeout
+            sock.settimeout(left)
+            more = sock.recv(len(begin) + count - len(data))
+        except socket.timeout as error:
+            raise ChannelError(f"no handshake within {HANDSHAKE_S:.0f} s") from error
+        except OSError as error:
+            raise EndedError(f"connection lost: {error}") from error
+        if not more:
+            raise EndedError("connection closed")
+        data += more
+        if not begin.startswith(data[: len(begin)]):
+            raise ChannelError("not a jobspec agent")
+    return data[len(begin) :]
 
 
-def _read_line(sock: socket.socket, rest: bytes, limit: int = MAX_LINE_BYTES) -> Tuple[bytes, bytes]:
-    buffer = memoryview(bytearray(READ_BYTES))
-    chunks = [rest]
-    size = len(rest)
-    while b"\n" not in chunks[-1]:
-        if size > limit:
-            raise ChannelError("a line that is too long")
-        count = _receive_into(sock, buffer)
-        chunks.append(bytes(buffer[:count]))
-        size += count
-    line, _, rest = b"".join(chunks).partition(b"\n")
-    return line, rest
+def _cut(data: bytes, at: int) -> Tuple[bytes, bytes]:
+    return data[:at], data[at:]
 
 
-def _receive_into(sock: socket.socket, view: memoryview) -> int:
-    """How many bytes came, at least one. Raises: ChannelError at the end or after silence."""
-    try:
-        count = sock.recv_into(view)
-    except socket.timeout as error:
-        raise ChannelError(f"silent for {sock.gettimeout():.0f} s") from error
-    except OSError as error:
-        raise EndedError(f"connection lost: {error}") from error
-    if not count:
-        raise EndedError("connection closed")
-    return count
+def _wait_for_bytes(sock: socket.socket, patience_s: float) -> None:
+    """Return when there is something to read. Raises: ChannelError after `patience_s` without.
+
+    The time in which this process itself stood still (`scontrol suspend`) says nothing of the other side.
+    """
+    poller = select.poll()  # of any number of descriptors, unlike select(2)
+    poller.register(sock, select.POLLIN)
+    slice_s, quiet = min(SLICE_S, patience_s), 0.0
+    while True:
+        before = time.monotonic()
+        if poller.poll(slice_s * 1000):
+            return
+        took = time.monotonic() - before
+        quiet = 0.0 if took > slice_s + STANDSTILL_S else quiet + took
+        if quiet >= patience_s:
+            raise ChannelError(f"silent for {patience_s:.0f} s")

@@ -100,11 +100,11 @@ class Nodes:
         except EndedError:
             sock.close()  # it only looked whether somebody listens, or has given up
             return
-        except (ChannelError, OSError) as error:
-            sock.close()
+        except ChannelError as error:
             self.refused += 1
             if self.refused <= MAX_REFUSED:
                 self._on_refused(address, str(error))
+            sock.close()
             return
         with self.changed:
             known = self._register(hello, link)
@@ -131,14 +131,14 @@ class Nodes:
                 target=keep_alive, args=(link, self._closing), daemon=True, name="heartbeat"
             ).start()
             self._read(index, link)
-        except (ChannelError, ValueError) as error:
+        except ChannelError as error:
             reason = str(error)
         except Exception as bug:  # noqa: BLE001 - told as the node's loss
             reason = f"the head failed while it read the node's messages: {type(bug).__name__}: {bug}"
         self._lose(index, reason)
 
     def _read(self, index: int, link: Link) -> NoReturn:
-        """Raises: ChannelError, ValueError at its end, and whatever taking a message raises."""
+        """Raises: ChannelError at its end, and whatever taking a message raises."""
         while True:
             message = link.receive()
             if "reply" in message:

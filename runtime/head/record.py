@@ -98,8 +98,11 @@ class Record:
             self.findings.append(finding)
         self.log.emit(phase, "finding", node=finding.node, finding=finding)
 
-    def write(self, cause: Optional[Cause]) -> int:
-        """Write results.json; the exit code that it states. Findings of the cause come first."""
+    def write(self, cause: Optional[Cause], collecting: bool = False) -> int:
+        """Write results.json; the exit code that it states. Findings of the cause come first.
+
+        `collecting` marks a first version: who finds it later knows that the head did not come to the end.
+        """
         outcome, code = (OK, 0) if cause is None else (cause.outcome, cause.exit_code)
         first = [finding for finding in (cause.findings if cause else ()) if finding in self.findings]
         ordered = [*first, *(finding for finding in self.findings if finding not in first)]
@@ -117,6 +120,8 @@ class Record:
             "imports": self.imports,
             "collect": self.collected,
         }
+        if collecting:
+            data["collecting"] = True
         write_json(self.attempt_dir / "results.json", data)
         return code
 

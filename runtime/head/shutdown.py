@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
-from jobspec.plan import CommandPlan, ImportProof
+from jobspec.plan import CommandPlan, ImportProof, Plan
 from jobspec.runtime.base.events import FORMAT_VERSION, write_json
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
@@ -19,18 +19,21 @@ from jobspec.runtime.node import collect
 STOP_COMMAND_GRACE_S = 2.0  # when a node is lost or a phase failed: a command has nothing to save for
 SIGNAL_GRACE_S = 10.0  # of a cancelled command; Slurm's KillWait is 30 s by default
 STOP_S = 12.0
-COLLECT_AFTER_SIGNAL_S = 15.0
+# After a signal, or the loss of a node: Slurm ends the step by itself then (KillWait, 30 s by default).
+COLLECT_HURRY_S = 10.0
+COLLECT_SLACK_S = 2.0  # for the answers
 TIMEOUT_SHARE = 0.6  # of the grace before the time limit: for the command to save and end
+COLLECT_SHARE = 0.2  # of it: for the collection, whose files the command has just saved
 
 
 def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     """End the attempt, and the Ray that it has started; the exit status of the job."""
     cause = attempt.cause
     if cause is not None:
-        # A first version at once: Slurm may kill this step before the collection has ended.
         attempt.record.end_open(cause.outcome)
-        with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
-            attempt.record.write(cause)
+    # A first version at once: Slurm, or a lost node, may end this step before the collection has ended.
+    with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
+        attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
     _stop_nodes(attempt, ray, failed=attempt.cause is not None)
@@ -59,11 +62,9 @@ def _stop_commands(attempt: Attempt, cause: Any) -> None:
 
 def _collect(attempt: Attempt, cause: Any) -> None:
     times = attempt.enter("collect")
-    limit = attempt.plan.collect.timeout_s
-    if cause is not None and cause.outcome in (CANCELLED, TIMEOUT):
-        limit = min(limit, COLLECT_AFTER_SIGNAL_S)
+    limit = collect_limit_s(attempt.plan, cause)
     calls = attempt.nodes.call_all("collect", {"deadline_s": limit})
-    late = attempt.nodes.settle(calls, limit + 5.0)
+    late = attempt.nodes.settle(calls, limit + COLLECT_SLACK_S)
     rows: List[Dict[str, Any]] = []
     for call in calls:
         if call.reply is not None:
@@ -83,6 +84,17 @@ def _collect(attempt: Attempt, cause: Any) -> None:
     attempt.record.end(times, "failed" if bad else "ok", dict(attempt.record.collected))
     if bad and attempt.cause is None:
         attempt.stop(Cause(FAILED, 1, "collect", bad))
+
+
+def collect_limit_s(plan: Plan, cause: Optional[Cause]) -> float:
+    """How long the nodes may collect: it ends well before Slurm kills what is left."""
+    limit = float(plan.collect.timeout_s)
+    if cause is None:
+        return limit
+    if cause.outcome == TIMEOUT:
+        return min(limit, max(COLLECT_HURRY_S, plan.slurm.grace_s * COLLECT_SHARE))
+    lost = any(finding.rule == "node.lost" for finding in cause.findings)
+    return min(limit, COLLECT_HURRY_S) if lost or cause.outcome == CANCELLED else limit
 
 
 def _note_collected(attempt: Attempt, call: Call, rows: List[Dict[str, Any]]) -> None:

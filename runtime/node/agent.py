@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
-from jobspec.runtime.base import network
+from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.channel import candidate_ports
 from jobspec.runtime.base.identity import (
     Identity,
@@ -36,6 +36,7 @@ from jobspec.runtime.node import code, collect, command_run, gpu_sampler, prefli
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
+from jobspec.runtime.node.sweep import claim, sweep
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import swarm
 from jobspec.runtime.staging.disk_space import cap_bytes
@@ -61,6 +62,7 @@ class Node:
         self.env: Dict[str, str] = {}
         self._base = dict(env)
         self._gpus = 0
+        self._claim: Optional[int] = None  # open as long as the folders are in use
         self._swarm: Optional[swarm.Swarm] = None
         self._emit = emit
         self._ray: Optional[process.RayNode] = None
@@ -117,12 +119,16 @@ class Node:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
+        swept = sweep(Path(self.plan.node_local))
+        if swept:
+            self.say(f"removed what killed runs have left: {', '.join(swept)}")
         facts = node_facts.gather(
             self.plan,
             self.who,
             self.paths,
             nonce=str(arguments["nonce"]),
-            head_time=float(arguments["time"]),
+            # On the head itself there is no other clock.
+            clock_skew_s=float(arguments.get("arrived", arguments["time"])) - float(arguments["time"]),
             reached=str(arguments["reached"]),
             env=self._base,
         )
@@ -144,8 +150,9 @@ class Node:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime.staging import items
 
-        for folder in (self.paths.scratch, self.paths.stage_links, self.paths.helpers, self.paths.agents):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._claim = claim(self.paths.agents, self.paths.scratch)
+        for folder in (self.paths.stage_links, self.paths.helpers):
+            own_folder.make(folder)
         for folder in (
             self.paths.logs,
             self.paths.metrics,
@@ -175,6 +182,7 @@ class Node:
         hidden = {*self.plan.secrets, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {
+            "made": [[noted.below, noted.note] for noted in self.plan.made],
             "pid": os.getpid(),
             "started": started(os.getpid()),
             "run_dir": str(self.who.run_dir),
@@ -206,7 +214,7 @@ class Node:
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:
-                _link(self.paths.stage_link(item), ready)
+                own_folder.link(self.paths.stage_link(item), ready)
         variables = {
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }
@@ -231,7 +239,7 @@ class Node:
         )
         if result.folder:
             for entry in Path(result.folder).iterdir():
-                _link(self.paths.helpers / entry.name, str(entry))
+                own_folder.link(self.paths.helpers / entry.name, str(entry))
         reply: Reply = {
             "cached": result.cached,
             "library": result.library,
@@ -252,7 +260,7 @@ class Node:
     def start_ray(self, arguments: Mapping[str, Any]) -> Reply:
         """Start Ray and return; readiness is the head's to see. Its unexpected end is emitted."""
         start = process.RayStart.from_json(arguments["start"])
-        argv = process.start_command(self.plan, start)
+        argv = process.start_command(self.plan, start, process.has_client(self.env))
         env = process.start_environment(self.plan, start, self.env)
         ray = process.RayNode(argv, env, Path(start.temp_dir), self.paths.logs / "ray.log")
         self._ray = ray
@@ -371,6 +379,9 @@ class Node:
             self.say(f"could not be removed: {', '.join(left)}")
         self.paths.pid_file.unlink(missing_ok=True)
         shutil.rmtree(self.paths.scratch, ignore_errors=True)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
         last_report = [0.0]
@@ -385,14 +396,6 @@ class Node:
             self._emit({"phase": phase, "progress": {"what": event, **data}})
 
         return report
-
-
-def _link(link: Path, target: str) -> None:
-    """A symbolic link, replaced atomically."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target)
-    temporary.replace(link)
 
 
 def _json(findings: Sequence[Finding]) -> List[Dict[str, Any]]:

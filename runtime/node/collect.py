@@ -92,12 +92,12 @@ def collect(
     for base, path, size in sorted(matches, key=lambda row: row[2]):
         if used + size > max_bytes or time.monotonic() > end:
             result.truncated = True
-            result.skipped.append(str(path))
+            result.skipped.append(redactor.text(str(path)))
             continue
         try:
             copied = _copy(base, path, target, redactor, written)
         except OSError as problem:
-            result.skipped.append(f"{path}: {problem.strerror or problem}")
+            result.skipped.append(redactor.text(f"{path}: {problem.strerror or problem}"))
             continue
         used += copied.bytes
         result.files.append(copied)
@@ -186,7 +186,7 @@ def _regular(path: Path, base: Path) -> Any:
 
 
 def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set[Path]) -> Copied:
-    relative = path.relative_to(base)
+    relative = redactor.text(str(path.relative_to(base)))
     goal = target / relative
     if goal in written:
         goal = target / base.name / relative
@@ -199,7 +199,7 @@ def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set
             sink.write(chunk)
             digest.update(chunk)
             size += len(chunk)
-    return Copied(str(goal), size, digest.hexdigest(), str(path))
+    return Copied(str(goal), size, digest.hexdigest(), redactor.text(str(path)))
 
 
 def _open_regular(path: Path) -> int:
@@ -268,19 +268,35 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
 def already_there(
     artifacts: Path, listed: Iterable[str], node: str, redactor: Redactor
 ) -> List[Dict[str, Any]]:
-    """Manifest rows of files that the program itself wrote to `artifacts/`, redacted where they are."""
+    """Manifest rows of files that the program itself wrote to `artifacts/`, redacted where they are.
+
+    A file with a secret in its name gets another one: the manifest and every report would tell it.
+    """
     known = set(listed)
     rows: List[Dict[str, Any]] = []
-    for folder, _, names in os.walk(artifacts):
+    for folder, _, names in list(os.walk(artifacts)):  # before any of them has another name
         for name in sorted(names):
             path = Path(folder, name)
             relative = path.relative_to(artifacts).as_posix()
             if relative in known or relative == "manifest.json" or path.is_symlink() or not path.is_file():
                 continue
             try:
+                path, relative = _renamed(artifacts, relative, redactor)
                 redact_in_place(path, redactor)
                 size, digest = path.stat().st_size, _sha256(path)
             except FileNotFoundError:
                 continue  # what a command has left running still removes files
             rows.append({"path": relative, "bytes": size, "sha256": digest, "node": node, "source": ""})
     return rows
+
+
+def _renamed(artifacts: Path, relative: str, redactor: Redactor) -> Tuple[Path, str]:
+    path, clean = artifacts / relative, redactor.text(relative)
+    if clean == relative:
+        return path, relative
+    goal = artifacts / clean
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    path.rename(goal)
+    with contextlib.suppress(OSError):  # other files are in it, which are renamed next
+        path.parent.rmdir()
+    return goal, clean

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
 from jobspec.finding import fail
 from jobspec.plan import Plan
+from jobspec.runtime.base import own_folder, run_files
 from jobspec.runtime.base.identity import ray_token, without_step
 from jobspec.runtime.base.procs import started
 
@@ -33,6 +36,9 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
         env["RAY_AUTH_TOKEN"] = ray_token(token)
+    # `ray` lies beside the Python that runs this, which a venv need not have put on PATH.
+    folders = env.get("PATH", os.defpath).split(os.pathsep)
+    env["PATH"] = os.pathsep.join(dict.fromkeys([*folders, str(Path(sys.executable).parent)]))
     for name in ("TERM", "LANG", "COLUMNS", "LINES"):
         if name in os.environ:
             env[name] = os.environ[name]
@@ -42,9 +48,12 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
 def find_agent(plan: Plan, run_dir: Path) -> Mapping[str, Any]:
     """The pid file of this run's newest live agent on this node. Raises: JobspecError."""
     folder = Path(plan.node_local) / f"agents-{os.getuid()}"
+    with contextlib.suppress(FileNotFoundError):  # what a record says is run: nobody else may have made it
+        own_folder.check_parent(folder.parent)
+        own_folder.check(folder)
     for path in sorted(folder.glob("*.json"), key=_written, reverse=True):
         try:
-            record: Mapping[str, Any] = json.loads(path.read_text())
+            record: Mapping[str, Any] = json.loads(run_files.read_text(path))
         except (OSError, ValueError):
             continue
         # An agent that was killed leaves its file, and its pid to others.

@@ -7,13 +7,12 @@ import resource
 import shutil
 import stat
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from jobspec.plan import Plan, StagePlan
-from jobspec.runtime.base import network
+from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.canary import answer_canary
 from jobspec.runtime.base.identity import Identity, NodePaths
 from jobspec.runtime.raycluster import process
@@ -69,7 +68,7 @@ def gather(
     paths: NodePaths,
     *,
     nonce: str,
-    head_time: float,
+    clock_skew_s: float,
     reached: str,
     env: Mapping[str, str],
 ) -> Facts:
@@ -91,7 +90,7 @@ def gather(
         shm_bytes=_shm_bytes(),
         gpus=count_gpus(env),
         cpus=len(os.sched_getaffinity(0)),
-        clock_skew_s=time.time() - head_time,
+        clock_skew_s=clock_skew_s,
         canary=answer_canary(paths.attempt, who.name, nonce),
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
         stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local),
@@ -120,11 +119,15 @@ def count_gpus(env: Mapping[str, str]) -> int:
 
 
 def _prepare_local(path: Path) -> Tuple[str, int]:
-    """(what went wrong, free bytes) of the node-local folder, which is made when missing."""
+    """(what went wrong, free bytes) of the node-local folder, which is made when missing.
+
+    Raises: JobspecError when others may change it.
+    """
     try:
         if not path.is_dir():
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(0o1777)  # users share a node's disk as they share /tmp
+        own_folder.check_parent(path)
         probe = path / f".probe-{os.getpid()}"
         probe.write_bytes(b"x")
         probe.unlink()

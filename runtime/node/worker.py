@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any, Mapping
 
 from jobspec.finding import error
@@ -61,6 +62,7 @@ def _serve(link: Link, node: Node) -> int:
         if "bye" in message:
             return 0
         if "operation" in message:
+            message["arguments"]["arrived"] = time.time()  # its thread may have to wait
             threading.Thread(target=_work, args=(link, node, message), daemon=True, name="operation").start()
 
 

@@ -25,6 +25,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, RayPlan
+from jobspec.runtime.base import own_folder
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.network import take_port
 from jobspec.runtime.base.procs import Child, end_all
@@ -72,8 +73,7 @@ class RayStart:
 
 def ray_version(env: Mapping[str, str]) -> Optional[Tuple[int, ...]]:
     """The version that a program with `env` would import; None when there is no Ray. Imports nothing."""
-    folders = [part for part in env.get("PYTHONPATH", "").split(":") if part] + sys.path
-    spec = PathFinder.find_spec("ray", folders)
+    spec = PathFinder.find_spec("ray", _import_path(env))
     if spec is None or spec.origin is None:
         return None
     try:
@@ -82,6 +82,19 @@ def ray_version(env: Mapping[str, str]) -> Optional[Tuple[int, ...]]:
         return (0,)
     numbers = re.search(r'version\s*=\s*"(\d+)\.(\d+)', text)
     return (int(numbers[1]), int(numbers[2])) if numbers else (0,)
+
+
+def has_client(env: Mapping[str, str]) -> bool:
+    """Whether this Ray can serve Ray Client, which `pip install ray` alone cannot; training needs none.
+
+    Given the client's port, a Ray without grpc refuses to start; with grpc and without a port it takes 10001,
+    as every Ray of the node would. Source: ray 2.60, scripts/scripts.py, _private/utils.py.
+    """
+    return PathFinder.find_spec("grpc", _import_path(env)) is not None
+
+
+def _import_path(env: Mapping[str, str]) -> List[str]:
+    return [part for part in env.get("PYTHONPATH", "").split(":") if part] + sys.path
 
 
 def authentication(env: Mapping[str, str]) -> Tuple[Dict[str, str], Tuple[Finding, ...]]:
@@ -119,8 +132,8 @@ def port_ranges(ray: RayPlan) -> Tuple[Tuple[int, int], Tuple[int, int]]:
     return (ray.port_min, split - 1), (split, ray.port_max)
 
 
-def start_command(plan: Plan, start: RayStart) -> List[str]:
-    """The `ray start` command of a node. Pure."""
+def start_command(plan: Plan, start: RayStart, client: bool = True) -> List[str]:
+    """The `ray start` command of a node; `client`: see `has_client`. Pure."""
     if plan.ray is None:
         raise ValueError("the plan has no Ray")
     ports = start.ports
@@ -138,8 +151,8 @@ def start_command(plan: Plan, start: RayStart) -> List[str]:
             "--head",
             f"--port={start.address.rpartition(':')[2]}",
             f"--include-dashboard={str(plan.ray.dashboard).lower()}",
-            f"--ray-client-server-port={ports.client_server}",
         ]
+        argv += [f"--ray-client-server-port={ports.client_server}"] if client else []
     else:
         argv.append(f"--address={start.address}")
     argv += [
@@ -187,7 +200,7 @@ class RayNode:
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], temp_dir: Path, log: Path) -> None:
         self.log = log
         self._temp_dir = temp_dir
-        temp_dir.mkdir(parents=True, exist_ok=True)
+        own_folder.make(temp_dir)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             self._child = Child(argv, env, stdout=output)

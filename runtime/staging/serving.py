@@ -18,12 +18,13 @@ import time
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence, Tuple, Union
 
-from jobspec.runtime.base.channel import ChannelError, Link, accept, listen
+from jobspec.runtime.base.channel import ChannelError, Link, Message, accept, listen
 from jobspec.runtime.staging.chunks import code_of, new_code
 
 WAIT_S = 1.0
 ACCEPT_PAUSE_S = 0.1
 PIECE_BYTES = 256 << 10
+NONSENSE = (KeyError, TypeError, ValueError, OverflowError)
 MOVED_S = 2.0  # a part that is not at its place is being renamed; longer, and it is gone
 
 
@@ -95,7 +96,7 @@ class Listener:
     def _serve(self, sock: socket.socket) -> None:
         try:
             _, link = accept(sock, self._token)
-        except (ChannelError, OSError):
+        except ChannelError:
             sock.close()
             return
         self._links.append(link)
@@ -104,7 +105,7 @@ class Listener:
         try:
             link.patience(None)  # a node that has all it needs asks for nothing, and is alive all the same
             converse(link, self._find)
-        except (ChannelError, OSError, ValueError, KeyError, TypeError):
+        except (ChannelError, OSError):
             pass  # the other side is gone or talks nonsense; it asks again on a new connection
         finally:
             link.close()
@@ -122,10 +123,10 @@ class Listener:
 def converse(link: Link, find: Find) -> None:
     """Answer questions until the connection ends. Raises: ChannelError."""
     while True:
-        file_id, number = link.receive()["get"]
+        file_id, number = _question(link.receive())
         missing_since: Optional[float] = None
         while True:
-            place = find(str(file_id), int(number), WAIT_S)
+            place = find(file_id, number, WAIT_S)
             if isinstance(place, Gone):
                 link.send({"gone": place.why})
                 break
@@ -133,7 +134,7 @@ def converse(link: Link, find: Find) -> None:
                 link.send({"wait": "own" if place.own else "behind"})
                 continue
             try:
-                _give(link, str(file_id), int(number), place)
+                _give(link, file_id, number, place)
                 break
             except FileNotFoundError:
                 now = time.monotonic()
@@ -142,6 +143,14 @@ def converse(link: Link, find: Find) -> None:
                     link.send({"gone": "its copy was removed"})
                     break
                 time.sleep(0.02)
+
+
+def _question(message: Message) -> Tuple[str, int]:
+    try:
+        file_id, number = message["get"]
+        return str(file_id), int(number)
+    except NONSENSE as error:
+        raise ChannelError("a question that is none") from error
 
 
 def _give(link: Link, file_id: str, number: int, piece: Piece) -> None:
@@ -170,7 +179,10 @@ def answer(
         if "gone" in message:
             raise GoneError(str(message["gone"]))
         if message.get("data") == [file_id, number]:
-            return int(message["bytes"]), str(message["code"])
+            try:
+                return int(message["bytes"]), str(message["code"])
+            except NONSENSE as error:
+                raise ChannelError("an answer that is none") from error
         if message.get("wait") not in ("own", "behind"):
             raise ChannelError("an answer to another question")
         if message["wait"] == "behind":

@@ -153,6 +153,16 @@ def test_missing_results_are_no_pass_whatever_the_events_say(tmp_path: Path) -> 
     assert status(verdict, "Run") is Status.BLOCKED
 
 
+def test_run_whose_head_was_ended_while_it_collected_is_no_pass(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    path = run.folder / "results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "collecting": True}))
+    verdict = verdict_of(run)
+    assert (verdict.result, status(verdict, "Run")) == (Result.BLOCKED, Status.BLOCKED)
+    reason = next(one.reason for one in verdict.deliverables if one.name == "Run")
+    assert reason.startswith("every command exited with 0, and nothing says how the collection of its files")
+
+
 def test_exit_code_zero_of_the_run_does_not_hide_a_command(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     run.results(commands=[{"name": "train", "exit_code": 1}])

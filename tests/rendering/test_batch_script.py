@@ -177,7 +177,8 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     made, step, removed = stage.calls()
     assert made.argv[-5:] == (b"mkdir", b"-p", b"--", b"/tmp/js", b"/shared/hf")
     assert step.env[b"FROM_HOOK"] == b"ann"
-    assert removed.argv[-4:] == (b"enroot", b"remove", b"--force", f"pyxis_jobspec-{RUN_ID}".encode())
+    assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}".encode())
+    assert removed.argv[-3] == b'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
 
 
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])

@@ -1,7 +1,9 @@
 import contextlib
-import json
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,24 +73,124 @@ def test_wrong_token_is_refused_by_both_sides(monkeypatch: pytest.MonkeyPatch) -
     assert "token of another run" in str(got[0])
 
 
+def stranger(*says: bytes, seen: list[bytes] | None = None) -> int:
+    """The port of a listener that says these bytes, each but the first after it was told something."""
+    sock = listen([0])
+
+    def serve() -> None:
+        while True:
+            peer, _ = sock.accept()
+            with peer, contextlib.suppress(OSError):
+                for data in says:
+                    peer.sendall(data)
+                    heard = peer.recv(4096)
+                    if seen is not None:
+                        seen.append(heard)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return int(sock.getsockname()[1])
+
+
 def test_listener_without_the_token_is_not_believed() -> None:
     """Somebody else's listener that answers in our format learns nothing and is left."""
-    sock = listen([0])
     seen: list[bytes] = []
-
-    def impostor() -> None:
-        peer, _ = sock.accept()
-        peer.sendall(json.dumps({"v": 1, "nonce": "00"}).encode() + b"\n")
-        seen.append(peer.recv(4096))
-        peer.sendall(json.dumps({"proof": "0" * 64}).encode() + b"\n")
-        seen.append(peer.recv(4096))
-
-    thread = threading.Thread(target=impostor, daemon=True)
-    thread.start()
+    port = stranger(channel.MAGIC + bytes(32), bytes(32), seen=seen)
     with pytest.raises(ChannelError, match="does not know this run's token"):
-        connect("127.0.0.1", sock.getsockname()[1], TOKEN, Hello(1, "n1"))
-    thread.join(60)
+        connect("127.0.0.1", port, TOKEN, Hello(1, "n1"))
     assert TOKEN.encode() not in b"".join(seen)
+    assert b"n1" not in b"".join(seen)
+
+
+GREETINGS = [  # ../shared/cases/hostile/channel-greeting-bytes, and what else listens on a port
+    (b'{"v":1,"nonce":"\\ud800"}\n',),
+    (b'{"v":1,"nonce":"aa"}\n', '{"proof":"éé"}\n'.encode()),
+    (b"[" * 60_000 + b"\n",),
+    (b"\xff\xfe" * 4,),
+    (b"SSH-2.0-OpenSSH_9.6\r\n",),
+    (channel.MAGIC + bytes(32), b"\xff" * 31),
+    (channel.MAGIC, b""),
+]
+
+
+@pytest.mark.parametrize("says", GREETINGS)
+def test_worker_goes_on_to_the_next_port_whatever_a_stranger_says(
+    says: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "HANDSHAKE_S", 1.0)
+    with server() as (port, got):
+        find_head(["127.0.0.1"], [stranger(*says), port], TOKEN, Hello(1, "n1"), 60).close()
+    assert got[0][0] == Hello(1, "n1")
+
+
+HELLOS = [  # ../shared/cases/hostile/channel-hello-bytes
+    '{"nonce":"a","index":1,"name":"n","proof":"éé"}\n'.encode(),
+    b'{"nonce":"a","index":1e999,"name":"n","proof":"x"}\n',
+    b'{"nonce":"a","index":1,"name":"\\ud800","proof":"x"}\n',
+    b'{"nonce":"\\ud800","index":1,"name":"n","proof":"x"}\n',
+    b"[" * 4000,
+    channel.MAGIC + b"\xff" * 4000,
+]
+
+
+@pytest.mark.parametrize("says", HELLOS)
+def test_head_refuses_a_stranger_whatever_it_says(says: bytes) -> None:
+    refused: list[str] = []
+    who = Identity(Path("/run"), 1, 0, ("head", "n1"), TOKEN)
+    nodes = Nodes(who, *[lambda *_: None] * 3, lambda _, why: refused.append(why))  # type: ignore[arg-type]
+    with socket.create_connection(("127.0.0.1", nodes.listen([0])), timeout=60) as sock:
+        sock.sendall(says)
+        with contextlib.suppress(ConnectionResetError):
+            while sock.recv(4096):
+                pass
+    nodes.close(0)
+    assert (nodes.refused, len(refused)) == (1, 1)
+
+
+def test_one_deadline_holds_for_the_whole_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then is no progress: the one who sends them would hold a thread for ever."""
+    monkeypatch.setattr(channel, "HANDSHAKE_S", 0.5)
+    with server() as (port, got), socket.create_connection(("127.0.0.1", port)) as sock:
+        for byte in channel.MAGIC + bytes(64):
+            if not got:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.1)
+    assert str(got[0]) == "no handshake within 0 s"
+
+
+BOTH_STAND_STILL = """
+import os, signal, sys, threading, time
+from jobspec.runtime.base import channel
+channel.HEARTBEAT_S, channel.SLICE_S, channel.STANDSTILL_S, channel.SILENCE_S = 0.2, 0.2, 0.5, 1.0
+sock = channel.listen([0])
+worker = os.fork()
+if worker == 0:
+    link = channel.connect("127.0.0.1", sock.getsockname()[1], "t", channel.Hello(1, "n1"))
+else:
+    link = channel.accept(sock.accept()[0], "t")[1]
+    if os.fork() == 0:
+        time.sleep(0.5)
+        for pid in (worker, os.getppid()):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(os.getppid(), signal.SIGCONT)
+        time.sleep(0.5)  # the head is back before the worker says anything
+        os.kill(worker, signal.SIGCONT)
+        os._exit(0)
+threading.Thread(target=channel.keep_alive, args=(link, threading.Event()), daemon=True).start()
+end = time.monotonic() + 6
+while time.monotonic() < end:
+    link.receive()
+link.send({"heartbeat": 1})
+if worker == 0:
+    os._exit(0)
+assert os.waitpid(worker, 0)[1] == 0
+"""
+
+
+def test_own_standstill_is_not_the_others_silence() -> None:
+    """`scontrol suspend` stops all processes of a job; `resume` wakes them one after the other."""
+    script = BOTH_STAND_STILL
+    assert subprocess.run([sys.executable, "-c", script], timeout=120).returncode == 0
 
 
 @pytest.mark.parametrize("change", ["replay", "forge", "redirect"])
@@ -116,7 +218,7 @@ def test_end_of_connection_is_an_error() -> None:
 
 def test_silence_is_an_error() -> None:
     head, worker, _ = pair()
-    worker._socket.settimeout(0.2)
+    worker.patience(0.2)
     with pytest.raises(ChannelError, match="silent"):
         worker.receive()
     head.close()

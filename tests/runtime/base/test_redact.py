@@ -1,5 +1,8 @@
+import base64
 import json
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +40,34 @@ def test_longer_secret_goes_as_a_whole() -> None:
     assert both.text("secret-and-more") == "[redacted B]"
 
 
-@given(st.lists(st.sampled_from([TOKEN, "hf_", "hf_AbC", "text\n", "=", "x"]), max_size=12), st.data())
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("before", ["", "u", "us", "user:", "some-user:"])
+@pytest.mark.parametrize("after", ["", "\n", "xyz"])
+def test_base64_is_found_behind_anything(encode: Any, before: str, after: str) -> None:
+    secret = "hf_\x7f>?AbCdEfGh~~~ij"  # with both of the letters in which the alphabets differ
+    text = encode(f"{before}{secret}{after}".encode()).decode()
+    cleaned = Redactor([("S", secret)]).text(f"Authorization: Basic {text} end")
+    assert "[redacted S]" in cleaned
+    assert len(cleaned.replace("[redacted S]", "")) <= len("Authorization: Basic  end") + len(text) - 22
+    assert cleaned.startswith("Authorization: Basic ") and cleaned.endswith(" end")
+
+
+@pytest.mark.parametrize("text", [TOKEN.encode().hex(), TOKEN.encode().hex().upper()])
+def test_hex_is_found(text: str) -> None:
+    assert redactor().text(f"0x{text}\n") == "0x[redacted HF_TOKEN]\n"
+
+
+def test_value_with_colours_inside_is_found_and_the_colours_stay() -> None:
+    text = f"\x1b[31m{TOKEN[:5]}\x1b[0m\x1b[1;32m{TOKEN[5:]}\x1b[0m \x1b[31mred\x1b[0m"
+    expected = "\x1b[31m[redacted HF_TOKEN]\x1b[0m\x1b[1;32m\x1b[0m \x1b[31mred\x1b[0m"
+    assert redactor().text(text) == expected
+
+
+PARTS = [TOKEN, "hf_", "hf_AbC", "text\n", "=", "x", "\x1b[31m", "\x1b[", TOKEN[:4] + "\x1b[0m" + TOKEN[4:]]
+PARTS += [base64.b64encode(f"u:{TOKEN}".encode()).decode(), TOKEN.encode().hex()]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=12), st.data())
 def test_stream_equals_whole(parts: list[str], data: st.DataObject) -> None:
     """However the bytes are cut, the stream gives what the whole text gives."""
     text = "".join(parts).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -15,13 +16,14 @@ from typing import Any
 import pytest
 
 from jobspec.finding import Finding, error
+from jobspec.plan import CollectPlan, Plan, SlurmPlan
 from jobspec.runtime.base.identity import from_environment
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.head import shutdown
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import RunStoppedError
 from jobspec.runtime.head.phases import Phases
-from jobspec.runtime.head.record import blocked
+from jobspec.runtime.head.record import FAILED, Cause, blocked, by_signal
 from jobspec.runtime.node import collect
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.raycluster.process import Probe, RayNode, RayPorts, RayStart
@@ -67,9 +69,10 @@ def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> N
     attempt = make_attempt(run)
     write = attempt.record.write
 
-    def write_and_lose(cause: Any) -> int:
-        code = write(cause)
-        attempt.stop(blocked("collect", LOST))
+    def write_and_lose(cause: Any, collecting: bool = False) -> int:
+        code = write(cause, collecting)
+        if not collecting:
+            attempt.stop(blocked("collect", LOST))
         return code
 
     attempt.record.write = write_and_lose  # type: ignore[method-assign]
@@ -77,6 +80,43 @@ def test_what_goes_wrong_after_the_verdict_is_no_part_of_it(tmp_path: Path) -> N
     assert (run.results()["outcome"], attempt.cause) == ("ok", None)
     assert [row for row in run.events() if row["event"] == "finding"] == []
     assert (run.attempt / "exit").read_text() == "0\n"
+
+
+def test_head_that_is_killed_while_it_collects_leaves_its_results(tmp_path: Path) -> None:
+    """A worker that is lost then takes the whole step with it."""
+    fill = 'mkdir -p "$JOBSPEC_ATTEMPT_DIR/d"; truncate -s 20G "$JOBSPEC_ATTEMPT_DIR/d/large"'
+    plan = CollectPlan(patterns=("d/**",), max_bytes=1 << 50)
+    with running(tmp_path, shell(fill), collect=plan) as run:
+        agent = run.agent()
+        run.wait_event("collect", "start")
+        results = run.results()
+        for pid in (run.agent_pid(), agent.pid):
+            os.kill(pid, signal.SIGKILL)
+        run.finish()
+        shutil.rmtree(run.root / "artifacts")
+        assert run.results() == results
+    assert (results["outcome"], results["collecting"]) == ("ok", True)
+    assert [row["exit_code"] for row in results["commands"]] == [0]
+    assert results["phases"][-1]["phase"] == "driver"
+
+
+@pytest.mark.parametrize(
+    ("cause", "grace", "seconds"),
+    [
+        (None, 300, 120.0),
+        (Cause(FAILED, 1, "driver"), 300, 120.0),
+        (blocked("stage", LOST), 300, 10.0),
+        (Cause(FAILED, 1, "driver", (LOST,)), 300, 10.0),
+        (by_signal(signal.SIGTERM), 300, 10.0),
+        (by_signal(signal.SIGUSR1), 300, 60.0),
+        (by_signal(signal.SIGUSR1), 30, 10.0),
+    ],
+)
+def test_collection_ends_well_before_slurm_kills_the_step(
+    cause: Cause | None, grace: int, seconds: float
+) -> None:
+    plan = Plan("t", "command", "c", "slurm", "srun", slurm=SlurmPlan(grace_s=grace))
+    assert shutdown.collect_limit_s(plan, cause) == seconds
 
 
 def test_nothing_is_started_after_a_node_was_lost(tmp_path: Path) -> None:

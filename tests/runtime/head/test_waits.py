@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -117,10 +118,9 @@ def test_node_that_gave_up_its_handshake_may_come_again() -> None:
     """The head stood still for longer than the node waits: that connection is not the node's death."""
     lab = Lab(joins=False)
     with socket.create_connection(("127.0.0.1", lab.port), timeout=PATIENCE_S) as late:
-        greeting, _ = channel._receive_plain(late, b"")
-        said = f"{greeting['nonce']}|x|1|b"
-        proof = channel._proof(TOKEN, "client", said)
-        channel._send_plain(late, {"nonce": "x", "index": 1, "name": "b", "proof": proof})
+        end = time.monotonic() + PATIENCE_S
+        said = channel._take(late, channel.NONCE_BYTES, end, channel.MAGIC) + bytes(channel.NONCE_BYTES)
+        late.sendall(channel.MAGIC + bytes(channel.NONCE_BYTES) + channel._sign(TOKEN, "client", said))
         late.shutdown(socket.SHUT_WR)
         while late.recv(4096):
             pass  # until the head has let go of it
@@ -140,6 +140,20 @@ def test_address_of_a_node_is_known_after_its_loss() -> None:
     lab.nodes.wait(lambda: bool(lab.lost), PATIENCE_S, list)
     assert lab.nodes.ip(1) == "127.0.0.1"
     assert lab.ended(lab.nodes.call(1, "preflight"))
+
+
+def test_worker_notes_when_a_call_arrives(tmp_path: Path) -> None:
+    """The clocks are compared by that moment, not by when the call's thread comes to run."""
+    run = make_run(tmp_path)
+    who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})
+    node = Node(run.plan, who, {}, lambda message: None)
+    node._operations["when"] = lambda arguments: {"arrived": arguments["arrived"]}
+    lab = Lab()
+    threading.Thread(target=worker._serve, args=(lab.link, node), daemon=True).start()
+    before = time.time()
+    call = lab.nodes.call(1, "when")
+    assert lab.ended(call)
+    assert before <= (call.reply or {})["arrived"] <= time.time()
 
 
 def test_reply_that_cannot_be_sent_is_an_answer_all_the_same(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.plan import CollectPlan, CommandPlan, RayPlan, SlurmPlan, StagePlan
+from jobspec.runtime.base.identity import from_environment, node_paths
 from jobspec.runtime.base.procs import started
 from jobspec.runtime.node import exec_in_run
 from tests.kits.agent_lab import make_run, running, shell
 
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to other users")
 PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 
 
@@ -240,6 +242,16 @@ def test_exec_runs_in_the_drivers_environment(tmp_path: Path) -> None:
     assert [stat.S_IMODE(p.stat().st_mode) & 0o077 for p in pid_files if p.exists()] in ([0], [])
 
 
+def test_exec_finds_programs_beside_the_runs_python(tmp_path: Path) -> None:
+    """`exec -- ray status` with a venv that nobody has activated."""
+    with running(tmp_path, shell("echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300")) as run:
+        run.agent(env={"PATH": "/usr/bin:/bin"})
+        run.wait_file(run.attempt / "up")
+        argv = [sys.executable, str(run.root / "runtime.pyz"), "exec", "--", "sh", "-c", "echo $PATH"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == f"/usr/bin:/bin:{Path(sys.executable).parent}\n"
+
+
 def test_exec_without_a_run_says_so(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     argv = [sys.executable, str(run.root / "runtime.pyz"), "exec", "--", "true"]
@@ -258,6 +270,76 @@ def test_exec_takes_no_other_process_for_an_agent(tmp_path: Path) -> None:
     with pytest.raises(JobspecError) as told:
         exec_in_run.find_agent(run.plan, run.root)
     assert [finding.rule for finding in told.value.findings] == ["exec.no-agent"]
+
+
+@ROOT
+@pytest.mark.parametrize("whose", ["another's", "open", "a link", "in another's"])
+def test_exec_believes_no_record_that_others_may_write(tmp_path: Path, whose: str) -> None:
+    """A planted one made `exec` run a stranger's program with this user's rights."""
+    run = make_run(tmp_path)
+    local = Path(run.plan.node_local)
+    folder = local / f"agents-{os.getuid()}"
+    real = tmp_path / "elsewhere" if whose == "a link" else folder
+    real.mkdir(parents=True)
+    record = {"pid": os.getpid(), "started": started(os.getpid()), "run_dir": str(run.root), "env": {}}
+    (real / "planted.json").write_text(json.dumps(record))
+    if whose == "a link":
+        local.mkdir()
+        folder.symlink_to(real)
+    elif whose == "open":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder if whose == "another's" else local, 65534, 65534)
+    with pytest.raises(JobspecError) as told:
+        exec_in_run.find_agent(run.plan, run.root)
+    named = local if whose == "in another's" else folder
+    assert [(one.rule, one.file) for one in told.value.findings] == [("preflight.node-local", str(named))]
+
+
+@ROOT
+@pytest.mark.parametrize(
+    ("name", "spoil", "words"),
+    [
+        ("", "chown nobody", "belongs to user `nobody`"),
+        ("", "chmod 0777", "may be written by others (mode 0777)"),
+        ("", "ln -s other", "is a link of user `nobody`"),
+        ("agents-{uid}", "chown nobody", "belongs to user `nobody`"),
+        ("agents-{uid}", "chmod 0770", "may be written by others (mode 0770)"),
+        ("agents-{uid}", "ln -s ../../other", "is a link to `../../other`"),
+        ("run-{digest}", "chown nobody", "belongs to user `nobody`"),
+        ("run-{digest}", "ln -s ../../other", "is a link to `../../other`"),
+    ],
+)
+def test_folder_on_the_node_that_others_may_change_is_refused_by_name(
+    tmp_path: Path, name: str, spoil: str, words: str
+) -> None:
+    with running(tmp_path, shell("true")) as run:
+        who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})
+        paths = node_paths(run.plan, who)
+        folder = {"": paths.agents.parent, "agents-{uid}": paths.agents}.get(name, paths.scratch)
+        (tmp_path / "other").mkdir()
+        if spoil.startswith("ln"):
+            folder.parent.mkdir(exist_ok=True)
+            folder.symlink_to(spoil.split()[2])
+            os.chown(folder, 65534, 65534, follow_symlinks=False)
+        else:
+            folder.mkdir(parents=True)
+            subprocess.run([*spoil.split(), str(folder)], check=True)
+        run.agent()
+        assert run.finish()[0] == 3
+        found = run.results()["findings"]
+    assert [(one["rule"], one["file"]) for one in found] == [("preflight.node-local", str(folder))]
+    assert words in found[0]["what"]
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_local_folder_may_be_shared_like_tmp(tmp_path: Path) -> None:
+    with running(tmp_path, shell("true")) as run:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "disk").chmod(0o1777)
+        Path(run.plan.node_local).symlink_to("disk")
+        run.agent()
+        assert run.finish()[0] == 0
 
 
 def test_exec_beside_a_run_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

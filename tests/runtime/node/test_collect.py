@@ -1,10 +1,11 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.node.collect import Folders, collect, matcher
+from jobspec.runtime.node.collect import Folders, already_there, collect, matcher
 
 NOTHING = Redactor([])
 
@@ -106,3 +107,20 @@ def test_text_is_redacted_and_binary_is_left(tree: Path) -> None:
     collect(["s.*"], folders(tree), target, redactor, max_bytes=10**9, deadline_s=30)
     assert (target / "s.log").read_text() == "key [redacted K]\n"
     assert (target / "s.bin").read_bytes() == b"\0secret-value"
+
+
+def test_secret_in_a_name_reaches_no_manifest(tmp_path: Path) -> None:
+    """Of collected files, and of those that the program itself has put there."""
+    redactor = Redactor([("KEY", "secret-value")])
+    source, artifacts = tmp_path / "attempt", tmp_path / "artifacts"
+    for folder in (source / "d", artifacts / "secret-value"):
+        folder.mkdir(parents=True)
+    (source / "d" / "secret-value.txt").write_text("1")
+    (artifacts / "secret-value" / "out").write_text("2")
+    found = collect(["d/**"], folders(source), artifacts, redactor, max_bytes=100, deadline_s=60)
+    rows = found.to_json(artifacts, "n")["files"]
+    rows += already_there(artifacts, [row["path"] for row in rows], "n", redactor)
+    assert [row["path"] for row in rows] == ["d/[redacted KEY].txt", "[redacted KEY]/out"]
+    assert "secret-value" not in json.dumps(rows)
+    left = sorted(path.relative_to(artifacts).as_posix() for path in artifacts.rglob("*"))
+    assert left == ["[redacted KEY]", "[redacted KEY]/out", "d", "d/[redacted KEY].txt"]

@@ -12,10 +12,13 @@ import pytest
 
 from jobspec.plan import Plan, RayPlan
 from jobspec.runtime.base import network
+from jobspec.runtime.base.identity import from_environment
 from jobspec.runtime.base.network import Address
 from jobspec.runtime.node import facts as node_facts
+from jobspec.runtime.node.agent import Node
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.preflight import check
+from tests.kits.agent_lab import make_run
 
 PLAN = Plan("t", "command", "c", "slurm", "ray", ray=RayPlan(port=6379, port_min=20000, port_max=20999))
 GOOD = Facts(
@@ -155,3 +158,14 @@ def test_source_bytes_count_links_once(tmp_path: Path) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "f").symlink_to("../blobs/b")
     assert node_facts.source_bytes(StagePlan("m", "model", str(tmp_path))) == 1000
+
+
+def test_waiting_time_is_no_clock_skew(tmp_path: Path) -> None:
+    """A node that swept a terabyte, or whose threads had to wait, has the right time all the same."""
+    run = make_run(tmp_path)
+    who = from_environment(run.root, {"JOBSPEC_TOKEN": run.token, "JOBSPEC_ATTEMPT": "1"})
+    asked = {"nonce": "00" * 16, "reached": "127.0.0.1", "time": 1000.0}  # long ago
+    for arrived, skew in (({"arrived": 1000.5}, 0.5), ({}, 0.0)):
+        node = Node(run.plan, who, {}, lambda message: None)
+        assert node.preflight({**asked, **arrived})["facts"]["clock_skew_s"] == skew
+        node.close()

@@ -271,3 +271,19 @@ def test_worker_ports(nodes: int, ports: tuple[int, int]) -> None:
     start = process.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
     argv = process.start_command(plan, start)
     assert {f"--min-worker-port={ports[0]}", f"--max-worker-port={ports[1]}"} <= set(argv)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_ray_without_extras_is_not_asked_for_its_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    """`ray start` with that port and no grpc ends at once: "Ray Client requires pip package ..."."""
+    monkeypatch.setattr(sys, "path", [])
+    if installed:
+        (tmp_path / "grpc").mkdir()
+        (tmp_path / "grpc" / "__init__.py").write_text("")
+    plan = Plan("t", "command", "test", "slurm", "ray", ray=RAY)
+    own = process.RayPorts(*range(21000, 21009))
+    start = process.RayStart("n1", "10.0.0.1", "10.0.0.1:26379", True, own, "/tmp/r")
+    argv = process.start_command(plan, start, process.has_client({"PYTHONPATH": str(tmp_path)}))
+    assert (f"--ray-client-server-port={own.client_server}" in argv) is installed

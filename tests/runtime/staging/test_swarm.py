@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -338,7 +339,8 @@ def test_stranger_is_served_nothing(tmp_path: Path) -> None:
     with socket.create_connection(("127.0.0.1", node.port)) as sock:
         sock.recv(4096)
         sock.sendall(b'{"get": ["0123456789abcdef", 0]}\n')
-        assert sock.recv(4096) == b""
+        with contextlib.suppress(ConnectionResetError):  # most of that line is not even read
+            assert sock.recv(4096) == b""
     node.swarm.close()
 
 
