@@ -16,6 +16,7 @@ from pathlib import Path
 from jobspec.finding import fail
 from jobspec.plan import Plan, from_json
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_text
 
 _RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)
 
@@ -114,7 +115,7 @@ def _link(file: str, name: str) -> bool:
 def read_plan(run: RunPaths) -> Plan:
     """The plan of a rendered folder. Raises: JobspecError when it cannot be read."""
     try:
-        return from_json(run.plan.read_text(encoding="utf-8"))
+        return from_json(read_text(run.plan))
     except (OSError, ValueError) as problem:
         raise fail(
             "run.damaged-file",
