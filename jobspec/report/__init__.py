@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
+from jobspec.finding import visible
 from jobspec.judging.judge import judge
 from jobspec.report.content import Report, build_report
 from jobspec.report.data import render_json
@@ -45,7 +46,7 @@ def render_report(verdict: Verdict, evidence: Evidence, fmt: str) -> str:
     """The report in the form `fmt`: one of `FORMATS`, or `summary`. Raises: KeyError for another one."""
     if fmt not in _RENDERERS:
         raise KeyError(f"`{fmt}` is not a form of the report; there are {', '.join(FORMATS)}")
-    return _RENDERERS[fmt](build_report(verdict, evidence))
+    return visible(_RENDERERS[fmt](build_report(verdict, evidence)))
 
 
 def write_reports(
@@ -61,7 +62,7 @@ def write_reports(
     report = build_report(judge(evidence) if verdict is None else verdict, evidence)
     written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
     for fmt, path in written.items():
-        _write(path, _RENDERERS[fmt](report))
+        _write(path, visible(_RENDERERS[fmt](report)))
     return written
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.cli import output, parser
-from jobspec.finding import fail
+from jobspec.finding import fail, one_line
 
 if TYPE_CHECKING:
     from jobspec.triage import Match
@@ -134,7 +134,7 @@ def _text(match: Match) -> str:
     facts = "; ".join(match.facts)
     rows = (("what", match.title), ("why", match.why), ("fact", facts), ("fix", match.fix))
     explanation = [f"  {name + ':':<5} {text}" for name, text in rows if text]
-    return "\n".join([head, *_context(match), *explanation])
+    return "\n".join(one_line(line) for line in (head, *_context(match), *explanation))
 
 
 def _context(match: Match) -> Iterator[str]:
