@@ -5,7 +5,6 @@ Renders and writes; it judges nothing and prints nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from jobspec.report.junit import render_junit
 from jobspec.report.markdown import render_markdown
 from jobspec.report.summary import render_summary
 from jobspec.report.text import render_text
+from jobspec.runtime.base.safe_write import write_text
 from jobspec.verdict import Verdict
 
 __all__ = ["FORMATS", "Report", "build_report", "render_report", "write_reports"]
@@ -62,14 +62,5 @@ def write_reports(
     report = build_report(judge(evidence) if verdict is None else verdict, evidence)
     written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
     for fmt, path in written.items():
-        _write(path, visible(_RENDERERS[fmt](report)))
+        write_text(path, visible(_RENDERERS[fmt](report)))
     return written
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(text.encode("utf-8", "replace"))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,6 +12,7 @@ from typing import Any
 from jobspec.finding import JobspecError, fail
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
 from jobspec.runtime.base.run_files import parse_json, read_text
+from jobspec.runtime.base.safe_write import write_text
 
 LAUNCH_VERSION = 1
 
@@ -102,14 +102,6 @@ def write_launch(run: RunPaths, launch: Launch) -> None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a JSON file in one step: a reader sees the old or the new text, never half of it."""
     write_text(path, json.dumps(data, indent=2, sort_keys=True) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """`write_json` for any text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def read_scheduler(run: RunPaths) -> dict[str, Any] | None:

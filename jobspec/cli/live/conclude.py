@@ -136,7 +136,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:
     from jobspec.report.sweep_tables import SWEEP_FILES, render_sweep_table
-    from jobspec.runs.records import write_text
+    from jobspec.runtime.base.safe_write import write_text
 
     try:
         for fmt, name in SWEEP_FILES.items():
