@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,12 +108,12 @@ def _copy(item: Item, mirror: Path) -> None:
             fix="name a Hugging Face cache folder that holds it",
         )
     _check_space(item, source, target)
-    partial = beside(target)
+    partial, replaced = beside(target), beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, partial, symlinks=True)
         if target.exists():
-            target.rename(beside(target))
+            target.rename(replaced)
         partial.rename(target)
     except OSError as problem:
         if _inspect(item.plan).present:  # another command has brought it meanwhile
@@ -127,7 +126,7 @@ def _copy(item: Item, mirror: Path) -> None:
         ) from problem
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(partial.with_name(f".{target.name}.replaced-{os.getpid()}"), ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _check_space(item: Item, source: Path, target: Path) -> None:
