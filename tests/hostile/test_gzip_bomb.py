@@ -19,7 +19,7 @@ from tests.kits.project_kit import Project
 
 MIB = 1024**2
 CAUSE = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-LINE = b"." * 1023 + b"\n"
+LINE = b"." * 65535 + b"\n"
 
 
 def bomb(path: Path, mebibytes: int) -> Path:
