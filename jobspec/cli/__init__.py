@@ -30,9 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from jobspec.cli import streams
     from jobspec.cli.boundary import guarded
+    from jobspec.runtime.base.umask import keep_others_out
 
     gc.set_threshold(100_000)  # a sweep keeps all it makes: looking through it every 700 objects costs 5 %
     streams.prepare()
+    keep_others_out()
     _leave_when_told()
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _dispatch(words), as_json="--json" in words)
