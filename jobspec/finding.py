@@ -12,6 +12,30 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 ERROR = "error"
 WARNING = "warning"
 
+# What a terminal obeys instead of showing it: C0 but tab and line feed, DEL, C1, and turns of the direction
+# of writing. C1 is written as JSON escapes it, so that JSON stays the same data.
+_CONTROLS = {
+    **{code: f"\\x{code:02x}" for code in range(32) if chr(code) not in "\t\n"},
+    **{
+        code: f"\\u{code:04x}"
+        for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    },
+}
+
+
+def visible(text: str) -> str:
+    """`text` for a terminal or a page: control characters are shown, never sent.
+
+    >>> visible("a\\x1b[2J")
+    'a\\\\x1b[2J'
+    """
+    return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """`visible`, in one line: a value of a run must not look like a line of its report."""
+    return visible(text.replace("\r\n", "\n")).replace("\n", " ")
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -53,10 +77,12 @@ class Finding:
         """The finding as people read it: one head line, then what, why and fix."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
         parts = (f"{self.severity}[{self.rule}]", place, self.node, self.path)
-        head = " ".join(part for part in parts if part)
+        head = one_line(" ".join(str(part) for part in parts if part))
         rows = [("what", self.what), ("why", self.why), ("fix", self.fix)]
         lines = [
-            f"  {name + ':':<5} " + "\n        ".join(value.splitlines()) for name, value in rows if value
+            f"  {name + ':':<5} " + "\n        ".join(visible(str(value)).splitlines())
+            for name, value in rows
+            if value
         ]
         return "\n".join([head, *lines])
 

@@ -358,7 +358,10 @@ def to_json(plan: Plan) -> str:
 
 def from_json(text: str) -> Plan:
     """Inverse of `to_json`. Raises: ValueError on another version or an unknown key."""
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError("the plan is nested too deeply") from None
     if not isinstance(data, dict):
         raise ValueError("the plan is no mapping")
     if data.get("version") != PLAN_VERSION:

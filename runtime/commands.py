@@ -10,6 +10,7 @@ from typing import List, Sequence
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import PLAN_VERSION, Plan, from_json
 from jobspec.runtime.base import procs
+from jobspec.runtime.base.umask import keep_others_out
 
 USAGE = """\
 usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
@@ -22,6 +23,7 @@ BLOCKED, USAGE_ERROR = 3, 2
 def run(argv: Sequence[str]) -> int:
     """Do what the command line says; the exit status."""
     words = list(argv)
+    keep_others_out()
     if words[:1] == ["version"]:
         sys.stdout.write(f"jobspec runtime, plan version {PLAN_VERSION}, Python {sys.version.split()[0]}\n")
         return 0

@@ -22,8 +22,8 @@ from typing import Mapping, Optional, Sequence, Tuple
 from jobspec.finding import fail
 from jobspec.plan import Plan
 from jobspec.runtime.base import procs
-from jobspec.runtime.base.events import write_text
 from jobspec.runtime.base.identity import Identity, node_paths
+from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.base.upstream_marks import POLL_S
 
 

@@ -30,11 +30,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from jobspec.cli import streams
     from jobspec.cli.boundary import guarded
+    from jobspec.runtime.base.umask import keep_others_out
 
     gc.set_threshold(100_000)  # a sweep keeps all it makes: looking through it every 700 objects costs 5 %
     streams.prepare()
+    keep_others_out()
+    _leave_when_told()
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _dispatch(words), as_json="--json" in words)
+
+
+def _leave_when_told() -> None:
+    """End by an exception at SIGTERM and SIGHUP, so that temporary files go and programs below end.
+
+    Commands that follow a run have handlers of their own. What the caller ignores stays ignored.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, _frame: object) -> None:
+    import signal
+
+    signal.signal(number, signal.SIG_IGN)  # a second one must not end the tidying up
+    raise SystemExit(128 + number)
 
 
 def _dispatch(words: list[str]) -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from jobspec.cli.streams import drop_output
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, visible
 
 USAGE = 2
 BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -101,7 +101,7 @@ def _bug_text(bug: Exception) -> str:
     import traceback
 
     trace = "".join(traceback.format_exception(bug))
-    last = trace.strip().splitlines()[-1]
+    last = visible(trace.strip().splitlines()[-1])
     return (
         f"error[jobspec.bug] {last}\n"
         "  what: this is a bug in jobspec, not a mistake of yours\n"

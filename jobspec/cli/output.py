@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
-from jobspec.finding import Finding
+from jobspec.finding import Finding, one_line, visible
 
 _RED, _YELLOW, _BOLD, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
 
@@ -42,13 +42,13 @@ def print_findings(findings: Iterable[Finding], stream: TextIO | None = None) ->
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    print(visible(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> None:
     """Print columns as wide as their content, without a frame: people and awk can read them."""
     stream = stream or sys.stdout
-    table = [list(header), *(list(row) for row in rows)]
+    table = [[one_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for number, row in enumerate(table):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -58,7 +58,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: Te
 def print_mapping(pairs: Mapping[str, str]) -> None:
     width = max((len(key) for key in pairs), default=0)
     for key, value in pairs.items():
-        print(f"{key.ljust(width)}  {value}")
+        print(f"{one_line(key).ljust(width)}  {one_line(value)}")
 
 
 def size(count: float) -> str:

@@ -6,17 +6,18 @@ junk, unreadable files. A finding names each file or folder that is left out tho
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from jobspec.evidence.read import CHECKPOINT_NAME
 from jobspec.finding import Finding, warning
 from jobspec.runtime.base.run_files import open_file
+from jobspec.triage.gunzip import Budget, Gunzip, left_out
 
 # `x.log`, `x.log.1`, `run.log.mcore_1step`, `x.err.gz`, `slurm-7.out`, PBS' `x.o123`, `stdout`, `driver`;
 # others are data.
@@ -31,7 +32,6 @@ SNIFF_BYTES = 8192
 MAX_CONTROL_SHARE = 0.05  # of the first bytes; progress bars and colours use a few
 TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b\x00")  # NUL: a log that was truncated while open starts with them
 MAX_NUL_SHARE = 0.3
-MAX_UNPACKED_BYTES = 8 * 1024**3
 CHUNK = 1024**2
 
 
@@ -48,10 +48,11 @@ def find_logs(place: Path, unpack_to: Path) -> tuple[list[FoundLog], list[Findin
     problems: list[Finding] = []
     root = place if place.is_dir() else place.parent
     candidates = _walk(place, problems) if place.is_dir() else iter((place,))
+    budget = Budget()
     logs: dict[tuple[int, int], FoundLog] = {}
     for path in candidates:
         name = path.relative_to(root).as_posix()
-        log = _as_log(path, name, unpack_to, problems, named=path == place)
+        log = _as_log(path, name, unpack_to, problems, budget, named=path == place)
         if log is not None:
             stat = path.stat()
             logs.setdefault((stat.st_dev, stat.st_ino), log)  # once, however many links lead to it
@@ -72,12 +73,14 @@ def _walk(folder: Path, problems: list[Finding]) -> Iterator[Path]:
         yield from (Path(base, name) for name in sorted(names) if LOG_NAME.search(name))
 
 
-def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], named: bool) -> FoundLog | None:
+def _as_log(
+    path: Path, name: str, unpack_to: Path, problems: list[Finding], budget: Budget, named: bool
+) -> FoundLog | None:
     if not path.is_file() or (not named and OTHER_NAMES.match(path.name)):
         return None
     try:
         if path.suffix.lower() == ".gz":
-            return _unpacked(path, name, unpack_to, problems)
+            return _unpacked(path, name, unpack_to, problems, budget)
         with open_file(path) as stream:
             head = stream.read(SNIFF_BYTES)
     except OSError as why:
@@ -86,18 +89,19 @@ def _as_log(path: Path, name: str, unpack_to: Path, problems: list[Finding], nam
     return FoundLog(path, name) if is_text(head) else None
 
 
-def _unpacked(path: Path, name: str, unpack_to: Path, problems: list[Finding]) -> FoundLog | None:
+def _unpacked(
+    path: Path, name: str, unpack_to: Path, problems: list[Finding], budget: Budget
+) -> FoundLog | None:
     """The unpacked log; of a torn log the text before the tear. None for data that is no text."""
     target = unpack_to / name.removesuffix(path.suffix)
     target.parent.mkdir(parents=True, exist_ok=True)
-    size = 0
     with target.open("wb") as text:
         try:
-            with open_file(path) as packed, gzip.GzipFile(fileobj=packed) as stream:
+            with open_file(path) as packed, Gunzip(packed, budget) as stream:
                 # `read1`: what comes before a tear must not be lost.
-                while size < MAX_UNPACKED_BYTES and (chunk := stream.read1(CHUNK)):
+                while chunk := stream.read1(CHUNK):
                     text.write(chunk)
-                    size += len(chunk)
+                problems += left_out(cast(BinaryIO, stream), name)
         except (OSError, EOFError, zlib.error) as why:
             problems.append(_not_read(path, path.parents[name.count("/")], why))
     with target.open("rb") as stream:

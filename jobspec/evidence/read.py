@@ -10,6 +10,8 @@ import hashlib
 import json
 import os
 import re
+import shlex
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from glob import glob
@@ -75,6 +77,7 @@ def read_evidence(run_dir: Path) -> Evidence:
     """
     paths = RunPaths(run_dir)
     problems: list[Finding] = []
+    problems += _writable_by_others(paths)
     plan, plan_sha256 = _read_plan(paths.plan, problems)
     known = plan if plan is not None else Plan("", "", "", "", "")
     artifacts = _read_manifest(paths, problems)
@@ -92,6 +95,24 @@ def read_evidence(run_dir: Path) -> Evidence:
         problems=tuple(problems),
         dirty_files={repo.name: _patched(paths, repo.name) for repo in known.repos if repo.dirty},
     )
+
+
+def _writable_by_others(paths: RunPaths) -> Iterator[Finding]:
+    """A warning where anybody may have changed what the verdict stands on."""
+    attempts = [paths.attempt(number) for number in paths.attempts()]
+    results = [attempt / "results.json" for attempt in attempts]
+    places = [paths.root, paths.plan, paths.job, paths.state, paths.scheduler, *attempts, *results]
+    opened = [_relative(path, paths.root) for path in places if _mode(path) & stat.S_IWOTH]
+    if opened:
+        shown = ", ".join("the run folder" if name == "." else f"`{name}`" for name in opened)
+        why = "anybody on this file system may have changed the run's records"
+        fix = f"`chmod -R o-w {shlex.quote(str(paths.root))}`, and run again where the verdict counts"
+        yield warning("evidence.writable", f"others may write {shown}", why, fix, file=str(paths.root))
+
+
+def _mode(path: Path) -> int:
+    found = _stat(path)
+    return found.st_mode if found is not None else 0
 
 
 def read_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from jobspec.finding import fail
 from jobspec.plan import Plan, from_json
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import read_text
+from jobspec.runtime.base.safe_write import FILE_MODE, beside
 
 _RUN_DIR = re.compile(r"^export JOBSPEC_RUN_DIR=(.+)$", re.MULTILINE)
 
@@ -61,7 +63,7 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
     Raises: JobspecError when the directory already exists or cannot be written.
     """
     target = Path(run_dir)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    scratch = beside(target)
     content = dict(files)
     if runtime:
         content["runtime.pyz"] = build_runtime()
@@ -86,6 +88,8 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
 
 def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
     """Plain system calls: a sweep has thousands of small files, and pathlib takes three times as long."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
     for parent in sorted({name.rpartition("/")[0] for name in content}):
         os.makedirs(folder / parent, exist_ok=True)  # noqa: PTH103
     spec = content.get("spec.yaml")
@@ -93,7 +97,7 @@ def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:
         # No spec is written again, so all points share the sweep's spec: one file with many names.
         if name.endswith("/spec.yaml") and data == spec and _link(f"{folder}/spec.yaml", f"{folder}/{name}"):
             continue
-        target = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        target = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         try:
             rest = memoryview(data)
             while rest:
@@ -114,7 +118,7 @@ def _link(file: str, name: str) -> bool:
 def read_plan(run: RunPaths) -> Plan:
     """The plan of a rendered folder. Raises: JobspecError when it cannot be read."""
     try:
-        return from_json(run.plan.read_text(encoding="utf-8"))
+        return from_json(read_text(run.plan))
     except (OSError, ValueError) as problem:
         raise fail(
             "run.damaged-file",

@@ -5,12 +5,12 @@ Renders and writes; it judges nothing and prints nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
+from jobspec.finding import visible
 from jobspec.judging.baseline import judge_beside
 from jobspec.report.content import Report, build_report
 from jobspec.report.data import render_json
@@ -19,6 +19,7 @@ from jobspec.report.junit import render_junit
 from jobspec.report.markdown import render_markdown
 from jobspec.report.summary import render_summary
 from jobspec.report.text import render_text
+from jobspec.runtime.base.safe_write import write_text
 from jobspec.verdict import Verdict
 
 __all__ = ["FORMATS", "Report", "build_report", "render_report", "write_reports"]
@@ -45,7 +46,7 @@ def render_report(verdict: Verdict, evidence: Evidence, fmt: str) -> str:
     """The report in the form `fmt`: one of `FORMATS`, or `summary`. Raises: KeyError for another one."""
     if fmt not in _RENDERERS:
         raise KeyError(f"`{fmt}` is not a form of the report; there are {', '.join(FORMATS)}")
-    return _RENDERERS[fmt](build_report(verdict, evidence))
+    return visible(_RENDERERS[fmt](build_report(verdict, evidence)))
 
 
 def write_reports(
@@ -63,14 +64,5 @@ def write_reports(
     report = build_report(verdict, evidence)
     written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
     for fmt, path in written.items():
-        _write(path, _RENDERERS[fmt](report))
+        write_text(path, visible(_RENDERERS[fmt](report)))
     return written
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(text.encode("utf-8", "replace"))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from jobspec.finding import one_line, visible
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class PlotBar:
 
 def render_sweep_table(table: SweepTable, fmt: str) -> str:
     """The table in the form `fmt`, one of `SWEEP_FORMATS`. Raises: KeyError for another form."""
-    return SWEEP_FORMATS[fmt](table)
+    return visible(SWEEP_FORMATS[fmt](table))
 
 
 def _text(table: SweepTable) -> str:
@@ -72,7 +73,8 @@ def _cells(table: SweepTable) -> tuple[list[str], list[list[str]]]:
     rows = []
     for row in table.rows:
         figures = [_figure(row.tokens_per_s), _figure(row.step_s), _figure(row.peak_gib)]
-        note = row.reason if len(row.reason) <= REASON else f"{row.reason[: REASON - 3]}..."
+        note = one_line(row.reason)
+        note = note if len(note) <= REASON else f"{note[: REASON - 3]}..."
         note = f"{note} (of run {row.reused})".strip() if row.reused else note
         sets = [_value(row.sets[key]) if key in row.sets else "" for key in keys]
         rows.append([str(row.index), *sets, *figures, str(row.steps or "-"), row.status, note])

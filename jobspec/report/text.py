@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from jobspec.finding import one_line
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, attempt_lines, counted, figure_text, place, where
 from jobspec.report.summary import guide_form
@@ -23,7 +24,7 @@ def render_text(report: Report) -> str:
     verdict = report.verdict
     run = report.run_id if report.run_id != report.name else ""  # of a foreign run both are its folder's
     lines = [f"{verdict.result.upper()}  {verdict.level}  {report.name} {run}".rstrip()]
-    lines.extend([f"  {verdict.reason}"] if verdict.reason else [])
+    lines.extend([f"  {one_line(verdict.reason)}"] if verdict.reason else [])
     lines.append(f"  {where(report)}")
     lines.extend(_section("deliverables", _deliverables(verdict.deliverables)))
     lines.extend(_section("figures", _figures(verdict.figures)))
@@ -59,7 +60,7 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     if body:
         yield ""
         yield title
-        yield from (f"  {line}" for line in body)
+        yield from (f"  {one_line(line)}" for line in body)
 
 
 def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:

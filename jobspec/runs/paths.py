@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobspec.runtime.base.run_files import read_text
+from jobspec.runtime.base.run_files import parse_json, read_text
 
-RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}$")
-
+RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}\Z")
+NUMBER = re.compile(r"[0-9]{1,9}")  # the name of an attempt or a point
 
 SCRIPT_LOGS = re.compile(r"\d+(?:-\d+)?-logs$")  # below `logs`: the files of a framework's own batch script
 
@@ -37,10 +36,11 @@ class RunPaths:
         if self.standard:
             return self.root.parent.name
         try:
-            plan = json.loads(read_text(self.plan))
+            plan = parse_json(read_text(self.plan))
         except (OSError, ValueError):
             return ""
-        return str(plan.get("name", "")) if isinstance(plan, dict) else ""
+        name = plan.get("name") if isinstance(plan, dict) else None
+        return name if isinstance(name, str) else ""
 
     @property
     def standard(self) -> bool:
@@ -127,7 +127,7 @@ class RunPaths:
         """The output of the batch script, oldest first: one file per job, continued over its requeues."""
         written = {}
         for path in self.root.glob("job-*.log"):
-            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            with contextlib.suppress(OSError):  # gone since it was listed, or a link to itself
                 written[path] = path.stat().st_mtime
         return sorted(written, key=lambda path: (written[path], path.name))
 
@@ -135,7 +135,7 @@ class RunPaths:
 def _numbers(folder: str) -> list[int]:
     """The entries of a folder whose names are numbers, in order. Text, no Path: `status` needs thousands."""
     try:
-        return sorted(int(name) for name in os.listdir(folder) if name.isdigit())  # noqa: PTH208
+        return sorted(int(name) for name in os.listdir(folder) if NUMBER.fullmatch(name))  # noqa: PTH208
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from jobspec.finding import fail
-from jobspec.runs.paths import RunPaths
-from jobspec.runtime.base.run_files import UnfitFileError, read_text
+from jobspec.finding import JobspecError, fail
+from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
+from jobspec.runtime.base.run_files import parse_json, read_text
+from jobspec.runtime.base.safe_write import write_text
 
 LAUNCH_VERSION = 1
 
@@ -47,8 +48,23 @@ class Launch:
         return bool(self.job_id)
 
 
-_KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}
+_Kind = type | tuple[type, ...]
+_KINDS: Mapping[str, _Kind] = {"str": str, "int": int, "float": (int, float)}
 _LAUNCH = {item.name: _KINDS[str(item.type)] for item in fields(Launch)}
+_LEGAL = {"launcher": ("slurm", "local"), "mode": tuple(STEP_SCRIPTS)}
+JOB_ID = re.compile(r"[0-9]{0,10}")  # of Slurm and of a process: 32 bits
+_MOST = 1e12  # no time, count or exit code of a run is larger, and a larger one may not fit where it is used
+_SCHEDULER: Mapping[str, _Kind] = {
+    "state": str,
+    "reason": str,
+    "exit_code": int,
+    "nodes": str,
+    "restarts": int,
+    "start": str,
+    "raw": str,
+    "tasks": dict,
+}
+_RESULTS: Mapping[str, _Kind] = {"outcome": str, "exit_code": int}
 
 
 def read_launch(run: RunPaths) -> Launch | None:
@@ -66,14 +82,16 @@ def read_launch(run: RunPaths) -> Launch | None:
             fix="use the jobspec version that submitted the run",
             file=str(run.state),
         )
-    values = {key: data[key] for key in _LAUNCH if key in data}
-    for key, value in values.items():
-        if not isinstance(value, _LAUNCH[key]) or isinstance(value, bool):
-            raise _damaged(run.state, f"`{key}` cannot be {value!r}")
+    values = _fitting(run.state, data, _LAUNCH)
+    for key, legal in _LEGAL.items():
+        if key in values and values[key] not in legal:
+            raise damaged(run.state, f"`{key}` cannot be {_shown(values[key])}")
+    if not JOB_ID.fullmatch(values.get("job_id", "")):
+        raise damaged(run.state, f"`job_id` is no number: {_shown(values['job_id'])}")
     try:
         return Launch(**{**values, "root": str(run.root)})
     except TypeError as problem:
-        raise _damaged(run.state, str(problem)) from problem
+        raise damaged(run.state, str(problem)) from problem
 
 
 def write_launch(run: RunPaths, launch: Launch) -> None:
@@ -86,45 +104,75 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(data, indent=2, sort_keys=True) + "\n")
 
 
-def write_text(path: Path, text: str) -> None:
-    """`write_json` for any text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
 def read_scheduler(run: RunPaths) -> dict[str, Any] | None:
-    """The recorded final state of the run's job, or None while it is not known."""
-    return _read_json(run.scheduler)
+    """The recorded final state of the run's job, or None while it is not known.
+
+    Raises: JobspecError when the file is damaged.
+    """
+    data = _read_json(run.scheduler)
+    if data is not None:
+        _fitting(run.scheduler, data, _SCHEDULER)
+        for index, task in (data.get("tasks") or {}).items():
+            if not JOB_ID.fullmatch(index) or not isinstance(task, dict) or task.get("tasks"):
+                raise damaged(run.scheduler, f"`tasks` cannot hold {_shown(index)}")
+            _fitting(run.scheduler, task, _SCHEDULER)
+    return data
 
 
 def read_results(run: RunPaths) -> dict[str, Any] | None:
-    """`results.json` of the newest attempt that has one; None when no attempt ended by itself."""
+    """`results.json` of the newest attempt that has one; None when no attempt ended by itself.
+
+    Raises: JobspecError when the file is damaged.
+    """
     for number in reversed(run.attempts()):
-        results = _read_json(run.attempt(number) / "results.json")
+        path = run.attempt(number) / "results.json"
+        results = _read_json(path)
         if results is not None:
+            _fitting(path, results, _RESULTS)
             return results
     return None
 
 
+def _fitting(path: Path, data: Mapping[str, Any], kinds: Mapping[str, _Kind]) -> dict[str, Any]:
+    """The known keys of a record; null counts as missing in all but the launch record, which has none.
+
+    Raises: JobspecError for a value of another kind, a number out of all bounds, or a text that holds NUL.
+    """
+    values = {key: data[key] for key in kinds if key in data and (data[key] is not None or kinds is _LAUNCH)}
+    for key, value in values.items():
+        fits = isinstance(value, kinds[key]) and not isinstance(value, bool)
+        if isinstance(value, int | float):
+            fits &= abs(value) < _MOST  # neither is NaN
+        if not fits or (isinstance(value, str) and "\0" in value):
+            raise damaged(path, f"`{key}` cannot be {_shown(value)}")
+    return values
+
+
+def _shown(value: object) -> str:
+    """A wrong value for a message; of a list or an object its type, for it may be of any depth."""
+    return type(value).__name__ if isinstance(value, list | dict) else repr(value)[:60]
+
+
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(read_text(path))
+        data = parse_json(read_text(path))
     except FileNotFoundError:
         return None
-    except (ValueError, NotADirectoryError, UnfitFileError) as problem:
-        raise _damaged(path, str(problem)) from problem
+    except OSError as problem:
+        raise damaged(path, problem.strerror or str(problem)) from problem
+    except ValueError as problem:
+        raise damaged(path, str(problem)) from problem
     if not isinstance(data, dict):
-        raise _damaged(path, f"an object was expected, not {type(data).__name__}")
+        raise damaged(path, f"an object was expected, not {type(data).__name__}")
     return data
 
 
-def _damaged(path: Path, why: str) -> Exception:
+def damaged(path: Path, why: str) -> JobspecError:
+    """The error for a file of a run that cannot be read, or says what no run says."""
     return fail(
         "run.damaged-file",
         f"`{path.name}` cannot be read",
         why=why,
-        fix="restore the file, or remove the run directory",
+        fix="restore the file, make it readable, or remove the run directory",
         file=str(path),
     )

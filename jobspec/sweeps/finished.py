@@ -6,7 +6,6 @@ no evidence, says nothing about its settings and is run again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.runs.paths import RunPaths
-from jobspec.runtime.base.run_files import read_text
+from jobspec.runtime.base.run_files import parse_json, read_text
 from jobspec.verdict import Result
 
 FINISHED = (Result.PASS, Result.FAIL)
@@ -42,7 +41,7 @@ class SweepRecord:
 def read_points(run: RunPaths) -> SweepRecord:
     """The points of a sweep. Raises: JobspecError when `points.json` cannot be read."""
     try:
-        data = json.loads(read_text(run.points_index))
+        data = parse_json(read_text(run.points_index))
         points = tuple(_record(run, row) for row in data["points"])
         pruned = tuple((row["sets"], row["rule"], row["why"]) for row in data.get("pruned", ()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:

@@ -19,12 +19,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from jobspec.finding import Finding
 from jobspec.log_search import distinct, plain, take
 from jobspec.log_text import bare, clean
 from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
 from jobspec.triage.conclusion import Part, conclude
+from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark, present
 from jobspec.triage.match import Match
@@ -64,30 +66,42 @@ NOISE = re.compile(
 
 
 def scan_files(
-    sources: Iterable[LogSource | tuple[Path, str, str] | Path], index: HintIndex | None = None
+    sources: Iterable[LogSource | tuple[Path, str, str] | Path],
+    index: HintIndex | None = None,
+    problems: list[Finding] | None = None,
 ) -> list[Match]:
     """First match of every signature in every log, in the order of `rank`.
 
-    A source is a path or a `LogSource`; gzip is read as well. A log that cannot be opened gives no match.
-    One `index` may serve any number of calls.
+    A source is a path or a `LogSource`; gzip is read as well, in bounds: `problems` takes a finding for each
+    log that was not read in full. A log that cannot be opened gives no match. One `index` may serve any
+    number of calls.
     """
     index, logs, count = index or HintIndex(), list[list[Part]](), 0
     named = [LogSource(item) if isinstance(item, Path) else LogSource(*item) for item in sources]
     dated = latest_end(named) if len(named) > 1 else None
+    budget = Budget()
     for source in named:
         log = _Log(source.name or str(source.path), source.node, index, source.ahead_s)
         with suppress(OSError), source.path.open("rb") as stream:
             log.latest = min(source.path.stat().st_mtime, dated or math.inf)
-            log.read(unpacked(stream))
+            text = unpacked(stream, budget)
+            log.read(text)
+            if problems is not None:
+                problems += left_out(text, log.name)
         logs.append(log.parts(count))
         count += sum(len(part.matches) for part in logs[-1])
     return conclude(logs)
 
 
-def scan_stream(stream: BinaryIO, name: str = "<stdin>") -> list[Match]:
+def scan_stream(
+    stream: BinaryIO, name: str = "<stdin>", problems: list[Finding] | None = None
+) -> list[Match]:
     """Like `scan_files`, for one open stream of bytes."""
     log = _Log(name, "", HintIndex())
-    log.read(unpacked(stream))
+    text = unpacked(stream)
+    log.read(text)
+    if problems is not None:
+        problems += left_out(text, name)
     return conclude([log.parts()])
 
 

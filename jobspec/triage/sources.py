@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from contextlib import suppress
 from io import BufferedReader
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from jobspec.log_search import take
+from jobspec.triage.gunzip import Budget, Gunzip
 from jobspec.triage.times import ISO_TIME, find_time
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -46,8 +46,8 @@ def end_by_date(head: bytes) -> list[float]:
     return [time + MOST_RUN_S] if time is not None else []
 
 
-def unpacked(stream: BinaryIO) -> BinaryIO:
+def unpacked(stream: BinaryIO, budget: Budget | None = None) -> BinaryIO:
     """The stream, decompressed if it is gzip. Peeks at the first bytes: a pipe gives them only once."""
     if not isinstance(stream, BufferedReader) or stream.peek(2)[:2] != GZIP_MAGIC:
         return stream
-    return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
+    return cast(BinaryIO, Gunzip(stream, budget or Budget()))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
 from jobspec.launchers.file_lock import locked
+from jobspec.runtime.base.safe_write import replacing
 
 if TYPE_CHECKING:
     import paramiko
@@ -309,10 +310,6 @@ def _fetch(sftp: paramiko.SFTPClient, remote: str, attributes: paramiko.SFTPAttr
             source.seek(known.st_size)
             target.write(source.read())
     else:
-        partial = local.with_name(f".{local.name}.partial")
-        try:
-            sftp.get(remote, str(partial))
-            partial.replace(local)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(local) as target:
+            sftp.getfo(remote, target)
     os.utime(local, (mtime, mtime))

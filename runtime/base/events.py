@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import threading
 import time
@@ -13,22 +12,9 @@ from typing import Any, Dict, Mapping, Optional
 
 from jobspec.finding import Finding
 from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.base.safe_write import write_text
 
 FORMAT_VERSION = 1
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old or the new one, never a half.
-
-    Parent folders are made. The temporary name carries the pid: two nodes may write beside each other.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

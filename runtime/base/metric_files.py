@@ -23,7 +23,7 @@ from typing import (
     Tuple,
 )
 
-from jobspec.runtime.base.run_files import open_file
+from jobspec.runtime.base.run_files import MAX_LINE_BYTES, open_file
 
 LINES, DUMP, EVENTS = "JSON lines", "JSON dump", "event file"
 TABLE, SERIES, HISTORY = "CSV table", "MLflow series", "wandb history"
@@ -105,7 +105,9 @@ class LineDecoder:
 
     def feed(self, data: bytes) -> List[Row]:
         """The rows of the lines that have their end by now."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
+        # No JSON begins with NUL, as a hole of a sparse file does: the line counts as torn, and is not kept.
+        self._rest = b"\0" if rest.startswith(b"\0") or len(rest) > MAX_LINE_BYTES else rest
         rows: List[Row] = []
         for line in lines:
             self._lines += 1

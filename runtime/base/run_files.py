@@ -7,11 +7,12 @@ reader for ever, and a file of any size would fill the memory of a login node. S
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Tuple
+from typing import Any, BinaryIO, Tuple, Union
 
 MAX_FILE_BYTES = 256 * 1024**2  # of a file read whole; results of a thousand nodes have a few MiB
 MAX_LINE_BYTES = 16 * 1024**2  # of a line; the rest of a longer one is left out
@@ -60,6 +61,14 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path, errors: str = "strict") -> str:
     """All of a file as UTF-8. Raises: OSError as `read_bytes` does, and UnicodeDecodeError."""
     return read_bytes(path).decode("utf-8", errors)
+
+
+def parse_json(text: Union[str, bytes]) -> Any:
+    """The data of a JSON text. Raises: ValueError, also for one that is nested deeper than Python follows."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

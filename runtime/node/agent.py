@@ -32,6 +32,7 @@ from jobspec.runtime.base.identity import (
 from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.node import code, collect, command_run, gpu_sampler, preflight
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
@@ -189,10 +190,7 @@ class Node:
             "attempt": self.who.attempt,
             "env": changed,
         }
-        temporary = self.paths.pid_file.with_suffix(f".{os.getpid()}")
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps(record))
-        temporary.replace(self.paths.pid_file)
+        write_text(self.paths.pid_file, json.dumps(record), mode=0o600)
 
     def compare_code(self, arguments: Mapping[str, Any]) -> Reply:
         return code.compare(self.plan.repos, self.paths.attempt / "patches")

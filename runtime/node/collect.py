@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 from jobspec.runtime.base.redact import Redactor
+from jobspec.runtime.base.safe_write import replacing, write_bytes
 
 CHUNK_BYTES = 1 << 20
 SNIFF_BYTES = 8192  # a NUL byte in here: not text, copied as it is
@@ -191,10 +192,9 @@ def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set
     if goal in written:
         goal = target / base.name / relative
     written.add(goal)
-    goal.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     size = 0
-    with open(_open_regular(path), "rb") as source, goal.open("wb") as sink:
+    with open(_open_regular(path), "rb") as source, replacing(goal) as sink:
         for chunk in _clean(source.read, redactor):
             sink.write(chunk)
             digest.update(chunk)
@@ -233,7 +233,9 @@ def _sha256(path: Path) -> str:
 def redact_in_place(path: Path, redactor: Redactor) -> None:
     """Rewrite a text that its program wrote itself, when a secret is in it; up to 64 MiB."""
     try:
-        if path.stat().st_size > REDACT_BYTES:
+        info = path.stat()
+        mode = stat.S_IMODE(info.st_mode) & 0o755
+        if info.st_size > REDACT_BYTES:
             return
         data = path.read_bytes()
         if b"\0" in data[:SNIFF_BYTES]:
@@ -242,9 +244,7 @@ def redact_in_place(path: Path, redactor: Redactor) -> None:
         return
     clean = redactor.clean(data)
     if clean != data:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(clean)
-        temporary.replace(path)
+        write_bytes(path, clean, mode)
 
 
 def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
@@ -261,8 +261,7 @@ def copy_ray_logs(temp_dir: Path, target: Path, redactor: Redactor) -> None:
     for _, size, path in sorted(logs, reverse=True)[:RAY_LOG_FILES]:
         with contextlib.suppress(OSError), path.open("rb") as file:
             file.seek(max(0, size - RAY_LOG_BYTES))
-            target.mkdir(parents=True, exist_ok=True)
-            (target / path.name).write_bytes(redactor.clean(file.read(RAY_LOG_BYTES)))
+            write_bytes(target / path.name, redactor.clean(file.read(RAY_LOG_BYTES)))
 
 
 def already_there(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Dict, Iterator, List, Tuple
 
+from jobspec.runtime.base.safe_write import replacing
 from jobspec.runtime.staging.hfcache import FileEntry
 from jobspec.runtime.staging.transfer import SYNC_BYTES, Done
 
@@ -105,12 +106,8 @@ class Journal:
         """Write one line per key when this run added any; bounded growth over many runs."""
         if not self.appended:
             return
-        temp = f"{self.file}.tmp-{uuid.uuid4().hex}"
-        with open(temp, "w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(record) + "\n" for record in self.records.values())
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temp, self.file)
+        with replacing(Path(self.file)) as stream:
+            stream.writelines(json.dumps(record).encode() + b"\n" for record in self.records.values())
         self.appended = 0
 
 

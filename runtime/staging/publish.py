@@ -9,9 +9,11 @@ import errno
 import os
 import shutil
 import uuid
+from pathlib import Path
 from typing import Tuple
 
 from jobspec.plan import StagePlan
+from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.staging.hfcache import Listing
 from jobspec.runtime.staging.journal import Journal
 
@@ -79,10 +81,7 @@ def _replace_link(text: str, link: str) -> None:
 
 def _write_ref(path: str, commit: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-    temp = f"{path}.tmp-{uuid.uuid4().hex}"
-    with open(temp, "w", encoding="utf-8") as stream:
-        stream.write(commit)
-    os.replace(temp, path)
+    write_text(Path(path), commit)
 
 
 def tidy(listing: Listing, target: str) -> str:

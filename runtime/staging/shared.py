@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan, StagePlan
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.staging import hfcache, hub
 from jobspec.runtime.staging.listing_checks import check_listing
 
@@ -108,12 +108,12 @@ def _copy(item: Item, mirror: Path) -> None:
             fix="name a Hugging Face cache folder that holds it",
         )
     _check_space(item, source, target)
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    partial, replaced = beside(target), beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, partial, symlinks=True)
         if target.exists():
-            target.rename(partial.with_name(f".{target.name}.replaced-{os.getpid()}"))
+            target.rename(replaced)
         partial.rename(target)
     except OSError as problem:
         if _inspect(item.plan).present:  # another command has brought it meanwhile
@@ -126,7 +126,7 @@ def _copy(item: Item, mirror: Path) -> None:
         ) from problem
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(partial.with_name(f".{target.name}.replaced-{os.getpid()}"), ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _check_space(item: Item, source: Path, target: Path) -> None:

@@ -21,7 +21,7 @@ from jobspec.plan import from_json, to_json
 from jobspec.rendering.files import new_run_id, plan_json, render
 from jobspec.rendering.run_folder import build_runtime, write_run
 from jobspec.rendering.script_check import check_scripts
-from jobspec.runs.records import write_text
+from jobspec.runtime.base.safe_write import write_text
 from tests.kits.render_kit import RUN_ID, SLURM, resolve_text
 
 PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))

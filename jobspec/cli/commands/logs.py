@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 import time
 from codecs import getincrementaldecoder
@@ -18,7 +19,7 @@ from jobspec.cli import output, parser
 from jobspec.cli.live import observe
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
-from jobspec.finding import fail
+from jobspec.finding import fail, visible
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
 from jobspec.runtime.base.run_files import UnfitFileError, open_file
@@ -26,6 +27,7 @@ from jobspec.words import did_you_mean
 
 POLL_S = 0.5
 PIECE_BYTES = 1024 * 1024
+COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")  # all that a log may ask of a terminal
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -122,15 +124,24 @@ class _Printer:
             if not copied:
                 self._head(path, many=files > 1 or self._last is not None)
             copied += len(data)
-            sys.stdout.write(decoder.decode(data))
+            text = decoder.decode(data)
+            sys.stdout.write(_for_terminal(text) if sys.stdout.isatty() else text)
         kept = len(decoder.getstate()[0])  # first bytes of a half-written character
         sys.stdout.flush()
         return copied - kept
 
     def _head(self, path: Path, many: bool) -> None:
         if path != self._last and many:
-            print(f"==> {path.relative_to(self._run.root)} <==")
+            print(visible(f"==> {path.relative_to(self._run.root)} <=="))
         self._last = path
+
+
+def _for_terminal(text: str) -> str:
+    """`text` with its colours; a progress bar that is drawn over itself has a line for each state."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    parts = COLOUR.split(lines)
+    kept = "".join(part if at % 2 else visible(part) for at, part in enumerate(parts))
+    return kept + "\x1b[0m" if len(parts) > 1 else kept
 
 
 def _last_lines(file: BinaryIO, lines: int) -> int:

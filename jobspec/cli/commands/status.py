@@ -109,8 +109,11 @@ def _nodes(view: View) -> Iterator[tuple[str, ...]]:
 def _points(view: View) -> Iterator[tuple[str, ...]]:
     """The points of a sweep, one row each."""
     for point in view.run.points():
-        results = read_results(point)
-        outcome = str(results.get("outcome", "")) if results else ""
+        try:
+            results = read_results(point) or {}
+        except JobspecError:  # of one point; its report says more
+            results = {"outcome": "damaged"}
+        outcome = str(results.get("outcome") or "")
         progress = _progress(observe.progress(point))
         yield ("", f"point {point.root.name}", "", "", outcome, *progress, "", "", "")
 

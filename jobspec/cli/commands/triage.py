@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.cli import output, parser
-from jobspec.finding import fail
+from jobspec.finding import Finding, fail, one_line
 
 if TYPE_CHECKING:
     from jobspec.triage import Match
@@ -32,7 +32,9 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    matches = _scan(args.logs)
+    problems: list[Finding] = []
+    matches = _scan(args.logs, problems)
+    output.print_findings(problems)
     causes = [match for match in matches if match.verdict != "Note"]
     if args.json:
         output.print_json([_as_json(match) for match in matches])
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if causes else 0
 
 
-def _scan(names: list[str]) -> list[Match]:
+def _scan(names: list[str], problems: list[Finding]) -> list[Match]:
     from jobspec.cli.machine_facts import is_own, look_up
     from jobspec.triage import scan_files, scan_stream
     from jobspec.triage.deciding_facts import with_recorded_facts
@@ -53,10 +55,10 @@ def _scan(names: list[str]) -> list[Match]:
             raise fail(
                 "triage.mixed", "standard input cannot be read beside files", fix="name `-` alone, or files"
             )
-        matches = scan_stream(sys.stdin.buffer)
+        matches = scan_stream(sys.stdin.buffer, problems=problems)
     else:
         files = list(dict.fromkeys(path for name in names for path in _logs(Path(name))))
-        matches = scan_files([(path, str(path), "") for path in files])
+        matches = scan_files([(path, str(path), "") for path in files], problems=problems)
     known = with_recorded_facts(matches, {})
     return [replace(match, facts=(*match.facts, *look_up(match, is_own))) for match in known]
 
@@ -134,7 +136,7 @@ def _text(match: Match) -> str:
     facts = "; ".join(match.facts)
     rows = (("what", match.title), ("why", match.why), ("fact", facts), ("fix", match.fix))
     explanation = [f"  {name + ':':<5} {text}" for name, text in rows if text]
-    return "\n".join([head, *_context(match), *explanation])
+    return "\n".join(one_line(line) for line in (head, *_context(match), *explanation))
 
 
 def _context(match: Match) -> Iterator[str]:

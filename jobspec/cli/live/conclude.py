@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli.live import observe
-from jobspec.finding import fail
+from jobspec.finding import fail, visible
+from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _print_text(text: str, fmt: str) -> None:
 
     if fmt in ("text", "summary") and sys.stdout.isatty():
         text = fit(text, shutil.get_terminal_size().columns)
-    print(text, end="" if text.endswith("\n") else "\n")
+    print(visible(text), end="" if text.endswith("\n") else "\n")
 
 
 def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
@@ -101,9 +102,9 @@ def _print_tail(run: RunPaths, cause: Cause | None) -> None:
     if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
         logs = [run.root / cause.file]
     for path in logs:
-        print(f"\nlast lines of {path.relative_to(run.root)}:")
+        print(visible(f"\nlast lines of {path.relative_to(run.root)}:"))
         for line in observe.tail(path, TAIL_LINES):
-            print(f"  {line}")
+            print(visible(f"  {strip_ansi(line)}"))
 
 
 def _conclude_sweep(run: RunPaths, fmt: str) -> int:
@@ -142,7 +143,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:
     from jobspec.report.sweep_tables import SWEEP_FILES, render_sweep_table
-    from jobspec.runs.records import write_text
+    from jobspec.runtime.base.safe_write import write_text
 
     try:
         for fmt, name in SWEEP_FILES.items():

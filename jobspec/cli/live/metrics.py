@@ -27,7 +27,7 @@ from jobspec.runtime.base.metric_files import (
     group_prefix,
     kind_of,
 )
-from jobspec.runtime.base.run_files import read_text
+from jobspec.runtime.base.run_files import parse_json, read_text
 from jobspec.units import figure
 
 JSONL_TAIL_BYTES = 256 * 1024  # a record of verl has about 6 KB
@@ -149,9 +149,9 @@ def _expect(run: RunPaths) -> Mapping[str, Any]:
         text = read_text(run.plan)
         at = text.find(_EXPECT)
         if at < 0:
-            return _mapping(json.loads(text).get("expect"))
+            return _mapping(parse_json(text).get("expect"))
         return _mapping(json.JSONDecoder().raw_decode(text, at + len(_EXPECT))[0])
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 

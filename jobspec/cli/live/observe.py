@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +13,8 @@ from jobspec.cli.live.staging import StageProgress, StageTracker
 from jobspec.finding import Finding, JobspecError
 from jobspec.launchers import JobStatus
 from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
-from jobspec.runs.records import Launch, read_launch, read_scheduler
-from jobspec.runtime.base.run_files import UnfitFileError, open_file
+from jobspec.runs.records import Launch, damaged, read_launch, read_results, read_scheduler
+from jobspec.runtime.base.run_files import UnfitFileError, open_file, parse_json
 
 _TAIL_BYTES = 64 * 1024
 OWN_LOGS = ("agent", "ray", "ray-probe", "setup")  # logs of a node that no command wrote
@@ -57,10 +56,15 @@ def _recorded(run: RunPaths) -> View:
     """What the run directory alone says. A damaged file makes one run unknown, never all of them."""
     try:
         launch, data = read_launch(run), read_scheduler(run)
+        if launch is not None and data is None:
+            read_results(run)  # its launcher will: a damaged one must not end the query of all runs
+        status = None if data is None or launch is None else JobStatus.from_json(data)
+        return View(run, launch, status, progress(run), len(run.points()))
     except JobspecError as problem:
         return View(run, None, None, damaged=tuple(problem.findings))
-    status = None if data is None or launch is None else JobStatus.from_json(data)
-    return View(run, launch, status, progress(run), len(run.points()))
+    except OSError as problem:
+        path, why = Path(problem.filename or run.root), problem.strerror or str(problem)
+        return View(run, None, None, damaged=tuple(damaged(path, why).findings))
 
 
 def _settled(view: View, status: JobStatus | None) -> View:
@@ -90,7 +94,7 @@ def progress(run: RunPaths) -> Progress:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(line)
+        data = parse_json(line)
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}

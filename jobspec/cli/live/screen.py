@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jobspec.cli import output
 from jobspec.cli.live.metrics import Progress
 from jobspec.cli.live.staging import StageTracker
-from jobspec.finding import Finding
+from jobspec.finding import Finding, one_line
 from jobspec.launchers import JobStatus
 from jobspec.units import duration, figure
 
@@ -99,7 +99,8 @@ class PlainScreen:
     def _line(self, *words: str) -> None:
         elapsed = time.monotonic() - self.started
         head = f"[{int(elapsed // 60):3d}:{elapsed % 60:04.1f}]"
-        print(head, words[0].ljust(10), "  ".join(word for word in words[1:] if word), flush=True)
+        text = "  ".join(word for word in words[1:] if word)
+        print(one_line(f"{head} {words[0]:<10} {text}"), flush=True)
 
     def close(self) -> None:
         sys.stdout.flush()
@@ -148,11 +149,14 @@ class LiveScreen:
             if self._status
             else "starting"
         )
-        table = Table(title=f"{self._title}: {state}", title_justify="left", box=None, show_header=False)
+        title = Text(one_line(f"{self._title}: {state}"))
+        table = Table(title=title, title_justify="left", box=None, show_header=False)
         for phase, (outcome, started, spent) in self._phases.items():
             style = _STYLES.get(outcome, "yellow")
             taken = duration(spent if spent is not None else time.time() - started)
-            table.add_row(phase, Text(outcome, style=style), taken, self._bar(phase))
+            table.add_row(
+                Text(one_line(phase)), Text(one_line(outcome), style=style), taken, self._bar(phase)
+            )
         return table
 
     def _bar(self, phase: str) -> Any:
@@ -173,4 +177,4 @@ def _bar(completed: float, total: float | None, text: str) -> Any:
     from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    return Columns([ProgressBar(total=total, completed=completed, width=BAR_WIDTH), Text(text)])
+    return Columns([ProgressBar(total=total, completed=completed, width=BAR_WIDTH), Text(one_line(text))])

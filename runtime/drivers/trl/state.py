@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from jobspec.runtime.base.safe_write import write_text
 
 METRICS_FILE = "metrics.jsonl"
 MARKER = "jobspec-complete.json"  # written after the last file of a checkpoint, on all ranks
@@ -192,9 +193,7 @@ def append_row(folder: Path, row: Mapping[str, Any]) -> None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Atomic: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def throughput(previous: Optional[Tuple[float, float]], now: float, tokens: float) -> Dict[str, float]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobspec.runtime.base.event_files import EventDecoder
 from jobspec.runtime.base.metric_files import LineDecoder, Row, Tail, group_prefix, kind_of
+from jobspec.runtime.base.run_files import MAX_LINE_BYTES
 
 # Two records without checksums: the version line, and `diff` = 2.0 at step 7.
 SAMPLE = bytes.fromhex(
@@ -114,3 +115,14 @@ def test_group_is_the_first_folder(name: str, prefix: str) -> None:
 )
 def test_name_says_the_kind(name: str, kind: str) -> None:
     assert kind_of(Path(name)) == kind
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"x"])
+def test_line_without_an_end_fills_no_memory(byte: bytes) -> None:
+    decoder = LineDecoder()
+    for _ in range(40):
+        assert decoder.feed(byte * 1024**2) == []
+        assert len(decoder._rest) <= MAX_LINE_BYTES
+    rows = decoder.feed(b'{"step": 1, "loss": 2}\n{"step": 2, "loss": 0.5}\n')
+    assert [(row.step, row.value) for row in rows if row.metric == "loss"] == [(2, 0.5)]
+    assert decoder.torn == [1]
