@@ -45,7 +45,8 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
     """Facts in the line itself that readers easily overlook."""
     if match.kind == CREDENTIALS or match.signature == "container.registry-separator":
         host = registry_host(match.text)
-        return (f"the registry is {host}",) if host else ()
+        server = "registry" if match.signature.startswith("container.") else "server"
+        return (f"the {server} is {host}",) if host else ()
     tried, free = _TRIED.search(match.text), _FREE.search(match.text)
     if match.kind == GPU and tried is not None:
         allowed = _ALLOWED.search(match.text)

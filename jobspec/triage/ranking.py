@@ -25,7 +25,11 @@ ENDS = frozenset({"time-limit", "cancelled"})
 LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
 )
-NODE_LOST, LOSSES = "slurm.node-fail", frozenset({"ray", "network"})
+# What Slurm or the kernel says last, of which earlier lines of these kinds are effects.
+TOLD_LAST = {
+    "slurm.node-fail": frozenset({"ray", "network"}),
+    "gpu.bad-node": frozenset({"gpu", "collective"}),
+}
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
 HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-timeout"})
@@ -113,9 +117,9 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
-    for lost in [match for match in ordered if match.signature == NODE_LOST]:
-        # Slurm says it last: what Ray and the network lost before is an effect.
-        place = next((at for at, match in enumerate(ordered) if match.kind in LOSSES), len(ordered))
+    for lost in [match for match in ordered if match.signature in TOLD_LAST]:
+        effects = TOLD_LAST[lost.signature]
+        place = next((at for at, match in enumerate(ordered) if match.kind in effects), len(ordered))
         if place < ordered.index(lost) and _level(ordered[place]) == _level(lost):
             ordered.remove(lost)
             ordered.insert(place, lost)
