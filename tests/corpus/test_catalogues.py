@@ -324,7 +324,7 @@ FURTHER = [
     ("RuntimeError: Device string must not be empty", "gpu.none"),
     ("AttributeError: 'RouterArgs' object has no attribute 'pd_disaggregation'", "image.router-version"),
     ("PermissionError: [Errno 13] Permission denied: '/cache/x'", "disk.permission"),
-    ("OSError: [Errno 116] Stale file handle", "disk.stale"),
+    ("OSError: [Errno 116] Stale file handle", "disk.stale-file"),
     ("ray.exceptions.ObjectStoreFullError: Failed to put object", "ray.object-store"),
     ("ValueError: Ran out of ports: No available ports. Please specify a wider range", "network.ports-out"),
     ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "network.names"),
