@@ -18,7 +18,11 @@ from jobspec.log_text import RAY_PREFIX, clean, strip_ansi, without_ray
 from jobspec.verdict import EvidenceItem
 
 HEAD = re.compile(r"an't find lm_head\.weight in hf_keys")
-TRAINED = re.compile(r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)")
+TRAINED = re.compile(
+    r"^step:\d+ - .*(?<![\w/])training/global_step:(?:np\.\w+\()?(?P<step>\d+)"
+    # Releases and forks before that metric: a gradient tells training from a validation.
+    r"|^step:(?P<old>\d+) - (?!.*training/global_step).*(?<![\w/])actor/grad_norm:"
+)
 ADAPTER = re.compile(r"(?:Adapter parameters: +(?P<count>[\d,]+)|Trainable percentage: +(?P<share>[\d.]+)%)")
 RESUMED = re.compile(r"setting global step to (?P<step>\d+)", re.IGNORECASE)
 SCRATCH = "Training from scratch"
@@ -53,6 +57,7 @@ WORDS = (
     "ppo_megatron_trainer",
     "--config-name",
     "training/global_step",
+    "actor/grad_norm:",
     "Adapter parameters",
     "Trainable percentage",
     "global step to",
@@ -101,7 +106,7 @@ class LogFacts:
         self._add_model(text, item)
         self._add_resume(text, item)
         if trained := TRAINED.match(text):
-            self.trained[int(trained["step"])] = item
+            self.trained[int(trained["step"] or trained["old"])] = item
         if probe := PROBE.match(text):
             self.imports.append((probe["where"], probe["module"], probe["file"], item))
 
