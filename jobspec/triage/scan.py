@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from jobspec.finding import Finding
 from jobspec.log_search import distinct, plain, take
-from jobspec.log_text import bare, clean
+from jobspec.log_text import clean
 from jobspec.triage import landmarks, own_words
 from jobspec.triage.attempts import Attempt, Attempts
 from jobspec.triage.blocks import LINES_AFTER, LINES_BEFORE, Block, View, blocks
@@ -29,40 +29,25 @@ from jobspec.triage.conclusion import Part, conclude
 from jobspec.triage.gunzip import Budget, left_out
 from jobspec.triage.hint_index import HintIndex
 from jobspec.triage.landmarks import Kind, Landmark, present
+from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
-from jobspec.triage.signatures import NOTE, Signature
+from jobspec.triage.signatures import Signature
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import Traceback, traceback_above
+from jobspec.triage.traceback import traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
 HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
-MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
-NEAR_LINES = 40  # above a line, where what explains it is looked for
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
 SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
 _FIRST_MARKS: _Marks = landmarks.FIRST
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
-# Warnings and what Python's own shutdown prints hold the words of failures and are none.
-NOISE = re.compile(
-    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
-    r"|resource_tracker|destroy_process_group"
-    r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
-    r"|^\s*(?:assert\b.*|\)), *[fr]?[\"']|^\s*f[\"'].*[\"'],?\s*$"  # a statement that a traceback shows
-    # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
-    # ray.sub prints the whole of its node scripts that way into the log of every job.
-    r"|^\s*# |\b(?:echo|printf) [\"']"
-    r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
-    r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
-    r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
-    r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
-)
 
 
 def scan_files(
@@ -227,7 +212,7 @@ class _Log:
         missing = {signature.id for signature in signatures if signature.numbered}
         matched: set[str] = set()
         for offset in offsets[:MAX_TRIES]:
-            hit = hits.get(offset) or _match_line(lines, offset, signatures)
+            hit = hits.get(offset) or match_line(lines, offset, signatures)
             if hit is not None and hit.signature.id not in matched:
                 hits[offset] = hit
                 matched.add(hit.signature.id)
@@ -240,7 +225,7 @@ class _Log:
             values = self.now.trends.setdefault(signature.id, deque(maxlen=TREND))
             held = [hint.encode() for hint in signature.hints if hint in hints]
             for offset in view.last_lines(held, TREND):
-                hit = _match_line(view.lines, offset, (signature,))
+                hit = match_line(view.lines, offset, (signature,))
                 values.append(self._match(hit, view, offset) if hit is not None else None)
 
     def _landmarks(self, view: View, hints: Set[str]) -> int:
@@ -360,42 +345,6 @@ def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
     for offset in sorted(hits):
         offsets.setdefault((hits[offset].signature.id, offset > step), []).append(offset)
     return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
-
-
-class Hit(NamedTuple):
-    """A signature and the part of the line that shows it."""
-
-    signature: Signature
-    text: str
-
-
-def _match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
-    """The first signature by precedence that a part of the line shows."""
-    for part in lines[offset].decode("utf-8", "replace").split("\r"):
-        text = bare(part[:MAX_LINE_CHARS]).strip()
-        above: Traceback | None = None
-        for signature in signatures:
-            if not signature.shows(text):
-                continue
-            if signature.verdict != NOTE and NOISE.search(text):
-                break
-            if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text)
-            above = above or traceback_above(lines, offset)
-            if above.ignored:
-                break
-            if _surrounded(signature, above, lines, offset):
-                return Hit(signature, text)
-    return None
-
-
-def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
-    """Whether the traceback and the lines above are what the signature asks for."""
-    frames, near = signature.frames, signature.near
-    if frames is not None and not any(frames.search(frame) for frame in above.frames):
-        return False
-    before = lines[max(0, offset - NEAR_LINES) : offset] if near is not None else ()
-    return near is None or any(near.search(line.decode("utf-8", "replace")) for line in before)
 
 
 def _show(secret: re.Pattern[str] | None, line: str) -> str:

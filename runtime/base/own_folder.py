@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
+from jobspec.runtime.base.safe_write import beside
 
 OVERFLOW_UID = 65534  # whoever has no number in this user namespace, root among them
 
@@ -42,8 +43,7 @@ def check(path: Path) -> None:
 
 def link(path: Path, target: str) -> None:
     """A symbolic link in such a folder, replaced atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
+    temporary = beside(path)
     temporary.symlink_to(target)
     temporary.replace(path)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from jobspec.frameworks.verl.settings import ACTOR, TRANSFORMER
+from jobspec.frameworks.verl.settings import ACTOR, CRITIC, TRANSFORMER
 from tests.kits import fake_nemo_rl, fake_rlix, fake_verl
 
 ROOT = Path(__file__).parents[2]
@@ -119,7 +119,10 @@ def verl_inputs(folder: Path) -> dict[str, Any]:
         "repos": [{"name": "verl", "path": str(checkout)}, bridge],
         "model": {"path": str(folder / "model")},
         "data": [{"name": "gsm8k", "source": str(folder / "data")}],
-        "train": {"overrides": {f"{ACTOR}.{TRANSFORMER}.attention_backend": "auto"}},  # no flash-attn is here
+        # No flash-attn is here.
+        "train": {
+            "overrides": {f"{role}.{TRANSFORMER}.attention_backend": "auto" for role in (ACTOR, CRITIC)}
+        },
         "resources": {"gpus_per_node": 1, "cpus_per_node": 14},
     }
 

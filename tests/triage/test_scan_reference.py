@@ -73,13 +73,13 @@ def part_of(log: scan._Log, lines: list[bytes], begin: int, end: int, later: boo
     every = [signature for signature in log.index.signatures if not signature.trend]
     found = []
     for offset in range(begin, end):
-        hit = scan._match_line(lines, offset, every)
+        hit = scan.match_line(lines, offset, every)
         if hit is not None:
             found.append(log._match(hit, view, offset))
     for signature in log.index.trends:
         hints = [hint.encode() for hint in signature.hints]
         places = [at for at in range(begin, end) if any(hint in lines[at] for hint in hints)][-scan.TREND :]
-        hits = [(at, scan._match_line(lines, at, (signature,))) for at in places]
+        hits = [(at, scan.match_line(lines, at, (signature,))) for at in places]
         bad = [log._match(hit, view, at) for at, hit in hits if hit is not None]
         found += bad[:1] if 2 * len(bad) > len(places) else []
     start = Landmark(begin + 1, log._time(lines, begin)) if later else None

@@ -15,13 +15,15 @@ from jobspec.runtime.base.safe_write import beside, replacing, write_bytes, writ
 ROOT = Path(__file__).resolve().parents[3]
 # Who else gives a file or a folder another name, and what of: no file that is written beside its place.
 OTHERS = {
-    "jobspec/planning/git.py": "a clone",
     "jobspec/planning/clones.py": "a clone",
+    "jobspec/planning/frozen.py": "a whole checkout",
     "jobspec/rendering/run_folder.py": "a whole run folder",
+    "runtime/base/own_folder.py": "a link",
     "runtime/base/safe_write.py": "here",
     "runtime/checkouts/mcore_helpers.py": "a library that a compiler wrote",
     "runtime/drivers/rlix/cache.py": "a link",
     "runtime/node/agent.py": "a link",
+    "runtime/node/collect.py": "a collected file whose name held a secret",
     "runtime/staging/leases.py": "a folder that goes",
     "runtime/staging/publish.py": "a folder, and a link",
     "runtime/staging/shared.py": "a folder",

@@ -1,0 +1,64 @@
+"""Which signature one line shows, alone or by the lines around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobspec.log_text import bare
+from jobspec.triage.signatures import NOTE, Signature
+from jobspec.triage.traceback import Traceback, traceback_above
+
+MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
+NEAR_LINES = 40  # above a line, where what explains it is looked for
+# Warnings and what Python's own shutdown prints hold the words of failures and are none.
+NOISE = re.compile(
+    r"(?:User|Future|Deprecation|Runtime|Resource)Warning\b(?!: CUDA initialization)"
+    r"|resource_tracker|destroy_process_group"
+    r"|^\s*Exception ignored (?:in|on|while)\b|^\s*raise |^\s*Error (?:shutting down|stopping) "
+    r"|^\s*(?:assert\b.*|\)), *[fr]?[\"']|^\s*f[\"'].*[\"'],?\s*$"  # a statement that a traceback shows
+    # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
+    # ray.sub prints the whole of its node scripts that way into the log of every job.
+    r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
+    r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
+    r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
+    r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
+)
+
+
+class Hit(NamedTuple):
+    """A signature and the part of the line that shows it."""
+
+    signature: Signature
+    text: str
+
+
+def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
+    """The first signature by precedence that a part of the line shows."""
+    for part in lines[offset].decode("utf-8", "replace").split("\r"):
+        text = bare(part[:MAX_LINE_CHARS]).strip()
+        above: Traceback | None = None
+        for signature in signatures:
+            if not signature.shows(text):
+                continue
+            if signature.verdict != NOTE and NOISE.search(text):
+                break
+            if signature.frames is None and signature.near is None and not signature.generic:
+                return Hit(signature, text)
+            above = above or traceback_above(lines, offset)
+            if above.ignored:
+                break
+            if _surrounded(signature, above, lines, offset):
+                return Hit(signature, text)
+    return None
+
+
+def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the traceback and the lines above are what the signature asks for."""
+    frames, near = signature.frames, signature.near
+    if frames is not None and not any(frames.search(frame) for frame in above.frames):
+        return False
+    before = lines[max(0, offset - NEAR_LINES) : offset] if near is not None else ()
+    return near is None or any(near.search(line.decode("utf-8", "replace")) for line in before)
