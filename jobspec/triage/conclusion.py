@@ -28,7 +28,7 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # Processes that never came, and what a library said before about how it was started.
 NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
-CLIENT, NETWORK, WAITS = "effect.client", "network", "run.waits"
+CLIENT, NETWORK, WAITS = "effect.client", "network", "train.waits"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 

@@ -11,6 +11,7 @@ import pytest
 
 from jobspec import log_search
 from jobspec.log_search import plain
+from jobspec.log_text import bare
 from jobspec.triage import Match, blocks, landmarks, load_signatures, scan, scan_stream
 from jobspec.triage.attempts import Attempt
 from jobspec.triage.blocks import View
@@ -240,6 +241,6 @@ def test_hints_lack_no_line_that_a_pattern_would_match() -> None:
     index = HintIndex()
     for signature in load_signatures():
         for line in SAMPLES:
-            if signature.pattern.search(scan.bare(line.decode()).strip()):
+            if signature.pattern.search(bare(line.decode()).strip()):
                 held = {hint for hints in index.hints.lines(plain(line)).values() for hint in hints}
                 assert held & set(signature.hints), signature.id
