@@ -135,8 +135,11 @@ def record_final(run: RunPaths, status: JobStatus) -> None:
 
 
 def sync(launch: Launch) -> None:
-    """Copy what a run on a remote cluster has written so far to this machine; a local run needs nothing."""
-    if launch.login == "here" or not launch.submitted:
+    """Copy what a run on a remote cluster has written so far to this machine; a local run needs nothing.
+
+    Nobody connects to the host that a stranger's record names.
+    """
+    if launch.login == "here" or not launch.submitted or owner(Path(launch.root)):
         return
     from jobspec.launchers.access import connect
 

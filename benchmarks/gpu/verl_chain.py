@@ -1,7 +1,7 @@
 """verl on Megatron-Bridge on one real GPU: its levels, and counterparts that must not pass.
 
     python examples/make_tiny_verl.py && python examples/make_tiny_verl.py --vocabulary 151936
-    python benchmarks/gpu/verl_chain.py --bridge DIR --verl DIR [--only NAME,…] [--together N] [--json FILE]
+    python benchmarks/gpu/verl_chain.py --bridge DIR --verl DIR [--only 'NAME;…'] [--together N] [--json FILE]
 
 Each row is one `jobspec run` of `examples/verl/tiny.yaml`: its verdict beside the one it must have.
 `--together` runs so many at once on the one GPU; their seconds say nothing then, and the engines need room
@@ -28,7 +28,7 @@ from chain import JOBSPEC, ROOT, Row, print_table, row
 from chain import Case as Run
 
 SPEC = ROOT / "examples/verl/tiny.yaml"
-LIMIT_S = 540.0
+LIMIT_S, CANCEL_S = 540.0, 120.0
 KILL_AFTER = 3  # steps
 NO_LEARNING = "metrics.learning=null"
 LORA = "~coverage.variants"
@@ -99,7 +99,11 @@ def _run(case: Case, more: Sequence[str]) -> Row:
         out, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)  # as Ctrl-C: the run is cancelled, and its report written
-        out, _ = process.communicate()
+        try:
+            out, _ = process.communicate(timeout=CANCEL_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
         if not out.strip():
             wanted = " or ".join(case.wanted)
             return Row(case.name, 1, wanted, "(cancelled)", LIMIT_S, "-", 0, 0.0, f"no end in {LIMIT_S:g} s")

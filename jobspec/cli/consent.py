@@ -81,6 +81,8 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "passes", json.dumps(overrides, default=str)
     if spec.sweep is not None:
         yield "varies", json.dumps({**spec.sweep.grid, "list": spec.sweep.points}, default=str)
+    if spec.container.python:
+        yield "runs", f"{spec.container.python}   (the Python of jobspec's runtime)"
     if spec.container.image:
         yield "runs in", f"image {spec.container.image}"
     for mount in spec.container.mounts:

@@ -141,6 +141,11 @@ def _tolerated(evidence: Evidence, asked: TolerancePlan, learnt: str) -> Deliver
     fifth = last - max(1, last // WINDOW_SHARE) + 1
     first = asked.first or (1 if asked.last else fifth)
     rows, theirs = ([row for row in some if first <= (row.step or 0) <= last] for some in found)
+    for whose, some in (("this run", rows), ("the baseline", theirs)):
+        bad = next((row for row in some if not math.isfinite(row.value)), None)
+        if bad is not None:
+            reason = f"{whose}: the value of step {bad.step} is not a finite number"
+            return Deliverable(name, Status.BLOCKED, (row_item(bad),), reason)
     if not (rows and theirs):
         whose = "the baseline" if rows else "this run"
         reason = f"{whose} has no `{metric}` between the steps {first} and {asked.last or last:g}"

@@ -17,7 +17,7 @@ from jobspec.runtime.base.run_files import read_lines
 from jobspec.words import did_you_mean
 
 URL = re.compile(r"https?://\S+")
-WITH_LINE = re.compile(r"(.+):(\d+)")
+WITH_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 MAX_TEXT = 200
 
 

@@ -122,6 +122,7 @@ def read_scheduler(run: RunPaths) -> dict[str, Any] | None:
 def read_results(run: RunPaths) -> dict[str, Any] | None:
     """`results.json` of the newest attempt that has one; None when no attempt ended by itself.
 
+    The first version of an attempt, written before its files are collected, is no end of one that went well.
     Raises: JobspecError when the file is damaged.
     """
     for number in reversed(run.attempts()):
@@ -129,7 +130,7 @@ def read_results(run: RunPaths) -> dict[str, Any] | None:
         results = _read_json(path)
         if results is not None:
             _fitting(path, results, _RESULTS)
-            return results
+            return None if results.get("collecting") and results.get("outcome") == "ok" else results
     return None
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from jobspec.disk import is_file, is_folder
 from jobspec.finding import fail
 from jobspec.runs.paths import RUN_ID, RunPaths
 
@@ -41,8 +42,8 @@ class RunStore:
 
         Raises: JobspecError naming the candidates when none or several fit.
         """
-        as_folder = Path(ref).expanduser()
-        if (as_folder / "plan.json").is_file() or (as_folder / "points").is_dir():
+        as_folder = Path(os.path.expanduser(ref))
+        if is_file(as_folder / "plan.json") or is_folder(as_folder / "points"):
             return RunPaths(as_folder.absolute())
         runs = self.list()
         if not runs:

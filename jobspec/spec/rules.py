@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from jobspec.plan import data_variable
 from jobspec.spec.broken import Broken
@@ -61,6 +62,11 @@ def repo_source(spec: JobSpec) -> Iterator[Broken]:
 
 
 def _repo_url(url: str, at: Path) -> Iterator[Broken]:
+    try:
+        urlsplit(url)
+    except ValueError as problem:
+        yield Broken("spec.repo-url", at, "the URL cannot be read", str(problem), "correct it")
+        return
     if _URL_PASSWORD.match(url) or "?" in url or "#" in url:
         what = (
             "the URL holds credentials" if _URL_PASSWORD.match(url) else "the URL holds a query or fragment"

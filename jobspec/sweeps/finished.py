@@ -13,6 +13,7 @@ from typing import Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_results
 from jobspec.runtime.base.run_files import parse_json, read_text
 from jobspec.verdict import Result
 
@@ -99,5 +100,13 @@ def _result(point: RunPaths) -> Result:
 def _has_ended(point: RunPaths) -> bool:
     """Whether a point has ended: the logs of a running point may look like a failure."""
     attempts = point.attempts()
-    ends = [point.attempt(number) / "results.json" for number in attempts[-1:]]
-    return bool(attempts) and any(path.is_file() for path in (*ends, point.exit_file, point.scheduler))
+    if not attempts:
+        return False
+    if point.exit_file.is_file() or point.scheduler.is_file():
+        return True
+    if not (point.attempt(attempts[-1]) / "results.json").is_file():
+        return False
+    try:
+        return read_results(point) is not None
+    except JobspecError:  # damaged: the judge says so
+        return True

@@ -90,13 +90,13 @@ def _jobs(logs: Logs) -> list[Logs]:
         ((parts[0].attempt.begun, parts) for parts in logs if parts[0].attempt.begun is not None),
         key=lambda item: item[0],
     )
-    jobs, last = list[Logs](), list[Sequence[Part]]()
+    jobs, last, until = list[Logs](), list[Sequence[Part]](), 0.0
     for begun, parts in timed:
-        until = [_until(part) for other in last for part in other]
-        if last and begun > max(until) and (_ended_outside(last) or _next_try(last, parts)):
+        if last and begun > until and (_ended_outside(last) or _next_try(last, parts)):
             jobs.append(last)
-            last = []
+            last, until = [], 0.0
         last.append(parts)
+        until = max(until, *map(_until, parts))
     return [*jobs, [*last, *(parts for parts in logs if parts[0].attempt.begun is None)]]
 
 

@@ -23,7 +23,7 @@ RAISED = re.compile(
 )
 # A warning of what may happen, before the words of the failure that it names: nothing of it has happened.
 POSSIBLE = re.compile(
-    r"\b(?:may|might|can|could)(?: \w+){0,2} "
+    r"\b(?:may|might|c(?:an|ould)(?! not\b))(?: \w+){0,2} "
     r"(?:fail|crash|hang|break|cause|lead to|result in|raise|trigger|produce|see|get|run (?:into|out))\b"
     r"[^.]*$",
     re.IGNORECASE,

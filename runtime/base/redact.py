@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from functools import partial
-from typing import Iterable, Iterator, List, Mapping, Set, Tuple
+from typing import Iterable, Iterator, List, Mapping, Tuple
 from urllib.parse import quote, quote_plus
 
 MIN_SECRET_CHARS = 6  # shorter values ("1", "true") would blacken half of a log; documented
@@ -33,8 +33,6 @@ class Redactor:
                         names[text.encode("utf-8", "surrogateescape")] = f"[redacted {name}]".encode()
         # Longest first: a value that contains another one must go as a whole.
         self._pairs: List[Tuple[bytes, bytes]] = sorted(names.items(), key=lambda pair: -len(pair[0]))
-        self._begins: Set[bytes] = {secret[:size] for secret in names for size in range(1, len(secret))}
-        self._longest = max(map(len, names), default=1) - 1
 
     @classmethod
     def from_environment(cls, names: Iterable[str], env: Mapping[str, str]) -> Redactor:
@@ -74,10 +72,16 @@ class Redactor:
         return len(tail) - kept[-size] if size else 0
 
     def _begun(self, data: bytes) -> int:
-        for size in range(min(self._longest, len(data)), 0, -1):
-            if data[-size:] in self._begins:
-                return size
-        return 0
+        longest = 0
+        for secret, _ in self._pairs:
+            tail = data[1 - len(secret) :]  # a whole secret is replaced, so one that goes on is shorter
+            at = tail.find(secret[:1])
+            while 0 <= at < len(tail) - longest:
+                if secret.startswith(tail[at:]):
+                    longest = len(tail) - at
+                    break
+                at = tail.find(secret[:1], at + 1)
+        return longest
 
 
 def _keep_colours(replacement: bytes, found: "re.Match[bytes]") -> bytes:

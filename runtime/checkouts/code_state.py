@@ -165,6 +165,8 @@ def _mark(place: str, name: str) -> str:
             return "private"
         if stat.S_ISLNK(mode):
             return "link " + _short(os.fsencode(os.readlink(place)))
+        if not stat.S_ISREG(mode):  # opening a pipe would wait for its other end
+            return "no file"
         kind = "x " if mode & stat.S_IXUSR else ""
         digest = hashlib.sha256()
         with open(place, "rb") as stream:

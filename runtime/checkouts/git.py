@@ -40,6 +40,7 @@ SETTINGS = (
     "log.showSignature=false",  # it would run `gpg.program`
     "core.quotePath=false",
     "diff.noprefix=false",
+    "diff.mnemonicPrefix=false",
 )
 # These pass files through filters.
 CONVERTING = frozenset(("status", "diff", "add", "checkout", "submodule", "apply"))
@@ -157,7 +158,10 @@ def strip_credentials(url: str) -> str:
     """`url` without user information, query and fragment; scp-like addresses keep their login name."""
     if "://" not in url:
         return url
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # nobody can tell what in it is a login
+        return ""
     host = parts.netloc.rpartition("@")[2]
     login = "git@" if parts.scheme == "ssh" and parts.username == "git" else ""
     return urlunsplit((parts.scheme, login + host, parts.path, "", ""))

@@ -27,6 +27,7 @@ from jobspec.runtime.head.rendezvous import meet
 from jobspec.runtime.node.agent import Reply
 
 PREFLIGHT_S = 90.0  # the canary may take 20 s, sizing a source on a slow shared disk longer
+CODE_S = 600.0  # git on a large checkout on a slow shared disk
 STOP_ALL_RANKS_S = 10.0  # for the other ranks, when one has failed
 LOCAL_GRACE_S = 10.0  # least time to stop and collect in before a local run's time limit
 
@@ -113,7 +114,7 @@ class Phases:
         times = self.attempt.enter("code")
         call = self.nodes.call(0, "code", {})
         try:
-            self.attempt.replies("code", [call], None)
+            self.attempt.replies("code", [call], CODE_S)
         finally:  # also what blocks the run is recorded
             self.record.code = (call.reply or {}).get("code", {})
         self.record.end(times, "ok")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
-from jobspec.finding import Finding, error, warning
+from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.plan import RepoPlan
+from jobspec.runtime.base.safe_write import write_bytes
 from jobspec.runtime.checkouts.code_state import TRUSTED, CodeState, code_state, differences
 from jobspec.runtime.checkouts.git import git_state
 
@@ -22,7 +23,12 @@ def compare(repos: Sequence[RepoPlan], patches: Path) -> Dict[str, Any]:
             continue
         now = code_state(repo.path, TRUSTED)
         unknown = now.unknown or ("its state at submission is not known" if repo.changes is None else "")
-        changed = () if unknown else differences(repo.commit, repo.changes or {}, now, repo.path)
+        changed: Sequence[str] = ()
+        if not unknown:
+            try:
+                changed = differences(repo.commit, repo.changes or {}, now, repo.path)
+            except JobspecError as problem:
+                unknown = problem.findings[0].what
         states[repo.name] = {
             "commit": now.commit,
             "branch": now.branch,
@@ -37,7 +43,10 @@ def compare(repos: Sequence[RepoPlan], patches: Path) -> Dict[str, Any]:
         elif changed or now.commit != repo.commit:
             findings.append(_changed(repo, now, changed, where))
             if repo.on_change == "record":
-                states[repo.name]["patch"] = _save_patch(repo, patches)
+                try:
+                    states[repo.name]["patch"] = _save_patch(repo, patches)
+                except JobspecError as problem:
+                    findings.append(_cannot_tell(repo, problem.findings[0].what, where))
     return {"code": states, "findings": [finding.to_json() for finding in findings]}
 
 
@@ -46,8 +55,7 @@ def _save_patch(repo: RepoPlan, patches: Path) -> str:
     diff = git_state(repo.path, TRUSTED).diff
     if not diff:
         return ""
-    patches.mkdir(parents=True, exist_ok=True)
-    (patches / f"{repo.name}.diff").write_bytes(diff)
+    write_bytes(patches / f"{repo.name}.diff", diff)
     return f"{patches.name}/{repo.name}.diff"
 
 

@@ -19,6 +19,7 @@ from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import replacing, write_bytes
 
 CHUNK_BYTES = 1 << 20
+MAX_NAME_BYTES = 255  # of one file, on all usual file systems
 SNIFF_BYTES = 8192  # a NUL byte in here: not text, copied as it is
 RAY_LOG_BYTES = 4 << 20  # of each of Ray's own logs, its end is kept
 RAY_LOG_FILES = 60
@@ -294,6 +295,9 @@ def _renamed(artifacts: Path, relative: str, redactor: Redactor) -> Tuple[Path, 
     if clean == relative:
         return path, relative
     goal = artifacts / clean
+    if goal.exists() or len(os.fsencode(goal.name)) > MAX_NAME_BYTES:
+        goal = goal.with_name(f"[redacted name {os.urandom(4).hex()}]")
+        clean = goal.relative_to(artifacts).as_posix()
     goal.parent.mkdir(parents=True, exist_ok=True)
     path.rename(goal)
     with contextlib.suppress(OSError):  # other files are in it, which are renamed next

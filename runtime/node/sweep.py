@@ -115,7 +115,8 @@ def _records(digest: str, agents: Path) -> Dict[Path, Dict[str, Any]]:
 def _read(path: Path) -> Dict[str, Any]:
     try:
         record = json.loads(run_files.read_text(path))
-        return {**record, "pid": int(record["pid"]), "started": int(record["started"])}
+        made = [MadePlan(*map(str, row)) for row in record.get("made", ())]
+        return {**record, "pid": int(record["pid"]), "started": int(record["started"]), "made": made}
     except (OSError, ValueError, TypeError, KeyError):
         return {}
 
@@ -124,7 +125,7 @@ def _remove(digest: str, node_local: Path, agents: Path) -> List[str]:
     """The `run-` folder and the record go last: by them an interrupted sweep is found again."""
     records, folders = _records(digest, agents), _folders(digest, node_local)
     for record in records.values():
-        made = [MadePlan(*map(str, row)) for row in record.get("made", ())]
+        made = record.get("made", ())
         leftovers.remove(made, Path(str(record.get("run_dir")), "attempts", str(record.get("attempt"))))
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

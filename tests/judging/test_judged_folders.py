@@ -398,9 +398,8 @@ IMAGES = "/workspace/Megatron-LM/megatron/core/__init__.py"
 )
 def test_core_of_another_place_is_blocked(tmp_path: Path, core: str, result: Result, reason: str) -> None:
     line = f"(W pid=1) megatron.bridge {FILE}\n(W pid=1) megatron.core {core}\n"
-    verdict = Folder("", result, **VERL, line=line).judge(
-        Folder("", result, **VERL, line=line).write(tmp_path)
-    )
+    case = Folder("", result, **VERL, line=line)
+    verdict = case.judge(case.write(tmp_path))
     assert verdict.result is result
     assert reason in verdict.reason
     if result is BLOCKED:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.cli import output
+from jobspec.cli.commands.init import quoted
 from jobspec.finding import fail
 from jobspec.frameworks.required_when import Need, required, rules_of
 from jobspec.planning.changes import changes_since
@@ -68,7 +69,7 @@ def _spec_text(framework: str, repo: Path, needs: Sequence[Need]) -> str:
         (r"  nodes: \d+", f"  nodes: {needs[0].rule.nodes}"),
         (r"gpus_per_node: \d+", f"gpus_per_node: {gpus}"),
         (r"  # time: .*\n", f'  time: "{minutes // 60:02d}:{minutes % 60:02d}:00"\n'),
-        (r"path: ~/src/Megatron-Bridge", f"path: {repo}"),
+        (r"path: ~/src/Megatron-Bridge", f"path: {quoted(str(repo))}".replace("\\", r"\\")),
     ):
         text = re.sub(pattern, new, text, count=1)
     return text

@@ -96,7 +96,7 @@ def with_recipe(text: str, recipe: RecipeNote, repo: str) -> str:
         (r"  gpus_per_node: .*\n", f"  gpus_per_node: {recipe.gpus}\n"),
         (r"  # (?=time: )" if time else r"(?!)", "  "),
         (r"  time: \S+ *", f"  time: {time:<24}"),
-        (r"    path: ~/src/RL ", f"    path: {_quoted(str(Path(repo).absolute()))} "),
+        (r"    path: ~/src/RL ", f"    path: {quoted(str(Path(repo).absolute()))} "),
         (
             r"# train:\n#   recipe: .*",
             f"train:\n  recipe: {recipe.name}   # {recipe.model}, {recipe.steps} steps",
@@ -106,7 +106,8 @@ def with_recipe(text: str, recipe: RecipeNote, repo: str) -> str:
     return text
 
 
-def _quoted(path: str) -> str:
+def quoted(path: str) -> str:
+    """A path as YAML takes it."""
     return path if re.fullmatch(r"[\w./@+-]+", path) else json.dumps(path)
 
 

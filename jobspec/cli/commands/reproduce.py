@@ -9,19 +9,17 @@ what was submitted: where a run recorded other code as it started, a warning say
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import consent, output, parser
 from jobspec.cli.commands import submit as submit_command
 from jobspec.finding import Finding, allow, fail, stop_on_errors, warning
 from jobspec.runs.paths import RunPaths
-from jobspec.runtime.base.run_files import read_text
 
 if TYPE_CHECKING:
+    from jobspec.evidence.evidence import RanCode
     from jobspec.planning.resolve import Resolved
 
 
@@ -71,24 +69,22 @@ def changes(request: pipeline.Request, resolved: Resolved) -> tuple[Finding, ...
 
 def ran_otherwise(lock: Path) -> tuple[Finding, ...]:
     """A warning for each repository whose code, in the last attempt of the lock's run, was not the lock's."""
+    from jobspec.evidence.read import read_evidence
+
     paths = RunPaths(lock.parent)
-    results = paths.attempt(max(paths.attempts(), default=0)) / "results.json"
-    try:
-        code = json.loads(read_text(results)).get("code") or {}
-    except (OSError, ValueError, AttributeError):
+    if not paths.attempts():
         return ()
-    return tuple(
-        _other_code(name, state, results.parent) for name, state in code.items() if state.get("changed")
-    )
+    attempt, code = paths.attempt(max(paths.attempts())), read_evidence(lock.parent).ran
+    return tuple(_other_code(name, state, attempt) for name, state in code.items() if state.changed)
 
 
-def _other_code(name: str, state: Mapping[str, Any], attempt: Path) -> Finding:
-    patch = f" and apply {attempt / state['patch']}" if state.get("patch") else ""
+def _other_code(name: str, state: RanCode, attempt: Path) -> Finding:
+    patch = f" and apply {attempt / state.patch}" if state.patch else ""
     return warning(
         "reproduce.ran",
-        f"`{name}` was not as the lock says when the run started: {', '.join(state['changed'][:5])}",
+        f"`{name}` was not as the lock says when the run started: {', '.join(state.changed[:5])}",
         why="the lock has what was submitted",
-        fix=f"for what ran, check out {state.get('commit')}{patch}",
+        fix=f"for what ran, check out {state.commit}{patch}",
         path="repos",
     )
 

@@ -16,6 +16,7 @@ from jobspec.frameworks.base import Context
 from jobspec.frameworks.nemo_rl.checkout import read_text
 from jobspec.frameworks.nemo_rl.suite import script_lines
 from jobspec.frameworks.nemo_rl.variant import Variant
+from jobspec.frameworks.shared.repo_tests import asked_tests
 
 PROJECT = "pyproject.toml"
 
@@ -40,14 +41,10 @@ def _commands(
     context: Context, root: str, variants: Sequence[Variant]
 ) -> Iterator[tuple[Sequence[str], str, str, str]]:
     """Words of a command, its name, the folder where it runs, and the key that brings it."""
-    for index, check in enumerate(context.spec.coverage.checks):
-        folder = context.repo_paths.get(check.repo, "")
-        yield (
-            check.command,
-            f"`coverage.checks` of `{check.repo}`",
-            folder,
-            f"coverage.checks[{index}].command",
-        )
+    for asked in asked_tests(context.spec.coverage):
+        repo = asked.check.repo
+        folder = context.repo_paths.get(repo, "")
+        yield asked.check.command, f"`{asked.path}` of `{repo}`", folder, f"{asked.path}.command"
     for line in context.cluster.hooks.setup:
         yield _split(line), "a setup hook of the site profile", root, ""
     for variant in variants:

@@ -156,11 +156,12 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
         if check.reduce == "has":
             return Outcome(check, True, f"`{check.text}` holds", row)
         return _compared(check, row.value, row)
-    last = max(row.step or 0 for row in rows)
-    rows = [row for row in rows if check.covers(row.step or 0, last)]
-    if not rows:
-        reason = f"`{check.metric}` has none of the steps of `{check.text}`"
-        return Outcome(check, False, reason, logged=False)
+    if check.reduce in ("mean", "median"):  # the others have no range: they count all values
+        last = max(row.step or 0 for row in rows)
+        rows = [row for row in rows if check.covers(row.step or 0, last)]
+        if not rows:
+            reason = f"`{check.metric}` has none of the steps of `{check.text}`"
+            return Outcome(check, False, reason, logged=False)
     value, row = _reduce(check, rows)
     return _compared(check, value, row)
 

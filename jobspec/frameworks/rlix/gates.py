@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan
 from jobspec.frameworks.rlix import checkout
+from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.metric_deliverables import missing_status
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.log_search import Hints, find_lines
@@ -59,6 +60,7 @@ HINTS = (BEGINS, "CHECKS PASSED", "SKIP", "FAIL", "Error: ", "No module named")
 
 
 def check(context: Context) -> Iterator[Finding]:
+    yield from unknown_variants(context, "rlix.variant")
     rlix = checkout.roots(context)[0]
     if not rlix:
         fix = "name a checkout of RLix, branch `nemo`, in `repos`"

@@ -32,6 +32,7 @@ PACKAGES = {
     "flash_attn": "flash-attn",
     "megatron.training": "the Megatron-LM sources that are pinned (no wheel has this part)",
 }
+ANSWER_S = 900  # a worker's environment and imports take minutes on a slow disk
 SLOW_START = (
     "PYTHONDONTWRITEBYTECODE is set: each of the run's processes compiles all that it imports, which can "
     "double the time to the first step; set it to an empty text in `container.env`"
@@ -132,7 +133,11 @@ def main(argv: list[str]) -> int:
     if not problems and failed is not None:
         raise failed
     if not problems:
-        problems = judge("worker", sys.modules["ray"].get(asked), wanted["roots"])
+        ray = sys.modules["ray"]
+        try:
+            problems = judge("worker", ray.get(asked, timeout=ANSWER_S), wanted["roots"])
+        except ray.exceptions.GetTimeoutError:
+            problems = [f"no Ray worker has answered after {ANSWER_S // 60} minutes"]
     if asked is not None:
         sys.modules["ray"].shutdown()
     for problem in problems:

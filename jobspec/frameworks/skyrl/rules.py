@@ -138,6 +138,10 @@ def check_logger(context: Context) -> Iterator[Finding]:
     alone = known and bool(others) and not dummy_trainers.tracks_several(context)
     found = check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
     yield from (finding for finding in found if finding.is_error or not alone)
+    if others and not known:
+        what = f"the checkout is not here yet: the run will write to `{settings.logger(context)}` alone"
+        why, fix = "only its source says whether it writes to several trackers", "clone it first, then plan"
+        yield warning("skyrl.logger", what, why, fix, path=path)
     if not alone:
         return
     why = "from pull request 1713 on SkyRL writes to one tracker alone"

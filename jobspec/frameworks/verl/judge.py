@@ -158,9 +158,8 @@ def _check_steps(seen: Seen) -> Answer:
     # Steps before a resume may belong to another run, whose files are not here.
     resumed = seen.resumed.resumed if seen.resumed else None
     if not trained:
-        done = resumed is not None and resumed[0] >= seen.planned
         reason = "no line and no record shows a trained step"
-        if resumed is not None and done:
+        if resumed is not None and resumed[0] >= seen.planned:
             reason += (
                 f": the loaded checkpoint is of step {resumed[0]}, and nothing was left of {seen.planned}"
             )

@@ -101,7 +101,7 @@ def test_listener_without_the_token_is_not_believed() -> None:
     assert b"n1" not in b"".join(seen)
 
 
-GREETINGS = [  # ../shared/cases/hostile/channel-greeting-bytes, and what else listens on a port
+GREETINGS = [  # what a stranger's listener may say, and what else listens on a port
     (b'{"v":1,"nonce":"\\ud800"}\n',),
     (b'{"v":1,"nonce":"aa"}\n', '{"proof":"éé"}\n'.encode()),
     (b"[" * 60_000 + b"\n",),
@@ -122,7 +122,7 @@ def test_worker_goes_on_to_the_next_port_whatever_a_stranger_says(
     assert got[0][0] == Hello(1, "n1")
 
 
-HELLOS = [  # ../shared/cases/hostile/channel-hello-bytes
+HELLOS = [  # what a stranger may say to the head
     '{"nonce":"a","index":1,"name":"n","proof":"éé"}\n'.encode(),
     b'{"nonce":"a","index":1e999,"name":"n","proof":"x"}\n',
     b'{"nonce":"a","index":1,"name":"\\ud800","proof":"x"}\n',
