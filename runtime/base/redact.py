@@ -61,15 +61,16 @@ class Redactor:
 
     def held(self, data: bytes) -> int:
         """How many bytes at the end of `data` may be the start of a secret that goes on."""
+        plain = self._begun(data)  # also what looks like a colour code that goes on may be a secret's digits
         if b"\x1b" not in data:
-            return self._begun(data)
+            return plain
         # The places of all bytes but those of colour codes; one that is cut off may be inside a secret too.
         tail = data[-COLOURED_BYTES:]
         end = COLOUR_BEGUN.search(tail)
         codes = [match.span() for match in COLOUR.finditer(tail)]
         kept = _without(codes, end.start() if end else len(tail))
         size = self._begun(bytes(tail[at] for at in kept))
-        return len(tail) - kept[-size] if size else 0
+        return max(plain, len(tail) - kept[-size] if size else 0)
 
     def _begun(self, data: bytes) -> int:
         longest = 0

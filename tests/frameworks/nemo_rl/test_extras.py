@@ -65,7 +65,7 @@ def checks(root: Path, *command: str, **more: Any) -> list[str]:
 def test_checks_with_both_are_refused(root: Path) -> None:
     both = ("uv", "run", "--extra", "mcore", "--extra", "vllm", "pytest")
     assert checks(root, *both) == [
-        "coverage.checks[0].command: `coverage.checks` of `nemo_rl` asks uv for `vllm` and `mcore` at once"
+        "coverage.checks[0].command: `coverage.checks[0]` of `nemo_rl` asks uv for `vllm` and `mcore` at once"
     ]
     assert checks(root, "uv", "run", "--extra", "mcore", "pytest") == []
     assert checks(root) == []  # the default command asks for one

@@ -15,6 +15,14 @@ def redactor() -> Redactor:
     return Redactor.from_environment(["HF_TOKEN", "ABSENT", "SHORT"], {"HF_TOKEN": TOKEN, "SHORT": "1"})
 
 
+@pytest.mark.parametrize("cut", range(39, 68))
+def test_secret_behind_the_start_of_a_colour_code_is_held(cut: int) -> None:
+    """`ESC [` and the digits of a secret in hex look like a colour code that goes on."""
+    text = f"{TOKEN * 3}\x1b[{TOKEN.encode().hex()}".encode()
+    stream = redactor().stream()
+    assert stream.feed(text[:cut]) + stream.feed(text[cut:]) + stream.flush() == redactor().clean(text)
+
+
 def test_value_and_its_url_form_are_replaced() -> None:
     assert redactor().text(f"a {TOKEN} b") == "a [redacted HF_TOKEN] b"
     assert "AbC" not in redactor().text("https://x?t=hf_AbC%2F123%2Bx%3D")
