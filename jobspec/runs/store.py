@@ -42,7 +42,7 @@ class RunStore:
 
         Raises: JobspecError naming the candidates when none or several fit.
         """
-        as_folder = Path(os.path.expanduser(ref))
+        as_folder = Path(os.path.expanduser(ref))  # noqa: PTH111 - `~nobody` raises nothing here
         if is_file(as_folder / "plan.json") or is_folder(as_folder / "points"):
             return RunPaths(as_folder.absolute())
         runs = self.list()
