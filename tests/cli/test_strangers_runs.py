@@ -125,3 +125,5 @@ def test_remote_host_that_a_strangers_record_names_is_not_asked(project: Project
     all_of_nobody(run.root)
     done = project.cli("status", "out")
     assert (done.code, "a remote run of nobody" in done.out) == (0, True)
+    done = project.cli("logs", "out")
+    assert "login.invalid" not in done.out + done.err

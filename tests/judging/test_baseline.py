@@ -114,6 +114,13 @@ def tolerated(tmp_path: Path, *tolerances: TolerancePlan, **rows: list[float]) -
         (TolerancePlan("kl", 0.02, "", 5), [0.1] * 4 + [9] * 6, Status.FAIL, "steps 5 to 10: not the same"),
         (TolerancePlan("kl", 0.02), [0.1] * 8 + [0.2, 0.0], Status.BLOCKED, "the noise leaves open"),
         (TolerancePlan("kl", 0.02, "", 20), [0.1] * 10, Status.BLOCKED, "no `kl` between the steps 20 and"),
+        (
+            TolerancePlan("kl", 0.02, "down"),
+            [0.1] * 8 + [float("nan")] * 2,
+            Status.BLOCKED,
+            "step 9 is not a finite",
+        ),
+        (TolerancePlan("kl", 0.02), [0.1] * 8 + [float("inf")] * 2, Status.BLOCKED, "step 9 is not a finite"),
         (TolerancePlan("klr", 0.02), [0.1] * 10, Status.BLOCKED, "this run logged no `klr`"),
     ],
 )

@@ -219,6 +219,7 @@ def test_without_git_the_error_says_so(repo: Path, monkeypatch: pytest.MonkeyPat
         ("ssh://ann:t0ken@host/a/b", "ssh://host/a/b"),
         ("git@github.com:a/b.git", "git@github.com:a/b.git"),
         ("/srv/git/a.git", "/srv/git/a.git"),
+        ("https://[::1/x", ""),
         ("", ""),
     ],
 )

@@ -184,3 +184,23 @@ def test_runs_of_one_second_are_ordered_by_when_they_were_written(tmp_path: Path
     store = RunStore(tmp_path)
     assert [run.run_id[-6:] for run in store.list()] == ["000000", "777777", "ffffff"]
     assert store.find("last").run_id.endswith("000000")
+
+
+@pytest.mark.parametrize("ref", ["~nobodyx/y", "x" * 5000, "a\0b"])
+def test_text_that_can_name_no_folder_is_no_run(store: RunStore, ref: str) -> None:
+    with pytest.raises(JobspecError) as caught:
+        store.find(ref)
+    assert caught.value.findings[0].rule.startswith("run.")
+
+
+@pytest.mark.parametrize(("outcome", "ended"), [("ok", False), ("failed", True)])
+def test_results_before_the_collection_are_no_end_of_a_run_that_went_well(
+    tmp_path: Path, outcome: str, ended: bool
+) -> None:
+    run = RunPaths(make(tmp_path, "x", "20261128-010203-aaaaaa"))
+    run.attempt(1).mkdir(parents=True)
+    results = run.attempt(1) / "results.json"
+    results.write_text(json.dumps({"outcome": outcome, "collecting": True}))
+    assert (read_results(run) is not None) is ended
+    results.write_text(json.dumps({"outcome": outcome}))
+    assert read_results(run) is not None

@@ -87,3 +87,12 @@ def test_script_with_both_is_refused_and_a_comment_is_not(root: Path, mark: str,
     script.write_text(f"{mark}uv run --extra mcore \\\n --extra vllm true\n{script.read_text()}")
     found = findings("nemo_rl", 0, repos={"nemo_rl": str(root)})
     assert sum(item.rule == "nemo_rl.extras" for item in found) == count
+
+
+def test_commands_that_replace_the_guides_are_looked_at_too(root: Path) -> None:
+    both = ["uv", "run", "--extra", "mcore", "--extra", "vllm", "pytest"]
+    coverage = {"checks_only": [{"repo": "nemo_rl", "tests": ["tests"], "command": both}]}
+    found = findings("nemo_rl", 0, repos={"nemo_rl": str(root)}, coverage=coverage)
+    assert [item.path for item in found if item.rule == "nemo_rl.extras"] == [
+        "coverage.checks_only[0].command"
+    ]

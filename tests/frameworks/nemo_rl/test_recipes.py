@@ -343,3 +343,10 @@ def test_run_of_a_recipe_is_judged_by_what_the_plan_kept(runner: Runner) -> None
     assert f"`{QWEN}`" in told[RUN].reason
     assert told["Metrics/log capture"].status is Status.PASS
     assert "2 conditions hold" in told["Metrics/log capture"].reason
+
+
+@pytest.mark.parametrize("text", ['max(data["train/x"]) < 1.05', 'min(data["train/x"]) > -1'])
+def test_greatest_and_least_count_step_0_too(text: str) -> None:
+    """They have no range in the checkout's tool; a validation before training has step 0."""
+    outcome = evaluate(parse_condition(text), table(train__x={0: 5.0 if "max" in text else -5.0, 1: 0.5}))
+    assert not outcome.holds

@@ -186,3 +186,10 @@ def test_files_of_another_user_are_read_where_the_run_trusts_them() -> None:
         read = in_child(lambda: sorted(code_state(str(repo), module.TRUSTED).changes), as_nobody)
     assert "dubious ownership" in refused
     assert read == ["mod.py"]
+
+
+def test_pipe_in_place_of_a_file_is_a_change_and_no_wait(repo: Path) -> None:
+    before = code_state(str(repo))
+    (repo / "mod.py").unlink()
+    os.mkfifo(repo / "mod.py")
+    assert differences(before.commit, before.changes, code_state(str(repo)), str(repo)) == ("mod.py",)

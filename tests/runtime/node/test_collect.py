@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.runtime.base.redact import Redactor
-from jobspec.runtime.node.collect import Folders, already_there, collect, matcher
+from jobspec.runtime.node.collect import Folders, _renamed, already_there, collect, matcher
 
 NOTHING = Redactor([])
 
@@ -124,3 +124,13 @@ def test_secret_in_a_name_reaches_no_manifest(tmp_path: Path) -> None:
     assert "secret-value" not in json.dumps(rows)
     left = sorted(path.relative_to(artifacts).as_posix() for path in artifacts.rglob("*"))
     assert left == ["[redacted KEY]", "[redacted KEY]/out", "d", "d/[redacted KEY].txt"]
+
+
+def test_two_names_that_hold_the_secret_stay_two_files(tmp_path: Path) -> None:
+    token = "hf_AbC123xyz"
+    for name, text in ((token, "one"), (token.encode().hex(), "two")):
+        (tmp_path / f"log-{name}.txt").write_text(text)
+    redactor = Redactor([("T", token)])
+    places = [_renamed(tmp_path, path.name, redactor)[0] for path in sorted(tmp_path.iterdir())]
+    assert sorted(path.read_text() for path in places) == ["one", "two"]
+    assert token not in " ".join(path.name for path in tmp_path.iterdir())

@@ -99,3 +99,14 @@ def test_epilog_sweeps_by_the_command(tmp_path: Path) -> None:
 
 def test_node_without_anything_has_nothing_to_sweep(tmp_path: Path) -> None:
     assert sweep.sweep(tmp_path / "absent") == []
+
+
+def test_record_of_another_version_is_no_hindrance(tmp_path: Path) -> None:
+    agents = tmp_path / f"agents-{os.geteuid()}"
+    agents.mkdir(mode=0o700)
+    tmp_path.chmod(0o700)
+    (agents / "0123abcd.0.json").write_text(
+        json.dumps({"pid": 1, "started": 1, "made": [["a", "b", "c", "d"]], "run_dir": "/x", "attempt": 1})
+    )
+    (tmp_path / "run-0123abcd").mkdir(mode=0o700)
+    assert sweep.sweep(tmp_path) == [str(tmp_path / "run-0123abcd")]
