@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from jobspec.disk import is_file, is_folder
 from jobspec.finding import fail
 from jobspec.runs.paths import RUN_ID, RunPaths
 
@@ -42,8 +41,8 @@ class RunStore:
 
         Raises: JobspecError naming the candidates when none or several fit.
         """
-        as_folder = Path(os.path.expanduser(ref))  # noqa: PTH111 - `~nobody` raises nothing here
-        if is_file(as_folder / "plan.json") or is_folder(as_folder / "points"):
+        as_folder = _folder(ref)
+        if as_folder is not None:
             return RunPaths(as_folder.absolute())
         runs = self.list()
         if not runs:
@@ -146,3 +145,15 @@ def remember_folder(folder: Path, env: Mapping[str, str]) -> None:
             lines.write(f"{folder}\n")
     except OSError:
         return
+
+
+def _folder(ref: str) -> Path | None:
+    """The run folder of this path; None for what is none, or can be no path. Raises: PermissionError."""
+    try:
+        path = Path(ref).expanduser()
+        is_run = (path / "plan.json").is_file() or (path / "points").is_dir()
+    except PermissionError:
+        raise
+    except (OSError, RuntimeError, ValueError):  # too long, `~` of nobody, NUL
+        return None
+    return path if is_run else None
