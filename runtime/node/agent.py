@@ -37,7 +37,7 @@ from jobspec.runtime.node import code, collect, command_run, gpu_sampler, prefli
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
-from jobspec.runtime.node.sweep import claim, sweep
+from jobspec.runtime.node.sweep import claim, sweep_beside
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import swarm
 from jobspec.runtime.staging.disk_space import cap_bytes
@@ -45,7 +45,6 @@ from jobspec.runtime.staging.disk_space import cap_bytes
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
 ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
-SWEEP_S = 30.0  # of the 90 s that preflight may take
 STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
 
 
@@ -120,18 +119,8 @@ class Node:
         except OSError:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
-    def _sweep(self) -> None:
-        try:
-            swept = sweep(Path(self.plan.node_local))
-        except JobspecError:  # folders of others: preparing this run's own names them
-            return
-        if swept:
-            self.say(f"removed what killed runs have left: {', '.join(swept)}")
-
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
-        sweeping = threading.Thread(target=self._sweep, daemon=True, name="sweep")
-        sweeping.start()
-        sweeping.join(SWEEP_S)  # what takes longer goes on beside the run
+        sweep_beside(Path(self.plan.node_local), self.say)
         facts = node_facts.gather(
             self.plan,
             self.who,

@@ -14,16 +14,19 @@ import os
 import re
 import shutil
 import stat
+import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List
 
+from jobspec.finding import JobspecError
 from jobspec.plan import MadePlan
 from jobspec.runtime.base import own_folder, run_files
 from jobspec.runtime.base.procs import started
 from jobspec.runtime.node import leftovers
 
 NAME = re.compile(r"(?:run|r)-([0-9a-f]{8})(?:\.\d+)?")
+SWEEP_S = 30.0  # of the 90 s that preflight may take
 RECORD = re.compile(r"([0-9a-f]{8})\.\d+\.json")
 
 
@@ -55,6 +58,20 @@ def sweep(node_local: Path) -> List[str]:
             dead = [digest for digest in digests if _is_dead(digest, node_local, agents, stack)]
         return [gone for digest in dead for gone in _remove(digest, node_local, agents)]
     return []
+
+
+def sweep_beside(node_local: Path, say: Callable[[str], None]) -> None:
+    """Sweep and wait for it `SWEEP_S` at most; what takes longer goes on beside the run."""
+
+    def work() -> None:
+        with contextlib.suppress(JobspecError):  # preparing the run's own folders names those of others
+            swept = sweep(node_local)
+            if swept:
+                say(f"removed what killed runs have left: {', '.join(swept)}")
+
+    sweeping = threading.Thread(target=work, daemon=True, name="sweep")
+    sweeping.start()
+    sweeping.join(SWEEP_S)
 
 
 @contextlib.contextmanager
