@@ -17,7 +17,8 @@ from jobspec.rendering.files import render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
-SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+SPEC = "version: 1\nname: x\nframework: command\nlaunch: {mode: ray}\ntrain: {command: [x]}\n"
+SPEC += "secrets: [XSECRET]\n"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
 Write = Callable[[Path, Mapping[str, bytes]], Path]
 
