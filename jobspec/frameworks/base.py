@@ -171,6 +171,8 @@ class Framework(Protocol):
       a model.
     - `default_mode(spec, base, repo_paths) -> str`: `launch.mode` of a spec that does not give it; `base` is
       the spec's folder. Without it the default is `ray`.
+    - `modules: tuple[str, ...]`: what the run's interpreter (`container.python`) imports, for a look at
+      validation where the run is on this machine.
     - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     """

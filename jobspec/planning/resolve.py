@@ -133,6 +133,7 @@ def resolve(
     if outcome.plan is not None:
         findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
+        findings += lookups.modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
@@ -157,6 +158,7 @@ class _Outcome:
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
     training: Training | None = None
+    modules: tuple[str, ...] = ()
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -200,7 +202,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
-    return _Outcome(plan, level, repos, gpus, training)
+    return _Outcome(plan, level, repos, gpus, training, getattr(framework, "modules", ()))
 
 
 def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
