@@ -23,7 +23,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cluster": _names(
             "env name network path place ports reference runtime sbatch secret unknown unused variable"
         ),
-        "command": _names("missing shell tasks unused-key variant"),
+        "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
             "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
             "mount-writable mounts-unused oci-config oci-mount registry-form source-tag workdir"
@@ -33,11 +33,13 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete locked mode moved no-command no-job no-paramiko no-program no-ssh not-yours "
-            "refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
-            "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
-            "upstream-container upstream-gpus upstream-shared upstream-slurm upstream-unsupported"
+            "grace incomplete locked mode mode-chosen moved no-command no-job no-paramiko no-program no-ssh "
+            "not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler "
+            "secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
+            "upstream-characters upstream-container upstream-gpus upstream-shared upstream-slurm "
+            "upstream-unsupported"
         ),
+        "local": _names("module"),
         "megatron": _names(
             "batch-dp batch-micro batch-steps context-parallel engine-experts engine-heads "
             "engine-node expert-grid experts ffn heads layers linear-attention mamba model-unknown "

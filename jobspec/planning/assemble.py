@@ -49,6 +49,7 @@ class Resolution:
     findings: list[Finding] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
+    mode_given: bool = True
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from jobspec.checks import check, check_secrets
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import asked_tests
@@ -125,6 +125,7 @@ def resolve(
     known = [*cluster.findings, *loaded.findings]
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     resolution.given = loaded.data.get("resources") or {}
+    resolution.mode_given = "mode" in (loaded.data.get("launch") or {})
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)
@@ -132,6 +133,7 @@ def resolve(
     if outcome.plan is not None:
         findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
+        findings += lookups.modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
@@ -156,6 +158,7 @@ class _Outcome:
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
     training: Training | None = None
+    modules: tuple[str, ...] = ()
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -168,6 +171,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     paths = {repo.plan.name: repo.plan.path for repo in repos}
     if framework is not None and resolution.spec.train.recipe is not None:
         _size_by_recipe(resolution, framework, paths)
+    if framework is not None and not resolution.mode_given:
+        _choose_mode(resolution, framework, paths)
     gpus = _gpus_per_node(resolution)
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
@@ -197,7 +202,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
-    return _Outcome(plan, level, repos, gpus, training)
+    return _Outcome(plan, level, repos, gpus, training, getattr(framework, "modules", ()))
 
 
 def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
@@ -216,6 +221,28 @@ def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping
     resolution.spec = structs.replace(resolution.spec, resources=resources)
     for key in asked:
         resolution.default(f"resources.{key}", "framework", f"recipe {resolution.spec.train.recipe}")
+
+
+def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
+    """Take over the framework's own `launch.mode`, where it has another default than `ray`."""
+    choose = getattr(framework, "default_mode", None)
+    if choose is None:
+        return
+    mode = choose(resolution.spec, resolution.base, paths)
+    launch = structs.replace(resolution.spec.launch, mode=mode)
+    resolution.spec = structs.replace(resolution.spec, launch=launch)
+    resolution.default("launch.mode", "framework", framework.name)
+    nodes = resolution.spec.resources.nodes
+    if mode == "srun" and nodes > 1:
+        resolution.findings.append(
+            warning(
+                "launch.mode-chosen",
+                f"the command runs on each of {nodes} nodes, without Ray",
+                why="`launch.mode` is not given, and nothing in the command uses Ray",
+                fix="write `launch: {mode: srun}`, or `{mode: ray}` to run it once beside a Ray cluster",
+                path="launch.mode",
+            )
+        )
 
 
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:

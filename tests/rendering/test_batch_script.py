@@ -17,7 +17,8 @@ from jobspec.rendering.files import render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
-SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+BARE = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+SPEC = BARE + "launch: {mode: ray}\n"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
 Write = Callable[[Path, Mapping[str, bytes]], Path]
 
@@ -137,7 +138,7 @@ def test_the_time_limit_leads_to_another_attempt(
     log = tmp_path / "log"
     stage.program("srun", then=STEP.format(log=log, on_usr1="5"))
     stage.program("scontrol")
-    spec = SPEC + "launch: {requeue: {max_attempts: 3}}\n"
+    spec = BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n"
     job = start(
         stage,
         run_dir(spec) / "job.sbatch",
@@ -153,7 +154,7 @@ def test_the_time_limit_leads_to_another_attempt(
 
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
     stage.program("srun")
-    folder = run_dir(SPEC + "launch: {requeue: {max_attempts: 2}}\n")
+    folder = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 2}}\n")
     done = stage.bash(folder / "job.sbatch", env={"SLURM_RESTART_COUNT": "2"})
     assert done.returncode == 1
     assert b"restarted 2 times, allowed are 1" in done.stderr

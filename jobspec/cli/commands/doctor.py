@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jobspec.cli import output, parser
 from jobspec.disk import exists
+from jobspec.words import install_command
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _packages() -> Iterator[Item]:
             try:
                 yield Item(name, True, version(name))
             except PackageNotFoundError:
-                yield Item(name, False, "", f"pip install 'jobspec-rl[{extra}]'")
+                yield Item(name, False, "", install_command(extra))
 
 
 def _places() -> Iterator[Item]:
