@@ -37,7 +37,7 @@ class RunStore:
         return sorted(runs.values(), key=age, reverse=True)
 
     def find(self, ref: str) -> RunPaths:
-        """The run that `ref` names: an id, a unique prefix of one, a directory, a name's newest run, or `last`.
+        """The run of `ref`: an id, the beginning of one, a directory, a name (its newest run), or `last`.
 
         Raises: JobspecError naming the candidates when none or several fit.
         """
