@@ -103,7 +103,7 @@ def _that_say_why(matches: list[Match]) -> list[Match]:
 
 
 def _with_lost_node(ended: Cause, attempt: Attempt, late: list[Cause]) -> Cause:
-    """The scheduler's end `NODE_FAIL`, with the node that the runtime lost, else with those that never came."""
+    """The scheduler's end `NODE_FAIL`, with the node that was lost, else those that never came."""
     if ended.kind != "NODE_FAIL":
         return ended
     lost = next((cause for cause in late if cause.kind == "node.lost"), None)

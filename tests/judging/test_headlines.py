@@ -118,7 +118,7 @@ UNAUTHORIZED = (
     "slurmstepd: error: pyxis: child 4711 failed with error code: 1\n"
     "slurmstepd: error: pyxis: failed to import docker image\n"
     "slurmstepd: error: pyxis: printing enroot log file:\n"
-    "slurmstepd: error: pyxis:     [ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized\n"
+    "slurmstepd: error: pyxis: [ERROR] URL https://nvcr.io/proxy_auth returned error code: 401 Unauthorized\n"
     "slurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\n"
     "srun: error: n5: task 0: Exited with exit code 1\n"
 )
