@@ -35,7 +35,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "launch": _names(
             "grace incomplete locked mode moved no-command no-job no-paramiko no-program no-ssh not-yours "
             "refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
-            "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
+            "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host unsettled upstream-characters "
             "upstream-container upstream-gpus upstream-shared upstream-slurm upstream-unsupported"
         ),
         "megatron": _names(

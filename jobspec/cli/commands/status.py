@@ -1,7 +1,8 @@
 """Show where runs are: state, step, reward and other figures, attempt, staging, the scheduler's reason.
 
 Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
-each node that stages. One query asks the scheduler about all runs, except those that have ended.
+each node that stages. One query asks the scheduler about all runs, except those that have ended. One that does
+not answer is told, and the reason has what the run's own files say.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         runs = [store.find(ref) for ref in args.runs_wanted]
     else:
         runs = store.list() if args.all else store.list()[: args.limit]
-    unanswered: list[Finding] | None = None if args.runs_wanted else []
+    unanswered: list[Finding] = []
     views = observe.observe(runs, unanswered)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged and args.runs_wanted:
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json([as_json(view) for view in views])
         return 0
-    output.print_findings([*damaged, *(unanswered or ())])
+    output.print_findings([*damaged, *unanswered])
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0
