@@ -1,6 +1,7 @@
 """Print what a run has written: by default the driver's log of the newest attempt, else the job's.
 
-`-f` follows until the job has ended, and bears a scheduler that is away for ten minutes; `--list` names all logs.
+`-f` follows until the job has ended, and bears a scheduler that is away for ten minutes; `--list` names all
+logs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Show where runs are: state, step, reward and other figures, attempt, staging, the scheduler's reason.
 
 Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
-each node that stages. One query asks the scheduler about all runs, except those that have ended. One that does
-not answer is told, and the reason has what the run's own files say.
+each node that stages. One query asks the scheduler about all runs, except those that have ended. A scheduler
+that does not answer is told, and REASON has what the run's own files say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Render a spec and start it; SPEC may also be a folder that `jobspec render` wrote.
 
-Submitting the same folder again never starts a second job: a submission without an answer is looked up. While an
-earlier run of the spec's name has none, the spec is refused (`launch.unsettled`) with the command that goes on.
+Submitting the same folder again never starts a second job: a submission without an answer is looked up.
+While an earlier run of the spec's name has none, the spec is refused (`launch.unsettled`) with the command
+that goes on.
 """
 
 from __future__ import annotations
