@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.spec.site import ClusterProfile
 
-UNSETTLED = "launch.unsettled"
 # How long an answer is waited for that can be missed: Slurm's own commands wait 20 s for a dead controller.
 BRIEF_S = 5.0  # where the runs' results are there, and it can add little
 PATIENT_S = 20.0
@@ -140,13 +139,13 @@ def refuse_unsettled(folder: Path, allow: Sequence[str]) -> None:
 
     Raises: JobspecError that names each of them, for another run could do the same work twice.
     """
-    rule = error(UNSETTLED, "")
+    rule = error("launch.unsettled", "")
     lost = () if is_allowed(rule, allow) else tuple(_unsettled(folder))
     if not lost:
         return
     unanswered: list[Finding] = []
     states = query(lost, unanswered)
-    again = f"`--allow {UNSETTLED}` starts another run"
+    again = f"`--allow {rule.rule}` starts another run"
     findings = []
     for launch in lost:
         now = read_launch(RunPaths(Path(launch.root))) or launch
