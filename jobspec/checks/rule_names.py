@@ -85,8 +85,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
             "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
-            "repo-ref repo-source repo-url revision secret set sweep syntax tab tag top type unknown-key "
-            "unquoted value version"
+            "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
+            "unknown-key unquoted value version"
         ),
         "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
