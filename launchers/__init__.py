@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, JobspecError, error, is_allowed
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
+from jobspec.launchers.file_lock import busy
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, read_results, write_json
@@ -169,7 +170,10 @@ def _unsettled(folder: Path) -> Iterator[Launch]:
     for root in roots:
         with contextlib.suppress(JobspecError, OSError):  # a damaged record is told where its run is named
             launch = read_launch(RunPaths(root))
-            if launch is not None and launch.launcher == "slurm" and not launch.submitted:
+            lost = launch is not None and launch.launcher == "slurm" and not launch.submitted
+            if (
+                launch is not None and lost and not busy(RunPaths(root).job)
+            ):  # no command submits it right now
                 yield launch
 
 

@@ -34,6 +34,8 @@ SUBMIT_TIMEOUT_S = 60.0
 # sacct asks a database; a name search over a day of a large site takes seconds.
 ACCOUNTING_TIMEOUT_S = 60.0
 _DAY_S = 86400.0
+# Accounting is searched for lost submissions of this age by everybody who looks, for older ones by `submit`.
+SETTLE_S = 7 * _DAY_S
 _NOT_KNOWN = "whether the job was accepted is not known yet"
 _TEST_ONLY = "repeat the check by `sbatch --test-only job.sbatch` in the run directory"
 
@@ -201,7 +203,8 @@ class SlurmLauncher:
     def _settle(self, lost: Sequence[Launch], until: float) -> dict[Launch, Launch]:
         """The launches of `lost` whose job is known by its name, with its id, which is written down."""
         ids = self._queue_by_name(lost, until) if lost else {}
-        left = [launch for launch in lost if launch.job_name not in ids]
+        recent = self._clock() - SETTLE_S
+        left = [launch for launch in lost if launch.job_name not in ids and launch.intent_time > recent]
         if left:
             with contextlib.suppress(JobspecError):  # then they stay unsettled, and the others are told
                 ids |= self._records_by_name(left, until)

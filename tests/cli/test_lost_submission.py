@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jobspec.launchers.file_lock import locked
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
 from jobspec.runs.store import RunStore
@@ -86,6 +87,13 @@ def test_one_of_which_no_job_is_known_goes_on_by_its_folder(project: Project, sl
     assert "job 41 on lab" in project.cli("submit", run.root, "--cluster-file", "site.yaml").out
     assert project.cli(*SUBMIT).code == 0
     assert slurm.count("sbatch") == 3
+
+
+def test_one_that_another_command_submits_right_now_is_not_lost(project: Project, slurm: Controller) -> None:
+    """A loop over seeds submits one spec many times at once."""
+    run, _, _ = interrupt(project, slurm)
+    with locked(run.job):
+        assert project.cli(*SUBMIT, "--json").json["job_id"] == "42"
 
 
 def test_consent_starts_another_run(project: Project, slurm: Controller) -> None:

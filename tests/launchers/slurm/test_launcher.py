@@ -331,6 +331,13 @@ def test_lost_submission_whose_job_has_ended_is_settled_by_accounting(run: RunPa
     assert launcher(client).query([lost])[lost].state is JobState.COMPLETED
 
 
+def test_accounting_is_not_searched_for_what_was_lost_long_ago(run: RunPaths) -> None:
+    lost = replace(lost_submission(run), intent_time=1000.0 - 8 * 86400)
+    client = FakeClient(squeue=[says("")])
+    assert launcher(client).query([lost])[lost].state is JobState.UNKNOWN
+    assert client.count("squeue") == 1
+
+
 @pytest.mark.parametrize("silent", [says(""), says(stderr="sacct: error: no answer", code=1)])
 def test_lost_submission_of_which_no_job_is_known_says_how_to_go_on(run: RunPaths, silent: Answer) -> None:
     lost = lost_submission(run)
