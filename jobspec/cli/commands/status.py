@@ -2,7 +2,7 @@
 
 Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
 each node that stages. One query asks the scheduler about all runs, except those that have ended. A scheduler
-that does not answer is told, and REASON has what the run's own files say.
+that does not answer is told, and REASON has what the run's own files say; the exit code for a RUN is then 2.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.boundary import USAGE
 from jobspec.cli.live import observe
 from jobspec.cli.live.metrics import Progress
 from jobspec.cli.live.observe import View
@@ -46,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
     damaged = [finding for view in views for finding in view.damaged]
     if damaged and args.runs_wanted:
         raise JobspecError(*damaged)
+    code = USAGE if unanswered and args.runs_wanted else 0  # what was asked for is known in part
     if args.json:
         output.print_json([as_json(view) for view in views])
-        return 0
+        return code
     output.print_findings([*damaged, *unanswered])
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.runs_wanted:
         rows = [row for view in views for row in (_row(view), *_nodes(view), *_points(view))]
     output.print_table(*_without_empty(_HEADER, rows))
-    return 0
+    return code
 
 
 _HEADER = (
