@@ -33,11 +33,11 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete locked mode mode-chosen moved no-command no-job no-paramiko no-program no-ssh "
-            "not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler "
-            "secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
-            "upstream-characters upstream-container upstream-gpus upstream-shared upstream-slurm "
-            "upstream-unsupported"
+            "grace incomplete locked mode mode-chosen moved no-command no-job no-paramiko no-program "
+            "no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
+            "scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
+            "unsettled upstream-characters upstream-container upstream-gpus upstream-shared "
+            "upstream-slurm upstream-unsupported"
         ),
         "local": _names("module"),
         "megatron": _names(
@@ -87,8 +87,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
             "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
-            "repo-ref repo-source repo-url revision secret set sweep syntax tab tag top type unknown-key "
-            "unquoted value version"
+            "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
+            "unknown-key unquoted value version"
         ),
         "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),

@@ -210,17 +210,19 @@ _STARTED_ENDS = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", 
 def _nothing_ran(evidence: Evidence) -> Verdict:
     state = evidence.scheduler.state.split(" ")[0]
     started = evidence.plan_read and state in _STARTED_ENDS
+    cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     if not evidence.plan_read:
         reason = "`plan.json` cannot be read: nothing says what was to be proved"
     elif started:
-        reason = f"the job ended as {state} before its first phase: the step or its container did not start"
+        known = cause if cause and cause.signature and cause.verdict is Result.BLOCKED else None
+        why = known.why if known else "the step or its container did not start"
+        reason = f"the job ended as {state} before its first phase: {why}"
     elif state in SCHEDULER_ENDS:
         reason = f"the job ended as {state} before anything ran"
     elif state:
         reason = f"the job is {state}: {evidence.scheduler.reason or 'nothing has run yet'}"
     else:
         reason = _no_evidence(evidence)
-    cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     return Verdict(
         Result.BLOCKED if started else Result.NOTHING_RAN,
         evidence.plan.expect.level,

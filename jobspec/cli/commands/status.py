@@ -1,7 +1,8 @@
 """Show where runs are: state, step, reward and other figures, attempt, staging, the scheduler's reason.
 
 Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
-each node that stages. One query asks the scheduler about all runs, except those that have ended.
+each node that stages. One query asks the scheduler about all runs, except those that have ended. A scheduler
+that does not answer is told, and REASON has what the run's own files say; the exit code for a RUN is then 2.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.boundary import USAGE
 from jobspec.cli.live import observe
 from jobspec.cli.live.metrics import Progress
 from jobspec.cli.live.observe import View
@@ -40,15 +42,16 @@ def run(args: argparse.Namespace) -> int:
         runs = [store.find(ref) for ref in args.runs_wanted]
     else:
         runs = store.list() if args.all else store.list()[: args.limit]
-    unanswered: list[Finding] | None = None if args.runs_wanted else []
+    unanswered: list[Finding] = []
     views = observe.observe(runs, unanswered)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged and args.runs_wanted:
         raise JobspecError(*damaged)
+    code = USAGE if unanswered and args.runs_wanted else 0  # what was asked for is known in part
     if args.json:
         output.print_json([as_json(view) for view in views])
-        return 0
-    output.print_findings([*damaged, *(unanswered or ())])
+        return code
+    output.print_findings([*damaged, *unanswered])
     if not views:
         print("no runs in " + ", ".join(str(folder) for folder in store.folders))
         return 0
@@ -56,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.runs_wanted:
         rows = [row for view in views for row in (_row(view), *_nodes(view), *_points(view))]
     output.print_table(*_without_empty(_HEADER, rows))
-    return 0
+    return code
 
 
 _HEADER = (
