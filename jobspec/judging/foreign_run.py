@@ -216,7 +216,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     evidence = foreign.evidence
     attempt = evidence.attempts[0]
     if not attempt.logs and not len(attempt.metrics):
-        reason = "the path holds no log and no metric"
+        reason = "the path holds no log and no metric that jobspec can read"
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
     framework_items = tuple(expectation.framework.judge(evidence))
     imports, metrics = (
@@ -233,7 +233,11 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
-        return Verdict(Result.NOTHING_RAN, expectation.level.name, deliverables, reason=reason)
+        findings = line_findings(evidence, attempt, Result.BLOCKED)
+        shown = figures(evidence)
+        return Verdict(
+            Result.BLOCKED, expectation.level.name, deliverables, None, (), findings, shown, reason=reason
+        )
     cause = None
     void = void_item(deliverables)
     if void is not None:

@@ -244,7 +244,10 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
-        _suspicious(match, ", and the run went on", "it did not stop the run") for match in survived
+        _suspicious(match, ", and train steps followed", "it did not stop the run")
+        if match.trained_on
+        else _suspicious(match, "", "other lines say more about how the run ended")
+        for match in survived
     )
     failures = [
         match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE

@@ -56,9 +56,9 @@ MARKS_SAY = {
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
-    "construction": "no line before it shows how far the run was",
+    "construction": "no line that is known shows how far the run was",
     "rollout": "",
-    "step": "no line of a finished training step stands before it",
+    "step": "no line that is known to be of a finished training step stands before it",
 }
 
 
@@ -196,7 +196,8 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
     weak = went_on or parting or _in_shutdown(match, courses, found)
-    return replace(match, survived=True, generic=True) if weak else match
+    trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
+    return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
 
 
 def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:

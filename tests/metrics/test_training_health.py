@@ -161,7 +161,7 @@ def test_learning_is_not_claimed_over_zero_gradients(tmp_path: Path) -> None:
 def test_what_explains_a_missing_signal_is_named_with_it(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     run.metrics([{**row, "reward": 1.0} for row in learning_rows()])
-    assert "ceiling from the start" in learning_deliverable(read_evidence(run.root)).reason
+    assert "starts at 1, and stays at most 1" in learning_deliverable(read_evidence(run.root)).reason
 
 
 def learning_of(run: RunFolder, rewards: list[float], **others: list[float]) -> Deliverable:
@@ -210,6 +210,19 @@ def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:
     assert (
         "from about step 70 on: what had been learnt is lost" in found.reason and "`kl` went" in found.reason
     )
+
+
+def test_constant_reward_lost_nothing(tmp_path: Path) -> None:
+    """Means of equal values differ in their last digits alone."""
+    run = passing_run(tmp_path)
+    found = learning_of(run, [0.3] * 40)
+    assert "fell" not in found.reason and "is 0.3 at all 40 steps" in found.reason
+
+
+def test_reward_that_never_rose_is_not_called_learnt(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    found = learning_of(run, [0.3] * 99 + [0.0] * 101)
+    assert "the reward is far below what it was before" in found.reason and "learnt" not in found.reason
 
 
 def test_report_names_them_whatever_the_level(tmp_path: Path) -> None:
