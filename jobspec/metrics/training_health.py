@@ -113,7 +113,8 @@ def _no_gradient(rows: Rows) -> Iterator[Trouble]:
     zero = [row for row in rows if row.value == 0]
     if 2 * len(zero) > len(rows):
         what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} steps"
-        why = "if the logged value is true, such a step trains nothing: equal rewards in every group, or no parameter takes part"
+        why = "if the logged value is true, such a step trains nothing: "
+        why += "equal rewards in every group, or no parameter takes part"
         fix = "check that rewards differ within a group, and which parameters require gradients"
         # A task that is solved early leaves no gradients either.
         early = rows[: -(-len(rows) // 2)]
