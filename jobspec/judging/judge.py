@@ -252,9 +252,12 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     failures = [
         match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE
     ]
-    odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
+    # A foreign run has no exit code of ours that says how it ended: there each such line counts.
+    odd = next(
+        (one for one in failures if evidence.foreign or not one.generic or one.signature == EXCEPTION), None
+    )
     if result is Result.PASS and odd is not None:
-        findings.append(_suspicious(odd, "", "the run passed all the same"))
+        findings.append(_suspicious(odd, "", "what is asked for is proved all the same"))
     notes = [
         match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
     ]

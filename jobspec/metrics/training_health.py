@@ -206,7 +206,8 @@ def _usual_step(values: Sequence[float]) -> float:
 
 def _change(rows: Rows, since: Row) -> str:
     start, end = _ends(rows)
-    return f"`{rows[0].metric}` went from {start:.3g} to {end:.3g}, from about step {since.step} on"
+    ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth)"
+    return f"`{rows[0].metric}` went {ends}, from about step {since.step} on"
 
 
 def _capped(rows: Rows) -> Iterator[Trouble]:
@@ -296,16 +297,16 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     end = median(values[-max(width, len(values) // 10) :])
     # Means of equal values differ in their last digits.
     sure = max(SURE * _usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
-    base = start if peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
+    rose = peak - min(course[: at + 1]) > sure  # before its peak: a fall from the first step on lost nothing
+    base = start if rose and peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
     if peak - end <= sure or share < LOST:
         return
     tail = rows[at:]
     since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
     top = f"`{rows[0].metric}` stood at {peak:.3g} about step {tail[width // 2].step}"
-    what = f"{top} and fell to {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
-    gained = base > -math.inf and peak - start > sure
-    why = "what had been learnt is lost" if gained else "the reward is far below what it was before"
+    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
+    why = "what had been learnt is lost" if rose else "the reward is far below what it was before"
     fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)

@@ -226,3 +226,27 @@ def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None
             "look at the line once: other lines say more about how the run ended",
         )
     ]
+
+
+def test_loss_that_is_asked_for_has_to_fall(tmp_path: Path) -> None:
+    write(tmp_path / "m.jsonl", (json.dumps({"step": i, "loss": 2 - v}) for i, v in enumerate(rising(60))))
+    assert judged(tmp_path, learning="loss").result is PASS
+
+
+def test_weak_failure_line_at_the_end_is_told_beside_a_pass(tmp_path: Path) -> None:
+    """No exit code of ours says how a run of somebody else ended."""
+    write(tmp_path / "m.jsonl", records(rising(60)))
+    nccl = "torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:2251, "
+    write(tmp_path / "train.log", [f"{nccl}unhandled cuda error (run with NCCL_DEBUG=INFO for details)"])
+    verdict = judged(tmp_path, learning="reward")
+    assert verdict.result is PASS
+    assert [(one.file, one.fix) for one in verdict.findings] == [
+        ("train.log", "look at the line once: what is asked for is proved all the same")
+    ]
+
+
+def test_failure_that_explains_missing_values_is_the_headline(tmp_path: Path) -> None:
+    write(tmp_path / "m.jsonl", records([0.5]))
+    write(tmp_path / "train.log", [*TRACE, "NameError: name 'x' is not defined"])
+    verdict = judged(tmp_path, learning="reward")
+    assert verdict.result is FAIL and "NameError: name 'x' is not defined" in verdict.reason

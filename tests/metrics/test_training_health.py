@@ -225,6 +225,20 @@ def test_reward_that_never_rose_is_not_called_learnt(tmp_path: Path) -> None:
     assert "the reward is far below what it was before" in found.reason and "learnt" not in found.reason
 
 
+def test_reward_that_fell_from_its_start_lost_nothing(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    assert "stood at" not in learning_of(run, [-0.05 * i for i in range(100)]).reason
+
+
+def test_implicit_rewards_of_dpo_may_both_fall(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    chosen = [0.02 * min(i, 20) - 0.03 * max(0, i - 20) for i in range(60)]
+    run.metrics(
+        [{**row, "rewards/chosen": value} for row, value in zip(learning_rows(), chosen, strict=True)]
+    )
+    assert not [one for one in troubles(read_evidence(run.root).metrics) if one.kind.startswith("reward")]
+
+
 def test_report_names_them_whatever_the_level(tmp_path: Path) -> None:
     run = passing_run(tmp_path, PLAN)
     run.metrics([{**row, "response_length/clip_ratio": 0.99} for row in learning_rows()])
