@@ -51,7 +51,7 @@ def as_stopped(attempt: Attempt) -> Attempt:
     asked = [match for match in failures if match.signature == TERMINATED or SIGNALLED.search(match.text)]
     if not asked or any(match not in asked and not match.wrapper for match in failures):
         return attempt
-    title = "a signal asked the run to end, and the files show no failure before it"
+    title = "a signal asked the run to end, and the files show no known failure beside it"
     fix = "ask who or what ended it: a person, the scheduler, a launcher on another node"
     first = replace(
         asked[0], kind="cancelled", verdict="Blocked", wrapper=False, title=title, why=title, fix=fix

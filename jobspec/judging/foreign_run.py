@@ -29,6 +29,7 @@ from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_bac
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
+from jobspec.metrics.names import FALLS
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
@@ -193,7 +194,8 @@ def _plan(root: Path, expectation: Expected, metrics: Table, facts: Facts) -> Pl
         options={**_stated(facts), **expect.options, "steps": expectation.steps},
     )
     if expectation.learning:
-        expect = replace(expect, learning=LearningPlan(expectation.learning))
+        direction = "down" if FALLS.search(expectation.learning) else "up"
+        expect = replace(expect, learning=LearningPlan(expectation.learning, direction))
     proofs = tuple(ImportProof(module, path) for module, path in expectation.imports.items())
     # 0 is "not known" here: no limitation about the size may be made up.
     nodes, gpus = facts.sizes.get("nodes", 0), facts.sizes.get("gpus", 0)
@@ -216,7 +218,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     evidence = foreign.evidence
     attempt = evidence.attempts[0]
     if not attempt.logs and not len(attempt.metrics):
-        reason = "the path holds no log and no metric"
+        reason = "the path holds no log and no metric that jobspec can read"
         return Verdict(Result.NOTHING_RAN, expectation.level.name, findings=evidence.problems, reason=reason)
     framework_items = tuple(expectation.framework.judge(evidence))
     imports, metrics = (
@@ -233,7 +235,11 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         reason = (
             "no criterion was given that files can prove: give `--require`, `--learning` or `--expect-import`"
         )
-        return Verdict(Result.NOTHING_RAN, expectation.level.name, deliverables, reason=reason)
+        findings = line_findings(evidence, attempt, Result.BLOCKED)
+        shown = figures(evidence)
+        return Verdict(
+            Result.BLOCKED, expectation.level.name, deliverables, None, (), findings, shown, reason=reason
+        )
     cause = None
     void = void_item(deliverables)
     if void is not None:
@@ -254,7 +260,7 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         limitations=with_limits(_limitations(foreign, expectation), deliverables),
         findings=line_findings(evidence, attempt, result),
         figures=figures(evidence),
-        reason=_reason(deliverables, result),
+        reason=_reason(deliverables, result, cause),
     )
 
 
@@ -268,7 +274,7 @@ def _own_facts(facts: Facts, attempt: Attempt) -> Facts:
     return replace(facts, stated=stated, tasks=[end for end in facts.tasks if end[1].file not in aside])
 
 
-def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
+def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | None) -> str:
     if result is Result.PASS:
         return "every criterion that files can prove holds"
     order = (Status.BLOCKED, Status.FAIL, Status.SKIPPED)
@@ -276,6 +282,13 @@ def _reason(deliverables: Sequence[Deliverable], result: Result) -> str:
     bad = [item for status in order for item in deliverables if item.required and item.status is status]
     void = void_item(deliverables)
     bad = [void] if void is not None else bad
+    if (
+        cause is not None
+        and cause.signature
+        and result is not Result.BLOCKED
+        and bad[0].status is not Status.FAIL
+    ):
+        return cause.why or cause.text  # what the deliverables lack, they lack by it
     return f"{bad[0].name}: {bad[0].reason}"
 
 

@@ -246,14 +246,20 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
-        _suspicious(match, ", and the run went on", "it did not stop the run") for match in survived
+        _suspicious(match, ", and train steps followed", "it did not stop the run")
+        if match.trained_on
+        else _suspicious(match, "", "other lines say more about how the run ended")
+        for match in survived
     )
     failures = [
         match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE
     ]
-    odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
+    # A foreign run has no exit code of ours that says how it ended: there each such line counts.
+    odd = next(
+        (one for one in failures if evidence.foreign or not one.generic or one.signature == EXCEPTION), None
+    )
     if result is Result.PASS and odd is not None:
-        findings.append(_suspicious(odd, "", "the run passed all the same"))
+        findings.append(_suspicious(odd, "", "what is asked for is proved all the same"))
     notes = [
         match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
     ]

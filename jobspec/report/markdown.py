@@ -19,7 +19,7 @@ def render_markdown(report: Report) -> str:
     lines += [escape(verdict.reason), ""] if verdict.reason else []
     lines += [f"Run `{_code(report.run_id)}`: {escape(where(report))}.", ""]
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
-    lines += _table("Figures", ("Metric", "First to last", "Steps"), _figures(report))
+    lines += _table("Figures", ("Metric", "First to last", "Values"), _figures(report))
     lines += _cause(verdict.first_cause)
     lines += _list("Attempts", attempt_lines(verdict))
     lines += _list("Not proved", verdict.limitations)

@@ -73,7 +73,7 @@ def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:
 def _figures(figures: tuple[Figure, ...]) -> Iterator[str]:
     width = max((len(figure.name) for figure in figures), default=0)
     for figure in figures:
-        yield f"{figure.name:<{width}}  {figure_text(figure)}  over {counted(figure.steps, 'step')}"
+        yield f"{figure.name:<{width}}  {figure_text(figure)}  in {counted(figure.steps, 'value')}"
 
 
 def _cause(cause: Cause | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from jobspec.triage.signatures import Signature, read_table
 from jobspec.triage.traceback import Traceback
 
 MAX_CHARS = 160  # of a program's words in a title
-NO_PLACE = "the code that raised it (no traceback stands above the line)"
+NO_PLACE = "the code that raised it (no frame of a traceback was found above the line)"
 UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
@@ -124,7 +124,8 @@ def _cut(words: str) -> str:
 
 def _where(above: Traceback) -> str:
     file, _, function = above.place.rpartition(" ")
-    return f", raised in {PurePosixPath(file).name} {function}" if file else ""
+    word = "raised in" if above.innermost else "raised below"
+    return f", {word} {PurePosixPath(file).name} {function}" if file else ""
 
 
 @lru_cache(maxsize=1)

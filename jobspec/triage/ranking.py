@@ -56,9 +56,9 @@ MARKS_SAY = {
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
-    "construction": "no line before it shows how far the run was",
+    "construction": "no line that is known shows how far the run was",
     "rollout": "",
-    "step": "no line of a finished training step stands before it",
+    "step": "no line that is known to be of a finished training step stands before it",
 }
 
 
@@ -195,8 +195,17 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         for mark in (course.last_step, course.closed)
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
-    weak = went_on or parting or _in_shutdown(match, courses, found)
-    return replace(match, survived=True, generic=True) if weak else match
+    weak = went_on or parting or _before_good_end(match, courses) or _in_shutdown(match, courses, found)
+    trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
+    return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
+
+
+def _before_good_end(match: Match, courses: Mapping[str, Course]) -> bool:
+    """Whether the trainer had said before that it was at its end, and a good end is stated after it."""
+    course = courses.get(match.file, Course())
+    if not course.ended_well or course.done is None or course.stated_end is None:
+        return False
+    return course.done.line < match.line < course.stated_end.line
 
 
 def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
 MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
-# Python's own form, with loguru's mark of the innermost frame, and rich's.
-_FRAME = re.compile(r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)')
-_CURRENT = re.compile(r"^│ ❱ +\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich marks
-_INSIDE = (" ", "\t", "", ">", "│", "╰")  # how lines of a traceback begin
+# Python's own form, with loguru's mark of the innermost frame, rich's, and IPython's with that of a cell.
+_FRAME = re.compile(
+    r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)'
+    r"|^File ([~/]\S*?):(\d+), in ([\w.<>]+)|^(Cell In\[\d+\]), line (\d+)()"
+)
+_CURRENT = re.compile(r"^(?:│ ❱ +|-+> )\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich or IPython marks
+_INSIDE = (" ", "\t", "", ">", "│", "╰", "-")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 # Libraries that carry other people's code: an error in them was mostly caused by their caller.
 _CARRIER = re.compile(
@@ -31,7 +34,8 @@ class Traceback:
     """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
 
     `place` is the innermost frame that is no library's, as `file:line function`, `own` the same as
-    `file:function`, `code` its statement and `offset` its line, -1 without one.
+    `file:function`, `code` its statement and `offset` its line, -1 without one; `innermost` tells that no
+    frame of a library is below it.
     """
 
     frames: tuple[str, ...] = ()
@@ -40,6 +44,7 @@ class Traceback:
     own: str = ""
     code: str = ""
     offset: int = -1
+    innermost: bool = False
 
     @property
     def in_main(self) -> bool:
@@ -64,8 +69,9 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         text = bare(raw)
         frame = _FRAME.match(text)
         if frame is not None:
-            frames.append((frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]))
-            codes.append(marked if frame[4] else below)
+            file, line, function = (group for group in frame.groups() if group is not None)
+            frames.append((file, line, function or "<module>"))
+            codes.append(below if frame[1] else marked)
             offsets.append(at)
             marked = ""
         elif _HEAD.search(text):
@@ -85,6 +91,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         f"{own[0]}:{own[2]}" if own is not None else "",
         codes[at] if codes else "",
         offsets[at] if offsets else -1,
+        bool(frames) and at == 0,
     )
 
 

@@ -211,6 +211,32 @@ def test_words_that_show_no_class_are_told_with_their_frame() -> None:
     assert cause.title.endswith("LookupError: no answer of sample 7, raised in grpo.py:12 step")
 
 
+def test_frame_above_a_library_is_not_told_as_where_it_was_raised() -> None:
+    lines = raised("/x/grpo.py", "step", "loss.backward()", "LookupError: no answer")
+    lines = [*lines[:-1], '  File "/v/lib/python3.11/site-packages/torch/a.py", line 3, in run', lines[-1]]
+    cause = cause_of(lines)
+    assert cause.title.endswith("LookupError: no answer, raised below grpo.py:12 step")
+
+
+def test_traceback_of_a_notebook_is_read() -> None:
+    cause = cause_of(
+        [
+            "LookupError                               Traceback (most recent call last)",
+            "Cell In[14], line 2",
+            "      1 model = load()",
+            "----> 2 trainer.train()",
+            "",
+            "File ~/work/rewards.py:31, in Grader.score(self, answers)",
+            "     30 for answer in answers:",
+            "---> 31     self.check(answer)",
+            "     32 return 1",
+            "",
+            "LookupError: no answer",
+        ]
+    )
+    assert cause.title.endswith("LookupError: no answer, raised in rewards.py:31 Grader.score")
+
+
 def test_silent_assert_is_told_by_its_statement() -> None:
     statement = "assert config.no_sync_func is None"
     lines = ["step 1 starts", *raised("/x/slime/model.py", "train", statement, "AssertionError")]
