@@ -24,6 +24,14 @@ _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
 
 
+# Frames that show a model at work, so one that is built, whatever lines stand above.
+_AT_WORK = re.compile(
+    r":(?:_wrapped_call_impl|forward|backward|forward_step|forward_backward\w*|training_step|train_step"
+    r"|update_policy|update_actor|update_critic|compute_log_prob|get_logprobs|compute_loss|clip_grad\w*)$"
+    r"|policy_worker\w*\.py:train$"
+)
+
+
 class Raised(NamedTuple):
     """The exception that a line names, and its message; the statement that raised it where it has none."""
 
@@ -90,6 +98,11 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
 def is_silent(text: str, above: Traceback) -> bool:
     """Whether the text names an exception without a message, and its statement is known."""
     return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
+
+
+def frame_at_work(above: Traceback) -> str:
+    """The outermost frame that shows a built model at work, as `file:function`; empty without one."""
+    return next((frame for frame in above.frames if _AT_WORK.search(frame)), "")
 
 
 def place(text: str, above: Traceback) -> str:

@@ -286,6 +286,7 @@ class _Log:
         above = traceback_above(view.lines, offset)
         place = own_words.place(hit.text, above)
         told = own_words.told(signature, hit.text, above)
+        at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -296,14 +297,16 @@ class _Log:
             line=self._number(view, offset),
             text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
-            why=signature.why,
+            why=f"{told.title}; its traceback comes through {at_work}: the model was built"
+            if at_work
+            else signature.why,
             fix=own_words.advice(told.fix, hit.text, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
             place=place,
             main=above.in_main,
-            boundary=told.boundary,
+            boundary="" if at_work else told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),
