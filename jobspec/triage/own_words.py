@@ -19,6 +19,7 @@ from jobspec.triage.traceback import Traceback
 MAX_CHARS = 160  # of a program's words in a title
 NO_PLACE = "the code that raised it (no traceback stands above the line)"
 UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
+ROLLOUT = "rollout"
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
@@ -79,9 +80,16 @@ def told(signature: Signature, text: str, above: Traceback) -> Told:
     raised = exception_in(text, above) if signature.own_words else None
     if raised is None:
         return own
-    if signature.kind == UNKNOWN:
+    if signature.kind in (UNKNOWN, ROLLOUT):
         rule = next((rule for rule in _rules() if rule.fits(raised, above)), None)
-        if rule is not None:
+        if rule is not None and signature.kind == ROLLOUT:
+            # Whose code it is says more than the words; what to do about them does not depend on it.
+            own = (
+                own._replace(fix=f"{rule.fix}; an engine or server may say more in its own lines above")
+                if rule.kind == UNKNOWN
+                else own
+            )
+        elif rule is not None:
             verdict, boundary = (rule.verdict, "") if rule.verdict else (own.verdict, own.boundary)
             own = Told(rule.kind, verdict, boundary, rule.what, rule.fix)
     return own._replace(title=f"{own.title}: {_cut(raised.words)}{_where(above)}")

@@ -36,7 +36,7 @@ from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import Signature
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import traceback_above
+from jobspec.triage.traceback import goes_on, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -306,6 +306,7 @@ class _Log:
             wrapper=signature.wrapper,
             place=place,
             main=above.in_main,
+            caught=above.logged and goes_on(view.lines, offset),
             boundary="" if at_work else told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
