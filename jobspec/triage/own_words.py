@@ -7,7 +7,7 @@ class stays, and the title gives the words and the frame alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -25,6 +25,9 @@ _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
 
 
+# Their message stands below: all of it, and the fields that are refused.
+_GOES_ON = re.compile(r"(?:Error|Exception):$")
+_FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(
     r":(?:_wrapped_call_impl|forward|backward|forward_step|forward_backward\w*|training_step|train_step"
@@ -101,6 +104,14 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
     if match is None:
         return None
     return Raised(match[1], match[2] or "", "" if match[2] else above.code)
+
+
+def with_message(text: str, below: Iterable[str]) -> str:
+    """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
+    with its first words."""
+    count = 1 if _GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
+    words = [line.strip() for line in below if line.strip()][:count]
+    return f"{text} {': '.join(words)}" if words else text
 
 
 def is_silent(text: str, above: Traceback) -> bool:

@@ -95,6 +95,13 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     )
 
 
+def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str]:
+    """What the process of `lines[offset]` printed next, without prefixes."""
+    owner = _owner(_text(lines[offset]))
+    after = (_text(line) for line in lines[offset + 1 : offset + 1 + LINES_ON])
+    return [bare(line) for line in after if _owner(line) == owner][:count]
+
+
 def goes_on(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the process that printed `lines[offset]` says something else soon after it."""
     owner = _owner(_text(lines[offset]))
