@@ -91,12 +91,18 @@ class Course:
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    found = list(matches)
+    found = _caught(list(matches))
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
+
+
+def _caught(matches: list[Match]) -> list[Match]:
+    """The matches; what another process raised again was not caught for good."""
+    raised = {match.text for match in matches if not match.caught}
+    return [replace(match, caught=match.caught and match.text not in raised) for match in matches]
 
 
 def rank(matches: Iterable[Match]) -> list[Match]:
@@ -113,7 +119,13 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     }
     moments = _moments(unordered)
     ordered = sorted(
-        unordered, key=lambda m: (_level(m), moments[id(m)] if timed[_level(m)] else 0.0, m.order)
+        unordered,
+        key=lambda m: (
+            _level(m),
+            m.caught and m.generic,
+            moments[id(m)] if timed[_level(m)] else 0.0,
+            m.order,
+        ),
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
@@ -278,13 +290,17 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
 
 
 def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
-    """One match per signature and log: the first that was not survived, else the first."""
+    """One match per signature and log: the first that was not survived, of these one that was not caught."""
     best: dict[tuple[str, str], Match] = {}
     for match in matches:
         key = (match.file, match.signature)
-        if key not in best or (best[key].survived and not match.survived):
+        if key not in best or _said_later(match) < _said_later(best[key]):
             best[key] = match
     return best.values()
+
+
+def _said_later(match: Match) -> tuple[bool, bool]:
+    return match.survived, match.caught and match.generic
 
 
 def _as_note(match: Match) -> Match:
