@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import Context, FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
+    from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.job import JobSpec
     from jobspec.spec.site import ClusterProfile
 
@@ -50,6 +51,7 @@ class Resolution:
     origins: dict[str, Origin] = field(default_factory=dict)
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
     mode_given: bool = True
+    elsewhere: Elsewhere | None = None
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""

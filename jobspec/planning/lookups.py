@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from jobspec.planning.elsewhere import read_elsewhere
 from jobspec.planning.interpreter import lacking_modules, missing_modules
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import FoundModel
     from jobspec.plan import Plan, StagePlan
+    from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
 
@@ -38,6 +40,15 @@ class Lookups:
         self, spec: JobSpec, base: Path, runs: str, fetch: bool
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
+
+    def elsewhere(
+        self, spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+    ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
+        """The checkouts of a cluster with other disks than this machine's."""
+        return self._once(
+            ("elsewhere", spec.repos, base),
+            lambda: read_elsewhere(spec, base, profile, far, fetch, state),
+        )
 
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(

@@ -27,7 +27,7 @@ class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in.
+    frozen copy that the plan's path lies in. `there` is the path on a cluster with other disks than ours.
     """
 
     plan: RepoPlan
@@ -35,6 +35,7 @@ class RepoSource:
     prove: str = ""
     patch: str = ""
     copy: Path | None = None
+    there: str = ""
 
 
 def read_repos(
@@ -52,7 +53,7 @@ def read_repos(
         folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch)
         findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
-        findings += _repo_findings(repo, folder, state, where)
+        findings += repo_findings(repo, folder, state, where)
         code = code_state(str(folder))
         copy = None
         if repo.freeze and fetch and is_folder(folder):
@@ -61,7 +62,7 @@ def read_repos(
                 code = code_state(str(folder))
             except JobspecError as problem:
                 findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
-        sources.append(replace(_repo_source(repo, folder, state, code), copy=copy))
+        sources.append(replace(repo_source(repo, folder, state, code), copy=copy))
     return tuple(sources), findings
 
 
@@ -92,7 +93,7 @@ def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool) -> tuple[Path, 
     return known_clone(source) or source.folder(re.sub(r"[^\w.]", "_", source.ref)), []
 
 
-def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
+def repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
     plan = RepoPlan(
         name=repo.name,
         path=str(folder),
@@ -112,7 +113,7 @@ def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> 
     )
 
 
-def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
+def repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
     if not is_folder(folder):
         yield _missing_checkout(repo, folder, where)
         return
@@ -138,7 +139,7 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
             path=f"{where}.path",
         )
     elif repo.ref:
-        yield from _ref_findings(repo, folder, state, where)
+        yield from ref_findings(repo, folder, state, where, resolve_ref(folder, repo.ref))
     if state.left_out:
         names = ", ".join(f"`{name}`" for name in state.left_out[:5])
         yield warning(
@@ -186,8 +187,8 @@ def unreadable(path: str, why: str, where: str = "repos") -> Finding:
     return error("repo.unreadable", f"`{path}` cannot be read", why, fix, path=where)
 
 
-def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
-    commit = resolve_ref(folder, repo.ref or "")
+def ref_findings(repo: Repo, folder: Path, state: GitState, where: str, commit: str) -> Iterable[Finding]:
+    """Whether the checkout is at `commit`, which `ref` names in it."""
     if not commit:
         yield error(
             "repo.ref-unknown",

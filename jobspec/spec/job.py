@@ -243,6 +243,13 @@ class Repo(Base, frozen=True):
             "uses the copy; files that git ignores are not in it."
         ),
     ] = False
+    sync: Annotated[
+        bool,
+        doc(
+            "With `access.login` of the site: the run uses this machine's checkout, though the cluster has "
+            "one at `path`. Submission copies it there."
+        ),
+    ] = False
     changed: Annotated[
         Literal["block", "record"],
         doc(
