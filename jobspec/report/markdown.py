@@ -21,6 +21,7 @@ def render_markdown(report: Report) -> str:
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
     lines += _table("Figures", ("Metric", "First to last", "Values"), _figures(report))
     lines += _cause(verdict.first_cause)
+    lines += _driver_log(report)
     lines += _list("Attempts", attempt_lines(verdict))
     lines += _list("Not proved", verdict.limitations)
     lines += _list(
@@ -80,6 +81,14 @@ def _cause(cause: Cause | None) -> list[str]:
         *explanation,
         "",
     ]
+
+
+def _driver_log(report: Report) -> list[str]:
+    log = report.driver_log
+    if log is None:
+        return []
+    head = f"`{_code(log.file)}` ({escape(log.command)}: {escape(log.ended)}):"
+    return ["## Last lines of the command", "", head, "", *(f"    {_plain(line)}" for line in log.lines), ""]
 
 
 def _plain(line: str) -> str:

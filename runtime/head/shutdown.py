@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -230,7 +231,9 @@ def _no_test_ran(command: CommandPlan, task: Mapping[str, Any]) -> Finding:
 
 
 def _command_failed(phase: str, command: CommandPlan, task: Mapping[str, Any]) -> Finding:
-    how = f"was ended by signal {task['signal']}" if task["signal"] else f"exited with {task['exit_code']}"
+    number = int(task["signal"])
+    meaning = f" ({signal.strsignal(number)})" if number == signal.SIGSEGV else ""
+    how = f"was ended by signal {number}{meaning}" if number else f"exited with {task['exit_code']}"
     rank = f" (rank {task['rank']})" if command.on == "all" else ""
     return error(
         f"{phase}.exit-code",

@@ -17,6 +17,7 @@ from jobspec.runs.paths import RunPaths
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.report import Report
+    from jobspec.report.driver_log import DriverLog
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -32,11 +33,13 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
+    from jobspec.report.driver_log import driver_log
+
     evidence, verdict = pipeline.judge_run(run.root, baseline)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
-        _print_tail(run, verdict.first_cause)
+        _print_tail(run, verdict.first_cause, driver_log(evidence))
     if fmt == "text" and (run.root / "report.html").is_file():
         print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
@@ -96,12 +99,17 @@ def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
         print(f"the reports could not be written: {problem}", file=sys.stderr)
 
 
-def _print_tail(run: RunPaths, cause: Cause | None) -> None:
-    """Print the end of the log that holds the cause; without a cause, of the last log."""
+def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> None:
+    """Print the end of the log that holds the cause; without a cause, of the last log.
+
+    The report itself has shown the end of the failed command's log.
+    """
     logs = observe.log_files(run)[-1:]
     if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
         logs = [run.root / cause.file]
     for path in logs:
+        if shown is not None and path == run.root / shown.file:
+            continue
         print(visible(f"\nlast lines of {path.relative_to(run.root)}:"))
         for line in observe.tail(path, TAIL_LINES):
             print(visible(f"  {strip_ansi(line)}"))
