@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.lab import Lab, await_true
+from tests.slurm.lab import Lab, await_true, profile_text
 
 pytestmark = [pytest.mark.slurm]
 
@@ -103,6 +104,67 @@ def test_out_of_memory(lab: Lab) -> None:
     assert status["state"] in ("OUT_OF_MEMORY", "FAILED")
     assert lab.await_end(status["job_id"])[0] == status["state"]
     assert "memory" in text_of(lab, "last")[1]
+
+
+SAVE = "trap 'sleep 1; echo saved >$JOBSPEC_SCRATCH/saved.txt; exit 9' TERM; while :; do sleep 0.1; done"
+TERM, INT = ("--batch", "--signal=TERM"), ("--batch", "--signal=INT")
+FORMS = {
+    "batch": ([TERM], "SIGTERM reached the batch script"),
+    "batch-int": ([INT], "SIGINT reached the batch script"),
+    "full": ([("--full", "--signal=TERM")], "SIGTERM reached the batch script"),
+    "twice": ([TERM, TERM], "SIGTERM reached the batch script"),
+    "step": ([("--signal=TERM",)], "SIGTERM reached the run's agent on"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_signal_of_somebody_saves_and_collects(lab: Lab, form: str) -> None:
+    calls, said = FORMS[form]
+    spec = lab.command_spec(
+        "told",
+        ["bash", "-c", SAVE],
+        nodes=2,
+        artifacts={"collect": ["saved.txt"]},
+    )
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    for words in calls:
+        lab.slurm("scancel", *words, run["job_id"])
+    lab.await_end(run["job_id"])
+    found, (rows, artifacts) = lab.results(run["run_dir"]), _collected(run["run_dir"])
+    assert found["outcome"] == "cancelled"
+    assert rows == artifacts == ["n2/saved.txt", "saved.txt"]
+    code, text = text_of(lab, run["run_id"])
+    assert code == 3, text
+    assert said in text
+
+
+def _collected(run_dir: str) -> tuple[list[str], list[str]]:
+    """What the manifest lists, and what is there."""
+    folder = Path(run_dir) / "artifacts"
+    rows = json.loads((folder / "manifest.json").read_text())["files"]
+    there = [str(path.relative_to(folder)) for path in folder.rglob("saved.txt")]
+    return sorted(row["path"] for row in rows if row["path"].endswith("saved.txt")), sorted(there)
+
+
+def test_a_sites_own_warning_signal(lab: Lab) -> None:
+    """`--signal=B:TERM@45` of the site's profile or the user: the step saves as after any signal."""
+    spec = lab.command_spec(
+        "warned",
+        ["bash", "-c", SAVE],
+        resources={"time": "00:01:00"},
+        launch={"requeue": {"grace": 0}},
+        artifacts={"collect": ["saved.txt"]},
+    )
+    site = profile_text(lab.cluster, "warns").replace(
+        "gpus: none", 'extra_sbatch: ["--signal=B:TERM@45"], gpus: none'
+    )
+    (lab.clusters / "warns.yaml").write_text(site)
+    run = lab.submit(spec, cluster="warns")
+    lab.await_end(run["job_id"], timeout=120)
+    assert _collected(run["run_dir"]) == (["saved.txt"], ["saved.txt"])
+    assert "SIGTERM reached the batch script" in text_of(lab, run["run_id"])[1]
 
 
 def test_time_limit(lab: Lab) -> None:
