@@ -171,6 +171,33 @@ def test_the_time_limit_leads_to_another_attempt(
     assert asked == ([(b"requeue", b"77")] if requeued else [])
 
 
+LOSES = "mkdir -p $JOBSPEC_RUN_DIR/attempts/$JOBSPEC_ATTEMPT; cd $_; echo n2,n4 >requeue; exit 1"
+SCONTROL = """[ "$1" != show ] || echo "JobId=77 ReqNodeList=(null) ExcNodeList={before} NodeList=n[1-2]"
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "restarts", "excluded"),
+    [("(null)", "", b"n2,n4"), ("n[6-7]", "1", b"n[6-7],n2,n4"), ("(null)", "2", b"")],
+)
+def test_lost_nodes_lead_to_another_attempt_without_them(
+    before: str, restarts: str, excluded: bytes, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """The head's mark of them is there when the attempt has got on; the last attempt says that it is."""
+    stage.program("srun", then=LOSES)
+    stage.program("scontrol", then=SCONTROL.format(before=before))
+    script = run_dir(SPEC + "launch: {requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts})
+    assert done.returncode == 1
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    if not excluded:
+        assert asked == []
+        assert b"attempt 3 is the last of 3: not requeued" in done.stderr
+        return
+    assert asked[0] == (b"requeue", b"77")
+    assert asked[-1] == (b"update", b"JobId=77", b"ExcNodeList=" + excluded)
+
+
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
     stage.program("srun")
     folder = run_dir(SPEC + "launch: {requeue: {max_attempts: 2}}\n")
