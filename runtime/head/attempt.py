@@ -5,10 +5,12 @@ Any thread may end it; the phases (`phases`) and the end (`shutdown`) hold one a
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 import traceback
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error
 from jobspec.plan import Plan
@@ -67,9 +69,22 @@ class Attempt:
         finding = error("runtime.bug", what, why, fix, node=self.who.name)
         self.stop(Cause(FAILED, 1, self.phase, (finding,)))
 
-    def stop_by_signal(self, number: int) -> None:
+    def stop_by_signal(self, number: int, node: str = "") -> None:
+        """Stop for a signal that the job's step got on `node`, or the batch script before it."""
         self.signals += 1
-        self.stop(by_signal(number))
+        cause = by_signal(*self._named(number, node or self.who.name))
+        self.stop(cause if self.cause is None else replace(cause, findings=()))
+
+    def _named(self, number: int, node: str) -> Tuple[int, str]:
+        """The signal that somebody sent, and what it reached.
+
+        srun would kill its tasks on a SIGTERM: the batch script hands that on as SIGUSR2, and notes it.
+        """
+        if number == signal.SIGUSR2:
+            with contextlib.suppress(OSError, IndexError, KeyError):
+                noted = (self.node.paths.attempt / "signal").read_text().split()[-1]
+                return signal.Signals[f"SIG{noted}"], "the batch script"
+        return number, f"the run's agent on `{node}`"
 
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
@@ -104,7 +119,7 @@ class Attempt:
         """What a node says between replies."""
         name = self.who.hosts[index]
         if "signal" in message:
-            self.stop_by_signal(int(message["signal"]))
+            self.stop_by_signal(int(message["signal"]), name)
         elif "finding" in message:
             finding = replace(Finding.from_json(message["finding"]), node=name)
             phase = str(message["phase"])

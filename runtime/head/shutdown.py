@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -11,10 +12,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof, Plan
 from jobspec.runtime.base.events import FORMAT_VERSION, write_json
+from jobspec.runtime.head import batch_script
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
 from jobspec.runtime.head.ray_bringup import RayBringUp
-from jobspec.runtime.head.record import CANCELLED, FAILED, TIMEOUT, Cause, blocked
+from jobspec.runtime.head.record import CANCELLED, EXIT_BLOCKED, FAILED, TIMEOUT, Cause, blocked
 from jobspec.runtime.node import collect
 
 STOP_COMMAND_GRACE_S = 2.0  # when a node is lost or a phase failed: a command has nothing to save for
@@ -37,17 +39,33 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
+    lost = batch_script.lost_nodes(cause) if cause is not None else ()
+    if cause is not None and lost:
+        # srun waits for the dead node: the batch script ends the job from here on, while Ray is stopped.
+        batch_script.ask_for_another_attempt(attempt, cause)
+        batch_script.leave_exit(attempt, _write_results(attempt), lost)
     _stop_nodes(attempt, ray, failed=attempt.cause is not None)
     if attempt.plan.upstream is not None:  # its logs were written by the script's own shells
         for path in (attempt.node.paths.attempt / "logs").glob(f"{attempt.who.job_id}*-logs/*.log"):
             collect.redact_in_place(path, attempt.node.redactor)
-    code = attempt.record.write(attempt.judge())
+    code = _write_results(attempt)
     attempt.nodes.close(code)
     attempt.record.log.close()
     attempt.node.close()
-    # The last thing on disk: the batch script ends the job with it when srun waits for a node that is dead.
-    (attempt.node.paths.attempt / "exit").write_text(f"{code}\n")
+    if not lost:
+        batch_script.leave_exit(attempt, code)
     return code
+
+
+def _write_results(attempt: Attempt) -> int:
+    """The exit code that the results state, also where they cannot be written."""
+    cause = attempt.judge()
+    try:
+        return attempt.record.write(cause)
+    except OSError as problem:
+        finding = _no_results(problem, attempt.who.name)
+        sys.stderr.write(finding.text() + "\n")
+        return cause.exit_code if cause is not None and cause.exit_code else EXIT_BLOCKED
 
 
 def _stop_commands(attempt: Attempt, cause: Any) -> None:
@@ -94,8 +112,8 @@ def collect_limit_s(plan: Plan, cause: Optional[Cause]) -> float:
         return limit
     if cause.outcome == TIMEOUT:
         return min(limit, max(COLLECT_HURRY_S, plan.slurm.grace_s * COLLECT_SHARE))
-    lost = any(finding.rule == "node.lost" for finding in cause.findings)
-    return min(limit, COLLECT_HURRY_S) if lost or cause.outcome == CANCELLED else limit
+    hurry = cause.outcome == CANCELLED or batch_script.lost_nodes(cause)
+    return min(limit, COLLECT_HURRY_S) if hurry else limit
 
 
 def _note_collected(attempt: Attempt, call: Call, rows: List[Dict[str, Any]]) -> None:
@@ -122,6 +140,16 @@ def _no_manifest(problem: OSError, node: str) -> Finding:
         f"the list of collected files cannot be written: {problem.strerror} (`{problem.filename}`)",
         "the run's `artifacts` folder is full, or something else has taken its place",
         "see that this user may write there, and that no command removes it",
+        node=node,
+    )
+
+
+def _no_results(problem: OSError, node: str) -> Finding:
+    return error(
+        "runtime.run-dir",
+        f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)",
+        "the verdict is in the job's log alone",
+        "put `paths.runs` on shared storage that this user may write",
         node=node,
     )
 
