@@ -51,7 +51,8 @@ def test_exit_without_a_line_names_rank_and_node(tmp_path: Path) -> None:
     run.results("failed", 5)
     verdict, cause = judged(tmp_path)
     assert (cause.text, cause.node) == ("command `train` (rank 1) exited with 5", "n6")
-    assert (verdict.result, verdict.reason) == (Result.FAIL, cause.text)
+    assert verdict.result is Result.FAIL
+    assert verdict.reason == "command `train` (rank 1) exited with 5 on `n6`"
 
 
 @pytest.mark.parametrize(
