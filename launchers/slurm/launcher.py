@@ -225,7 +225,7 @@ class SlurmLauncher:
         if not launch.submitted:
             reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
             return JobStatus(JobState.UNKNOWN, reason)
-        in_queue, in_records = queued.get(_key(launch), {}), accounted.get(_key(launch), {})
+        in_queue, in_records = queued.get(_key(launch), {}), _recorded(launch, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -281,6 +281,12 @@ Key = tuple[str, str]  # id and name: Slurm uses an id again, and the name has t
 
 def _key(launch: Launch) -> Key:
     return launch.job_id, launch.job_name
+
+
+def _recorded(launch: Launch, accounted: Mapping[Key, Tasks]) -> Tasks:
+    """Accounting's rows of the job; for some seconds slurmdbd may know it by no name, or by `allocation`."""
+    keys = (_key(launch), (launch.job_id, ""), (launch.job_id, "allocation"))
+    return next((accounted[key] for key in keys if key in accounted), {})
 
 
 def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:

@@ -359,6 +359,17 @@ def test_job_of_somebody_else_that_has_the_id_now_is_not_ours(tmp_path: Path, st
     assert (status.state, status.exit_code, status.nodes, status.restarts) == (JobState.FAILED, 7, "n1", 0)
 
 
+@pytest.mark.parametrize("name", ["", "allocation"])
+def test_accounting_that_does_not_know_the_name_yet_is_believed(tmp_path: Path, name: str) -> None:
+    """slurmdbd hears of a short job's end before its start: as_mysql_job_start writes `allocation`."""
+    known = launches(tmp_path, 1)
+    client = FakeClient(
+        squeue=[says(queued("1", "FAILED", "n"))],
+        sacct=[says(f"1|FAILED|7:0|n1|x|{name}\n")],
+    )
+    assert launcher(client).query(known)[known[0]].exit_code == 7
+
+
 def cut(argv, secrets):  # type: ignore[no-untyped-def]
     raise fail("launch.ssh-closed", "the connection to `login` was lost", fix="try again")
 
