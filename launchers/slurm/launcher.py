@@ -105,11 +105,17 @@ class SlurmLauncher:
         A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
         """
         argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        lost = False
         for pause in (*BACK_OFF_S, None):
             try:
                 done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
             except JobspecError as problem:
-                return self._after_cut(launch, problem)
+                if problem.findings[0].rule == "launch.ssh-closed":
+                    return self._after_cut(launch, problem)
+                if not lost:  # there is no sbatch, or no way to it
+                    run.state.unlink()
+                raise
+            lost = True
             job_id = commands.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
@@ -137,8 +143,6 @@ class SlurmLauncher:
 
         For that reason it is not called again. Raises: `problem` when the job does not show up.
         """
-        if problem.findings[0].rule != "launch.ssh-closed":
-            raise problem
         for pause in BACK_OFF_S:
             self._sleep(pause)
             accepted_id = self._find(launch)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access.command import missing_program
 from jobspec.launchers.base import Access, JobState
 from jobspec.launchers.slurm.launcher import SlurmLauncher
 from jobspec.launchers.slurm.upstream import UpstreamLauncher
@@ -378,6 +379,26 @@ def test_connection_lost_in_mid_submit_is_looked_up_at_once(run: RunPaths) -> No
     client = FakeClient(sbatch=[cut], squeue=[says(""), says(queued("46"))], sacct=[says("")])
     assert launcher(client).submit(run, PLAN, {}).job_id == "46"
     assert client.count("sbatch") == 1
+
+
+def test_submission_that_no_sbatch_took_is_not_lost(run: RunPaths) -> None:
+    def missing(argv, secrets):  # type: ignore[no-untyped-def]
+        raise missing_program("sbatch", "here")
+
+    with pytest.raises(JobspecError, match="sbatch"):
+        launcher(FakeClient(sbatch=[missing])).submit(run, PLAN, {})
+    assert read_launch(run) is None
+
+
+def test_login_node_that_is_gone_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
+    def gone(argv, secrets):  # type: ignore[no-untyped-def]
+        raise fail("launch.ssh", "no SSH connection to `login`")
+
+    client = FakeClient(sbatch=[says(timed_out=True), gone], squeue=[says("")], sacct=[says("")])
+    with pytest.raises(JobspecError, match="no SSH connection"):
+        launcher(client).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted
 
 
 def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPaths) -> None:
