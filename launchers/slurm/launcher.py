@@ -116,6 +116,9 @@ class SlurmLauncher:
                     run.state.unlink()
                 raise
             lost = True
+            if done.timed_out and launch.login != "here":  # nobody has ended it there
+                what = f"sbatch on `{launch.login}` did not answer within {SUBMIT_TIMEOUT_S:.0f} s"
+                return self._after_cut(launch, fail("launch.scheduler", what))
             job_id = commands.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
@@ -139,7 +142,7 @@ class SlurmLauncher:
         )
 
     def _after_cut(self, launch: Launch, problem: JobspecError) -> str:
-        """The id of the job after the connection was lost under sbatch, which may go on at the other end.
+        """The id of the job after the answer of an sbatch was lost that may go on at the other end.
 
         For that reason it is not called again. Raises: `problem` when the job does not show up.
         """

@@ -381,6 +381,14 @@ def test_connection_lost_in_mid_submit_is_looked_up_at_once(run: RunPaths) -> No
     assert client.count("sbatch") == 1
 
 
+def test_sbatch_of_a_login_node_that_does_not_answer_is_not_called_again(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(timed_out=True), says("99\n")], squeue=[says("")], sacct=[says("")])
+    made = SlurmLauncher(client, Access("login.example"), sleep=lambda seconds: None)
+    with pytest.raises(JobspecError, match=r"sbatch on `login.example` did not answer within 60 s"):
+        made.submit(run, PLAN, {})
+    assert client.count("sbatch") == 1
+
+
 def test_submission_that_no_sbatch_took_is_not_lost(run: RunPaths) -> None:
     def missing(argv, secrets):  # type: ignore[no-untyped-def]
         raise missing_program("sbatch", "here")
