@@ -31,6 +31,7 @@ from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import FALLS
 from jobspec.metrics.requirements import parse_requirement
+from jobspec.metrics.trackers import mlflow_ends
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
 from jobspec.verdict import (
@@ -339,6 +340,8 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
             yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
+    for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
+        yield f"MLflow's own record says {status} of the run in {folder}"
     if not foreign.facts.ended and not foreign.facts.stated:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"
