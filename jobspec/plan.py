@@ -114,6 +114,7 @@ class StagePlan:
     allow: Tuple[str, ...] = ()
     ignore: Tuple[str, ...] = ()
     env: str = ""
+    load: bool = False  # of a model: load config and tokenizer once, offline, before it is trusted
 
     @property
     def moves(self) -> bool:
