@@ -181,6 +181,10 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
+    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env)
+    if fetch:
+        container, about_image = resolution.lookups.image(container, resolution.profile)
+        resolution.findings += about_image
     context = Context(
         resolution.spec,
         resolution.profile,
@@ -190,7 +194,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.base,
         hf_home,
         resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
-        settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env),
+        container,
     )
     if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
