@@ -140,6 +140,10 @@ def resolve(
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
+        if outcome.sketch is not None:
+            about = check(outcome.sketch, resolution.spec, profile)
+            findings += [item for item in about if item.rule not in OF_THE_FRAMEWORK]
+            findings += check_secrets(resolution.spec.secrets, environ)
     placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
     if any(repo.there for repo in outcome.repos):
         plan, repos, moved_findings = moved(outcome.plan, outcome.repos, placed)
@@ -157,14 +161,24 @@ def resolve(
     )
 
 
+# Rules about what only the framework's own plan has.
+OF_THE_FRAMEWORK = frozenset({"launch.no-command", "launch.upstream-unsupported"})
+
+
 @dataclass(frozen=True)
 class _Outcome:
+    """`sketch` is a plan without the framework's part, made where errors leave no real one.
+
+    It is there for the rules alone: an error of the framework must not hide those of the site.
+    """
+
     plan: Plan | None
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
     training: Training | None = None
     modules: tuple[str, ...] = ()
+    sketch: Plan | None = None
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -201,7 +215,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.default("container.python", "default", "this interpreter" if this else "")
     framework_plan = _ask(resolution, framework, context)
     if framework_plan is None:
-        return _Outcome(None, level, repos, gpus)
+        sketch = assemble(resolution, FrameworkPlan(()), context, repos)
+        return _Outcome(None, level, repos, gpus, sketch=sketch)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
