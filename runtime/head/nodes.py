@@ -12,7 +12,16 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from jobspec.runtime.base.channel import ChannelError, EndedError, Hello, Link, accept, keep_alive, listen
+from jobspec.runtime.base.channel import (
+    QUIET_S,
+    ChannelError,
+    EndedError,
+    Hello,
+    Link,
+    accept,
+    keep_alive,
+    listen,
+)
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.node.agent import Node, Reply
 
@@ -53,9 +62,10 @@ class Nodes:
         on_joined: Callable[[int, str], None],
         on_lost: Callable[[int, str], None],
         on_refused: Callable[[str, str], None],
+        on_quiet: Callable[[int, float], None] = lambda index, seconds: None,
     ) -> None:
         self._who = who
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message, self._on_lost, self._on_quiet = on_message, on_lost, on_quiet
         self._on_joined, self._on_refused = on_joined, on_refused
         self._local: Optional[Node] = None
         self._links: Dict[int, Link] = {}
@@ -141,6 +151,8 @@ class Nodes:
         """Raises: ChannelError at its end, and whatever taking a message raises."""
         while True:
             message = link.receive()
+            if link.quiet_s >= QUIET_S:
+                self._on_quiet(index, link.quiet_s)
             if "reply" in message:
                 self._finish((index, int(message["id"])), message["reply"])
             elif "heartbeat" not in message:
