@@ -27,6 +27,7 @@ from jobspec.runtime.node.agent import Node, Reply
 
 GOODBYE_S = 3.0  # for the workers to leave by themselves
 ACCEPT_PAUSE_S = 0.1
+DOUBT_S = 0.5
 MAX_REFUSED = 20  # reported connections with a wrong token; a port scanner must not fill the log
 
 
@@ -143,6 +144,8 @@ class Nodes:
             self._read(index, link)
         except ChannelError as error:
             reason = str(error)
+            # `scancel JOB.0` kills all agents, this one a little later: then no node has left.
+            self._closing.wait(DOUBT_S)
         except Exception as bug:  # noqa: BLE001 - told as the node's loss
             reason = f"the head failed while it read the node's messages: {type(bug).__name__}: {bug}"
         self._lose(index, reason)
