@@ -24,7 +24,7 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import RUN, as_stopped, judge_end
+from jobspec.judging.foreign_end import as_stopped, is_complete, is_short, judge_end, missing_steps
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
@@ -226,11 +226,11 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
     )
-    short = _is_short(evidence, expectation, framework_items)
+    short = is_short(evidence, expectation.steps, framework_items)
     attempt = as_stopped(attempt) if short else attempt
     run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
     if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
-        run = _missing_steps(evidence, expectation) or run
+        run = missing_steps(evidence, expectation.steps) or run
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -248,7 +248,9 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     elif lacks_only_imports(deliverables):
         cause = cause_of(deliverables)  # no line of the log explains what was not printed
     elif decide(deliverables, None) is not Result.PASS:
-        cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, expectation, run))
+        cause = _cause(
+            evidence, attempt, deliverables, complete=is_complete(evidence, expectation.steps, run)
+        )
     result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
         # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
@@ -291,33 +293,6 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
     ):
         return cause.why or cause.text  # what the deliverables lack, they lack by it
     return f"{bad[0].name}: {bad[0].reason}"
-
-
-def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequence[Deliverable]) -> bool:
-    """Whether planned steps are missing, or nothing says how many there were to be."""
-    planned = expectation.steps or evidence.metrics.planned
-    if planned:
-        return (evidence.metrics.last_step() or 0) < planned
-    return not any(item.required for item in framework_items)
-
-
-def _missing_steps(evidence: Evidence, expectation: Expected) -> Deliverable | None:
-    """What is not shown of a run whose announced steps are not all logged."""
-    planned, last = expectation.steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
-    if last >= planned:
-        return None
-    reason = (
-        f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is among the files"
-    )
-    return Deliverable(RUN, Status.BLOCKED, reason=reason)
-
-
-def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
-    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
-    metrics = evidence.metrics
-    steps = expectation.steps or metrics.planned
-    all_steps = steps and (metrics.last_step() or 0) >= steps
-    return bool(all_steps) or run.status is Status.PASS
 
 
 def _cause(
