@@ -30,6 +30,7 @@ from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
+from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -144,13 +145,13 @@ def resolve(
             about = check(outcome.sketch, resolution.spec, profile)
             findings += [item for item in about if item.rule not in OF_THE_FRAMEWORK]
             findings += check_secrets(resolution.spec.secrets, environ)
-    placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
+    told = [placed(finding, loaded) for finding in causes(findings, allow)]
     if any(repo.there for repo in outcome.repos):
-        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, placed)
-        outcome, placed = replace(outcome, plan=plan, repos=repos), [*moved_findings]
+        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, told)
+        outcome, told = replace(outcome, plan=plan, repos=repos), [*moved_findings]
     return Resolved(
         outcome.plan,
-        allow_rules(placed, allow, usable=outcome.plan is not None),
+        allow_rules(told, allow, usable=outcome.plan is not None),
         resolution.spec,
         loaded,
         cluster,
@@ -379,36 +380,3 @@ def _gpus_per_node(resolution: Resolution) -> int:
         return gpus
     resolution.default("resources.gpus_per_node", "cluster", resolution.profile.name)
     return 0 if resolution.profile.scheduler == "local" else resolution.profile.node.gpus
-
-
-def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once. A finding that is the consequence of another one is left out.
-
-    A missing checkout holds no framework, and a missing model has no known sizes.
-    """
-    distinct = dict.fromkeys(findings)
-    absent = any(item.rule == "repo.not-fetched" for item in distinct) or any(
-        item.rule in ("repo.missing", "repo.unreadable") and item.is_error
-        for item in allow_rules(distinct, allow)
-    )
-    model = next((item for item in distinct if (item.rule, item.path) == ("stage.missing", "model")), None)
-    consequences = [
-        item
-        for item in distinct
-        if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
-        or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
-    ]
-    if model is not None and any(item.rule == "megatron.model-unknown" for item in consequences):
-        unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
-        return [unchecked if item is model else item for item in distinct if item not in consequences]
-    return [item for item in distinct if item not in consequences]
-
-
-def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding with the place of the key that it names: an option, or file, line and column."""
-    if finding.file or not finding.path:
-        return finding
-    if setting := loaded.setting_of(finding.path):
-        return finding.at(setting)
-    line, column = loaded.positions.at(finding.path)
-    return finding.at(str(loaded.path), line, column)
