@@ -300,7 +300,7 @@ def test_files_of_a_run_are_judged_without_the_run(project: Project) -> None:
     files = project.last().attempt(1)
     (files / "logs" / "out.log").write_text("[import] mylib.core from /src/mylib/core.py\n")
     judge = ("judge", files, "--framework", "command")
-    assert project.cli(*judge).code == 4, "nothing was asked for"
+    assert project.cli(*judge).code == 3, "nothing was asked for"
     assert project.cli(*judge, "--require", "max(score) >= 0.3").code == 0
     assert project.cli(*judge, "--require", "max(score) > 9").code == 1
     right = project.cli(*judge, "--require", "max(score) >= 0.3", "--expect-import", "mylib.core=/src/mylib")
