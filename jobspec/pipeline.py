@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.launchers import JobStatus
     from jobspec.plan import Plan
+    from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
@@ -145,14 +146,17 @@ def profile(
 
 def check(request: Request) -> tuple[Finding, ...]:
     """All errors and warnings about a spec, each point of its sweep included."""
+    from jobspec.planning.lookups import Lookups
+
+    lookups = Lookups(asks=True)
     try:
-        resolved = resolve(request)
+        resolved = resolve(request, lookups=lookups)
         unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
         if resolved.spec.sweep is None or unknown:
             return resolved.findings
         from jobspec.sweeps.points import check_sweep
 
-        _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow)
+        _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow, lookups=lookups)
         return tuple(dict.fromkeys((*resolved.findings, *findings)))
     except JobspecError as problem:
         return tuple(problem.findings)
@@ -167,7 +171,7 @@ def make_plan(request: Request) -> Plan:
     return must_resolve(request, fetch=False).ready_plan
 
 
-def resolve(request: Request, fetch: bool = False) -> Resolved:
+def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = None) -> Resolved:
     """The plan that a spec resolves to, with its errors among the findings.
 
     `fetch` clones repositories that the spec names by URL alone; only a run needs them.
@@ -176,7 +180,7 @@ def resolve(request: Request, fetch: bool = False) -> Resolved:
     from jobspec.planning.resolve import resolve as resolve_spec
 
     loaded, site = _load(request)
-    resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch)
+    resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch, lookups=lookups)
     return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
 

@@ -26,8 +26,12 @@ T = TypeVar("T")
 
 @dataclass
 class Lookups:
-    """Answers from disks, kept over the points of a sweep: each checkout is read once."""
+    """Answers from disks, kept over the points of a sweep: each checkout is read once.
 
+    `asks` lets the server of a repository by URL say which commit its `ref` is now.
+    """
+
+    asks: bool = False
     _kept: dict[object, Any] = field(default_factory=dict)
 
     def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -36,7 +40,7 @@ class Lookups:
     def repos(
         self, spec: JobSpec, base: Path, runs: str, fetch: bool
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
-        return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
+        return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch, self.asks))
 
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +11,19 @@ from typing import TYPE_CHECKING
 from jobspec.disk import is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.plan import RepoPlan
-from jobspec.planning.clones import Source, commit_of, fetched, known_clone
+from jobspec.planning.clones import (
+    Source,
+    asked,
+    cache_below,
+    commit_of,
+    fetched,
+    is_fixed,
+    known_commit,
+)
 from jobspec.planning.frozen import freeze
 from jobspec.planning.provenance import patch_name
 from jobspec.runtime.checkouts.code_state import CodeState, code_state
-from jobspec.runtime.checkouts.git import GitState, git_state, resolve_ref, strip_credentials
+from jobspec.runtime.checkouts.git import GitState, git_state, lfs_pointers, resolve_ref, strip_credentials
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
@@ -38,18 +45,18 @@ class RepoSource:
 
 
 def read_repos(
-    spec: JobSpec, base: Path, runs: str | None, fetch: bool = False
+    spec: JobSpec, base: Path, runs: str | None, fetch: bool = False, asks: bool = False
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """Every repository with its git state, in the spec's order.
 
     A repository by URL is a clone below `<runs>/.checkouts`; `fetch` makes a missing one, and the copy of one
-    with `freeze`.
+    with `freeze`. `asks` lets its server say which commit a branch is now.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
     for index, repo in enumerate(spec.repos):
         where = f"repos[{index}]"
-        folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch)
+        folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch, asks)
         findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
         findings += _repo_findings(repo, folder, state, where)
@@ -82,14 +89,15 @@ def _holds(folder: Path, inside: str) -> bool:
         return False
 
 
-def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool) -> tuple[Path, list[Finding]]:
+def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool, asks: bool) -> tuple[Path, list[Finding]]:
     if repo.url is None:
         path = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
         return Path(path), []
-    source = Source(repo.url, repo.ref or "HEAD", repo.name, Path(runs) / ".checkouts")
+    source = Source(repo.url, repo.ref or "HEAD", repo.name, cache_below(runs))
     if fetch:
         return fetched(source)
-    return known_clone(source) or source.folder(re.sub(r"[^\w.]", "_", source.ref)), []
+    commit, findings = asked(source) if asks else (known_commit(source), [])
+    return source.folder(commit or (repo.ref if is_fixed(repo.ref or "") else "") or "unknown"), findings
 
 
 def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
@@ -139,6 +147,17 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
         )
     elif repo.ref:
         yield from _ref_findings(repo, folder, state, where)
+    pointers = lfs_pointers(str(folder)) if state.is_checkout else []
+    if pointers:
+        yield warning(
+            "repo.lfs",
+            f"{len(pointers)} file(s) of `{repo.name}` are pointers of Git LFS, such as `{pointers[0]}`",
+            why="a clone by `url` and a frozen copy have no content of such files"
+            if repo.url or repo.freeze
+            else "the run would read the pointer in place of the content",
+            fix="if the run reads them, name a `path` in which `git lfs pull` has run, without `freeze`",
+            path=where,
+        )
     if state.left_out:
         names = ", ".join(f"`{name}`" for name in state.left_out[:5])
         yield warning(

@@ -28,6 +28,7 @@ from jobspec.runtime.base.procs import descendants, send
 
 GIT_TIMEOUT_S = 60.0
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
+LFS_MARK = b"version https://git-lfs.github.com/spec/"
 MAX_PATCH_BYTES = 32 * 1024**2
 NAMES_PER_CALL = 500  # file names on one command line
 # A submodule has a configuration of its own: git must not look into one on our behalf, see `_modules`.
@@ -177,6 +178,22 @@ def submodules(root: str, env: Mapping[str, str] | None = None) -> list[str]:
     entries = _names(git_in(root, "ls-files", "--stage", "-z", env=env).stdout)
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")]
     return [name for name in names if os.path.exists(f"{root}/{name}/.git")]
+
+
+def lfs_pointers(root: str) -> list[str]:
+    """The files of a checkout that are pointers of Git LFS: the filter that fetches their content is off."""
+    names = _names(git_in(root, "ls-files", "-z", "--", ":(top,attr:filter=lfs)").stdout)
+    return [name for name in names if _begins_with(Path(root_of(root)) / name, LFS_MARK)] if names else []
+
+
+def _begins_with(path: Path, mark: bytes) -> bool:
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as stream:
+            return stream.read(len(mark)) == mark
+    except OSError:
+        return False
 
 
 def _modules(root: str, env: Mapping[str, str] | None) -> dict[str, bool]:
