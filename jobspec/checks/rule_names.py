@@ -57,9 +57,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "checkout filter freeze freeze-remote helpers left-out lfs missing no-git not-asked "
+            "bundle checkout filter freeze freeze-remote helpers left-out lfs missing no-git not-asked "
             "not-fetched not-git not-here older-clone other-clone pythonpath ref-mismatch ref-unknown "
-            "timeout unreadable"
+            "restore timeout unreadable"
         ),
         "reproduce": _names(
             "cluster data image jobspec left-out model no-lock not-confirmed patch ran repo unpinned"

@@ -1,7 +1,7 @@
 """Checkouts of the repositories that a spec names by URL. Writes below `<runs>/.checkouts` alone.
 
-Each URL has one bare mirror, `<name>-<key of its URL>.git`, which one process at a time updates, and only when it
-does not have the commit. A checkout, `<name>-<commit>-<key>`, is a clone of the mirror by hard links, so a
+Each URL has one bare mirror, `<name>-<key of its URL>.git`, which one process at a time updates, and only
+when it lacks the commit. A checkout, `<name>-<commit>-<key>`, is a clone of the mirror by hard links, so a
 container needs no other folder. It stays at its commit: a run keeps its code when a branch moves.
 """
 

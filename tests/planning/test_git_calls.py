@@ -19,6 +19,7 @@ import jobspec.runtime
 from jobspec.finding import JobspecError
 from jobspec.planning import clones
 from jobspec.planning.clones import Source, asked, fetched
+from jobspec.planning.git_bundle import Sealed, file_sha256, restore, write_bundle
 from jobspec.runtime.base.procs import wait_gone
 from jobspec.runtime.checkouts.code_state import code_state
 from jobspec.runtime.checkouts.git import SETTINGS, git_state, last_changes, lfs_pointers
@@ -94,6 +95,11 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
     git_state(edited(repo))
     code_state(str(repo))
     last_changes(repo, ".")
+    bundle = write_bundle(repo, tmp_path / "code.bundle")
+    (tmp_path / "code.diff").write_bytes(git_state(repo).diff)
+    patch = Sealed(tmp_path / "code.diff", file_sha256(tmp_path / "code.diff"))
+    restore("", tmp_path / "made", git(repo, "rev-parse", "HEAD"), bundle, patch)
+    restore(str(repo), tmp_path / "again", git(repo, "rev-parse", "HEAD"))
     expected = [f"-c {setting}" for setting in SETTINGS]
     commands = set()
     for call in traced()[before:]:
@@ -108,9 +114,10 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
         if command == "diff":
             assert set(argv) >= DIFFS
     assert commands == {
-        *((name, "https:ssh:git:file") for name in ("init", "fetch", "clone", "remote", "checkout")),
+        *((name, "https:ssh:git:file") for name in ("clone", "remote", "checkout")),
         ("ls-remote", "https:ssh:git:file"),
         ("submodule", "https:ssh:git"),
+        *((name, "https:ssh:git:file") for name in ("init", "fetch", "apply")),
         *(
             (name, "")
             for name in (
@@ -123,6 +130,8 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
                 "diff",
                 "check-attr",
                 "log",
+                "rev-list",
+                "bundle",
             )
         ),
     }
