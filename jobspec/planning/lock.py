@@ -7,6 +7,7 @@ Facts that no key of a spec can hold are below `lock`.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import posixpath
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import jobspec
 from jobspec.plan import NOT_PINNED
-from jobspec.planning.provenance import profile_digest
+from jobspec.planning.provenance import bundle_name, profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.yaml.dump import dump_spec
 
@@ -144,9 +145,14 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
 
 def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
     plan = repo.plan
-    facts = {"commit": plan.commit, "branch": plan.branch, "url": plan.url, "dirty": plan.dirty}
+    facts: dict[str, Any] = {"commit": plan.commit, "branch": plan.branch, "url": plan.url, "dirty": plan.dirty}
     if not plan.commit:
         facts["commit"] = "not known: no git checkout with a commit"
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
+    if repo.bundle:
+        name = posixpath.join(patches, bundle_name(plan.name))
+        facts |= {"bundle": name, "bundle_sha256": hashlib.sha256(repo.bundle).hexdigest()}
+    if repo.state.left_out:
+        facts["left_out"] = [*repo.state.left_out]
     return {key: value for key, value in facts.items() if value not in ("", False)}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GitState",
+    "bundle_name",
     "changed_since",
     "file_digest",
     "git_state",
@@ -70,6 +71,11 @@ class Now(Protocol):
 def patch_name(repo: str) -> str:
     """The patch file's name for a repository; spec names are file-name safe already."""
     return f"patches/{repo}.diff"
+
+
+def bundle_name(repo: str) -> str:
+    """The file's name for the commits of a repository that its `origin` lacks."""
+    return f"patches/{repo}.bundle"
 
 
 def file_digest(path: str | Path) -> str:

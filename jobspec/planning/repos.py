@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from jobspec.planning.clones import (
     known_commit,
 )
 from jobspec.planning.frozen import freeze
+from jobspec.planning.git_bundle import write_bundle
 from jobspec.planning.provenance import patch_name
 from jobspec.runtime.checkouts.code_state import CodeState, code_state
 from jobspec.runtime.checkouts.git import GitState, git_state, lfs_pointers, resolve_ref, strip_credentials
@@ -28,13 +30,15 @@ from jobspec.runtime.checkouts.git import GitState, git_state, lfs_pointers, res
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
 
+MAX_BUNDLE_BYTES = 64 * 1024**2  # of unpushed commits, in each run's folder
+
 
 @dataclass(frozen=True)
 class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in.
+    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks, as git packs them.
     """
 
     plan: RepoPlan
@@ -42,6 +46,7 @@ class RepoSource:
     prove: str = ""
     patch: str = ""
     copy: Path | None = None
+    bundle: bytes = b""
 
 
 def read_repos(
@@ -50,7 +55,8 @@ def read_repos(
     """Every repository with its git state, in the spec's order.
 
     A repository by URL is a clone below `<runs>/.checkouts`; `fetch` makes a missing one, and the copy of one
-    with `freeze`. `asks` lets its server say which commit a branch is now.
+    with `freeze`. `asks` lets its server say which commit a branch is now. With `fetch` the
+    commits that a checkout has not pushed are packed.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
@@ -68,8 +74,24 @@ def read_repos(
                 code = code_state(str(folder))
             except JobspecError as problem:
                 findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
-        sources.append(replace(_repo_source(repo, folder, state, code), copy=copy))
+        bundle, about_bundle = _packed(repo, state, where) if fetch and not repo.url else (b"", [])
+        findings += about_bundle
+        sources.append(replace(_repo_source(repo, folder, state, code), copy=copy, bundle=bundle))
     return tuple(sources), findings
+
+
+def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Finding]]:
+    """The commits of the checkout that its `origin` lacks, or a warning why they are in no file."""
+    if not state.is_checkout:
+        return b"", []
+    try:
+        with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
+            sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_BUNDLE_BYTES)
+            return (b"" if sealed is None else sealed.path.read_bytes()), []
+    except JobspecError as problem:
+        (cause,) = problem.findings
+        what = f"the commits of `{repo.name}` that its `origin` lacks are not saved with the run"
+        return b"", [warning("repo.bundle", what, cause.why, "push them", path=where)]
 
 
 def proof_root(source: RepoSource) -> str:

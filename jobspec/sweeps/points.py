@@ -307,7 +307,8 @@ def point_key(resolved: Resolved) -> str:
         raise ValueError("a point with errors has no key")
     facts = lock_facts(resolved)
     for repo in facts.get("repos", {}).values():
-        repo.pop("branch", None)
+        for name in ("branch", "bundle", "bundle_sha256"):  # the commit says what is in it
+            repo.pop(name, None)
     plan = replace(plan, repos=tuple(replace(repo, branch="", on_change="") for repo in plan.repos))
     pinned = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()
