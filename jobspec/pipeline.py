@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
+    from jobspec.spec.site import ClusterProfile
     from jobspec.sweeps.points import SweepOutcome
     from jobspec.verdict import Verdict
 
@@ -38,7 +39,8 @@ class Request:
     `cluster_file` its file; else JOBSPEC_CLUSTER, the spec and then `local` decide. `sets` are overrides such
     as `train.steps=10`, in order. `allow` names rules whose errors become warnings. New runs go below the
     folder `runs`, else below JOBSPEC_RUNS or the profile's folder. `rerun` repeats the points of a sweep that
-    an earlier run has finished.
+    an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
+    that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
     """
 
     spec: str | Path
@@ -48,6 +50,9 @@ class Request:
     allow: Sequence[str] = ()
     runs: str | Path | None = None
     rerun: bool = False
+    moved: Mapping[str, str] = field(default_factory=dict)
+    reset: Sequence[str] = ()
+    reproduces: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,15 +87,27 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
     from jobspec.planning.levels import spread
+    from jobspec.planning.relocated import relocated
     from jobspec.spec.load import load_spec
 
     stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = spread(load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow))
+        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
+        if request.moved or request.reset:
+            loaded = relocated(loaded, request.moved, request.reset)
+        loaded = spread(loaded)
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
+
+
+def lock_of(request: Request) -> tuple[LoadedSpec, ClusterProfile]:
+    """The lock that a request names, and the site to repeat its run on. Raises: as `load`."""
+    from jobspec.planning.paths import absolute_profile
+
+    loaded, site = _load(request)
+    return loaded, absolute_profile(site.profile, os.environ)
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:

@@ -62,7 +62,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "restore timeout unreadable"
         ),
         "reproduce": _names(
-            "cluster data image jobspec left-out model no-lock not-confirmed patch ran repo unpinned"
+            "cluster data image jobspec left-out model no-lock not-confirmed not-same patch ran repo unpinned"
         ),
         "resources": _names(
             "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"

@@ -128,7 +128,7 @@ def fetched(source: Source) -> tuple[Path, list[Finding]]:
         commit = known_commit(source)
         if not (commit and is_fixed(source.ref)):
             try:
-                _update(source)
+                update(source)
                 commit = known_commit(source)
             except JobspecError as problem:
                 commit = known_commit(source)  # none any more where the server has removed the branch
@@ -143,15 +143,19 @@ def fetched(source: Source) -> tuple[Path, list[Finding]]:
     return folder, findings
 
 
-def _update(source: Source) -> None:
-    """Bring the mirror up to date. A failed first time leaves none."""
+def update(source: Source, commits: bool = True) -> None:
+    """Bring the mirror up to date; who calls holds its lock. A failed first time leaves none.
+
+    With `commits`, a ref of another kind than branch and tag is fetched, too. Raises: as `fetched`.
+    """
     mirror, url = source.mirror, source.url
     is_new = not mirror.is_dir()
     try:
         if is_new:
             _remote(url, "/", "init", "--quiet", "--bare", "--", str(mirror.absolute()))
         _remote(url, str(mirror), *FETCH, url, *BRANCHES)
-        if source.ref == "HEAD" or source.ref.startswith("refs/") or not known_commit(source):
+        beside = source.ref == "HEAD" or source.ref.startswith("refs/")
+        if commits and (beside or not known_commit(source)):
             # Of another kind: HEAD, refs/pull/1/head, a commit that no branch has any more.
             _remote(url, str(mirror), *FETCH, url, f"{source.ref}:{ASKED}/{source.ref}")
     except BaseException:
@@ -174,16 +178,21 @@ def _check_out(source: Source, commit: str, folder: Path) -> None:
     )
     try:
         _remote(url, "/", *clone)  # of a folder: all objects, those that no branch has any more among them
-        _remote(url, place, "remote", "set-url", "origin", url)
         _remote(url, place, "checkout", "--quiet", "--detach", commit, "--")
-        modules = ("submodule", "--quiet", "update", "--init", "--recursive")
-        _remote(url, place, *modules, protocols=SUBMODULE_PROTOCOLS)
+        finish_checkout(url, scratch)
         scratch.rename(folder)
     except OSError:
         if not folder.is_dir():  # else another command has made it meanwhile, where no locks are
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def finish_checkout(url: str, folder: Path) -> None:
+    """Name the real origin of a clone of a mirror, and fetch the submodules of its commit."""
+    _remote(url, str(folder), "remote", "set-url", "origin", url)
+    modules = ("submodule", "--quiet", "update", "--init", "--recursive")
+    _remote(url, str(folder), *modules, protocols=SUBMODULE_PROTOCOLS)
 
 
 def _older(source: Source, commit: str, problem: JobspecError) -> Finding:

@@ -38,7 +38,7 @@ class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks, as git packs them.
+    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks.
     """
 
     plan: RepoPlan

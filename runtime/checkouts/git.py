@@ -77,7 +77,7 @@ class GitState:
     """A checkout as it is now. `diff` is a binary-safe patch on top of `commit`.
 
     `left_out` names changed files that are not in the patch: private, too large, or not plain files.
-    `url` carries no user name, password or query.
+    `url` carries no user name, password or query. `inside` is where in its repository `path` lies.
     """
 
     path: str
@@ -87,6 +87,7 @@ class GitState:
     url: str = ""
     diff: bytes = b""
     left_out: tuple[str, ...] = ()
+    inside: str = ""
 
     @property
     def is_checkout(self) -> bool:
@@ -111,6 +112,7 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
     root = root_of(folder, env) or folder
     entries, modules = _status(root, env), _modules(root, env)
     dirty = bool(entries or modules)
+    inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
     diff, left_out = _diff(Path(root), _untracked(entries), modules, env or {}) if dirty else (b"", ())
     return GitState(
         path=folder,
@@ -120,6 +122,7 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
         url=strip_credentials(_text(git_in(folder, "config", "--get", "remote.origin.url", env=env))),
         diff=diff,
         left_out=left_out,
+        inside="" if inside == "." else inside,
     )
 
 
