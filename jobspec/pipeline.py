@@ -252,9 +252,18 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
         files = dict(render.render(resolved, run_id, run_dir))
     findings = (*findings, *script_check.check_scripts(script_check.sample(files)))
     stop_on_errors(findings)
+    if request.reproduces and resolved.spec.sweep is None:
+        files[RunPaths(here).reproduces.name] = _reproduces(Path(request.spec).absolute())
     run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
     return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
+
+
+def _reproduces(lock: Path) -> bytes:
+    """The note which run is repeated; a lock alone has no folder to compare with."""
+    import json
+
+    return json.dumps({"v": 1, "lock": str(lock), "folder": str(lock.parent)}).encode()
 
 
 def _render_sweep(
@@ -390,9 +399,9 @@ def judge(folder: str | Path) -> Verdict:
 def judge_run(folder: Path, baseline: Path | None = None) -> tuple[Evidence, Verdict]:
     """The verdict of `judge`, beside a known-good run if one is named, with its evidence."""
     from jobspec.evidence.read import read_evidence
-    from jobspec.judging.baseline import judge_beside
+    from jobspec.judging.reproduction import judged
 
-    return judge_beside(read_evidence(folder), baseline)
+    return judged(read_evidence(folder), baseline)
 
 
 def report_text(folder: str | Path, form: str = "text") -> str:

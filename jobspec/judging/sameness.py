@@ -38,7 +38,16 @@ class Fact:
 def compared(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[Fact, ...]:
     """The facts of both sides, in the order in which they are known."""
     names = dict.fromkeys((*was, *now))
-    return tuple(Fact(name, was.get(name, ""), now.get(name, "")) for name in names)
+    return tuple(Fact(name, *_apart(was.get(name, ""), now.get(name, ""))) for name in names)
+
+
+def _apart(was: str, now: str) -> tuple[str, str]:
+    """Of texts of several lines, such as the environment, the lines that only one side has."""
+    if not (was and now) or was == now:
+        return was, now
+    one, other = was.split("\n"), now.split("\n")
+    left, right = ([line for line in some if line not in rest] for some, rest in ((one, other), (other, one)))
+    return ", ".join(left) or "none", ", ".join(right) or "none"
 
 
 def planned_facts(plan: Plan, lock: Mapping[str, Any]) -> dict[str, str]:
@@ -113,7 +122,7 @@ def _environment(plan: Plan) -> str:
     folders = {repo.path: f"<{repo.name}>" for repo in plan.repos}
     folders |= {plan.hf_home: "<hf>", plan.runs: "<runs>", plan.node_local: "<local>"}
     named = sorted((item for item in folders.items() if item[0]), key=lambda item: -len(item[0]))
-    return " ".join(f"{name}={_under(value, named)}" for name, value in _variables(plan)) or "none"
+    return "\n".join(f"{name}={_under(value, named)}" for name, value in _variables(plan)) or "none"
 
 
 def _variables(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -79,6 +79,20 @@ def test_a_run_is_made_again_after_its_checkout_is_gone(project: Project, work: 
     assert {"branch": "main", **lock["lock"]["repos"]["code"]} == facts
     assert f"python3 {folder.absolute()}/say.py" in lock["train"]["command"][2]
     assert not work.exists()
+    rows = {
+        row["name"]: row
+        for row in project.cli("report", "last", "--format", "json").json["reproduction"]["rows"]
+    }
+    assert (rows["verdict"]["first"], rows["verdict"]["now"], rows["verdict"]["word"]) == (
+        "Pass",
+        "Pass",
+        "same",
+    )
+    assert (rows["metric score"]["word"], rows["metric score"]["reason"]) == (
+        "same",
+        "identical at all 1 steps",
+    )
+    assert "code `code`" in next(name for name in rows if rows[name]["first"] == "" == rows[name]["now"])
     third = project.cli("reproduce", "last", "--check")
     assert third.code == 0, third.text
 
