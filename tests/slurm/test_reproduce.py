@@ -1,4 +1,4 @@
-"""A run on two nodes, of a checkout with uncommitted changes and commits that nobody has, made again without it."""
+"""A run on two nodes, of a checkout with unpushed commits and uncommitted changes, made again without it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +13,6 @@ from tests.kits.project_kit import Project
 from tests.slurm.machine import CHECKOUT
 
 pytestmark = [pytest.mark.ray, pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(480)]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JOBSPEC_RUNS", str(tmp_path / "runs"))
-    return Project(tmp_path, capsys)
 
 
 def test_quickstart_after_its_checkout_is_gone(project: Project) -> None:
