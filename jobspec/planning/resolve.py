@@ -193,7 +193,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
     resolution.findings += problems
-    blocked = [*not_applicable(resolution, framework)]
+    blocked = [*not_applicable(resolution, framework, level)]
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
