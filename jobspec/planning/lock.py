@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import jobspec
 from jobspec.plan import NOT_PINNED
-from jobspec.planning.provenance import bundle_name, profile_digest, tree_digest
+from jobspec.planning.provenance import bundle_name, profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path
 from jobspec.spec.yaml.dump import dump_spec
@@ -168,7 +168,9 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
     if moving:
         facts["revisions"] = moving
-    inputs = {item.name: tree_digest(item.source) for item in plan.stage if item.layout == "plain"}
+    inputs = {
+        item.name: resolved.lookups.tree_digest(item.source) for item in plan.stage if item.layout == "plain"
+    }
     if any(inputs.values()):
         facts["inputs"] = {name: digest for name, digest in inputs.items() if digest}
     repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}

@@ -12,6 +12,7 @@ import msgspec
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
 from jobspec.planning.paths import absolute_profile
+from jobspec.planning.provenance import tree_digest
 from jobspec.planning.repos import RepoSource, read_repos
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Lookups:
         data, findings = self.data(spec, base, hf_home)
         of_model = () if model.stage is None else (model.stage,)
         return (*of_model, *data), [*model.findings, *findings]
+
+    def tree_digest(self, source: str) -> str:
+        """Which files a model or data set by path has."""
+        return self._once(("tree", source), lambda: tree_digest(source))
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """Findings about the files that a plan names, as this machine sees them."""

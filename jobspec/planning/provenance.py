@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -138,7 +139,7 @@ def tree_digest(source: str) -> str:
     for path in sorted(found):
         try:
             facts = os.stat(path)  # noqa: PTH116 - many
-            digest = _edges_of(path, facts.st_size, facts.st_mtime_ns) if os.path.isfile(path) else ""  # noqa: PTH113
+            digest = _edges_of(path, facts.st_size) if stat.S_ISREG(facts.st_mode) else ""
         except OSError:
             return ""
         marks.append(f"{os.path.relpath(path, root)}\0{digest}")
@@ -146,8 +147,7 @@ def tree_digest(source: str) -> str:
     return f"edges-sha256:{digest}" if marks else ""
 
 
-@lru_cache(maxsize=4 * MAX_TREE_FILES)
-def _edges_of(path: str, size: int, mtime_ns: int) -> str:
+def _edges_of(path: str, size: int) -> str:
     with open(path, "rb") as stream:  # noqa: PTH123 - many
         head = stream.read(TREE_EDGE_BYTES)
         stream.seek(max(0, size - TREE_EDGE_BYTES))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.disk import is_folder, is_readable, why_not_there
-from jobspec.finding import Finding, JobspecError, error, warning
+from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import RepoPlan
 from jobspec.planning.clones import (
     Source,
@@ -22,10 +22,17 @@ from jobspec.planning.clones import (
     known_commit,
 )
 from jobspec.planning.frozen import freeze
-from jobspec.planning.git_bundle import write_bundle
+from jobspec.planning.git_bundle import ORIGIN_HAS, write_bundle
 from jobspec.planning.provenance import patch_name
 from jobspec.runtime.checkouts.code_state import CodeState, code_state
-from jobspec.runtime.checkouts.git import GitState, git_state, lfs_pointers, resolve_ref, strip_credentials
+from jobspec.runtime.checkouts.git import (
+    GitState,
+    git_in,
+    git_state,
+    lfs_pointers,
+    resolve_ref,
+    strip_credentials,
+)
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
@@ -85,6 +92,7 @@ def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Findin
     if not state.is_checkout:
         return b"", []
     try:
+        _refuse_large(state.path)
         with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
             sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_BUNDLE_BYTES)
             return (b"" if sealed is None else sealed.path.read_bytes()), []
@@ -92,6 +100,14 @@ def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Findin
         (cause,) = problem.findings
         what = f"the commits of `{repo.name}` that its `origin` lacks are not saved with the run"
         return b"", [warning("repo.bundle", what, cause.why, "push them", path=where)]
+
+
+def _refuse_large(checkout: str) -> None:
+    """Raises: JobspecError where packing would take long for nothing."""
+    done = git_in(checkout, "rev-list", "--disk-usage", "--objects", "HEAD", *ORIGIN_HAS)
+    size = done.stdout.decode().strip()
+    if size.isdecimal() and int(size) > 2 * MAX_BUNDLE_BYTES:  # git before 2.31 does not tell
+        raise fail("repo.bundle", "too large", f"they take {size} bytes, and {MAX_BUNDLE_BYTES} are allowed")
 
 
 def proof_root(source: RepoSource) -> str:

@@ -59,6 +59,7 @@ class Resolved:
     repos: tuple[RepoSource, ...] = ()
     chosen: Mapping[str, Origin] = field(default_factory=dict)
     training: Training | None = None
+    lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -146,6 +147,7 @@ def resolve(
         outcome.repos,
         resolution.origins,
         outcome.training,
+        lookups,
     )
 
 

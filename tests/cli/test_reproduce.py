@@ -166,10 +166,11 @@ def test_unpushed_commits_beyond_the_limit_are_told(
 ) -> None:
     from jobspec.planning import repos
 
-    monkeypatch.setattr(repos, "MAX_BUNDLE_BYTES", 10)
-    done = project.cli("render", "own.yaml", "--out", "r")
-    assert done.code == 0 and "warning[repo.bundle]" in done.err, done.text
-    assert "10 are allowed" in done.err and not Path("r/patches/code.bundle").exists()
+    for limit, out in ((10, "a"), (300, "b")):  # told before it is packed, and after
+        monkeypatch.setattr(repos, "MAX_BUNDLE_BYTES", limit)
+        done = project.cli("render", "own.yaml", "--out", out)
+        assert done.code == 0 and "warning[repo.bundle]" in done.err, done.text
+        assert f"{limit} are allowed" in done.err and not Path(out, "patches/code.bundle").exists()
 
 
 def test_strict_refuses_what_nobody_can_tell(project: Project, work: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -189,6 +193,38 @@ def test_two_processes_at_once_share_one_mirror(make: Make) -> None:
     assert said == {str(source.folder(git(origin(source), "rev-parse", "HEAD")))}
     names = sorted(path.name for path in source.parent.iterdir())
     assert names == sorted([Path(*said).name, source.mirror.name, f"{source.mirror.name}.lock"])
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The URL of a server of git's own protocol, which has the repositories in `tmp_path`."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--reuseaddr", "--export-all", f"--base-path={tmp_path}", "--listen=127.0.0.1", f"--port={port}"]
+    server = subprocess.Popen(["git", "daemon", *words], process_group=0)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield f"git://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait()
+
+
+def test_submodules_come_with_the_commit_that_names_them(make: Make, served: str) -> None:
+    outer, inner = make("outer"), make("inner")
+    git(origin(outer), "submodule", "--quiet", "add", f"{served}/inner/.git", "sub")
+    wanted = git(origin(inner), "rev-parse", "HEAD")
+    commit(origin(outer), "outer")
+    commit(origin(inner), "later")
+    folder = fetched(replace(outer, url=f"{served}/outer/.git"))[0]
+    assert (who(folder), who(folder / "sub")) == ("outer", "inner")
+    assert git(folder / "sub", "rev-parse", "HEAD") == wanted
+    assert git(folder, "remote", "get-url", "origin") == f"{served}/outer/.git"
 
 
 def test_a_checkout_works_without_its_mirror(make: Make) -> None:
