@@ -30,7 +30,6 @@ PINNED_BY_SITE = (
     "container.image",
     "container.python",
     "hf_cache.home",
-    "model.path",
     "resources.cpus_per_node",
     "resources.exclusive",
 )
@@ -92,10 +91,16 @@ def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
     given, raw = resolved.loaded.data, resolved.loaded.raw
     before = given.get("lock", {})
     pinned = (parse_path(key) for key in PINNED_BY_SITE)
-    changed = [path for path in pinned if find_path(data, path) and _at(given, path) != _at(data, path)]
-    texts = {format_path(path): _at(raw, path) for path in (*resolved.loaded.cluster_paths, *changed)}
+    changed = [path for path in pinned if _at(given, path) != _at(data, path) and _of_profile(_at(raw, path))]
+    filled = [path for path in resolved.loaded.cluster_paths if path[0] != "lock"]
+    texts = {format_path(path): _at(raw, path) for path in (*filled, *changed)}
     kept = before.get("of_site") if isinstance(before, dict) else None
     return {**texts, **(kept if isinstance(kept, dict) else {})}
+
+
+def _of_profile(text: Any) -> bool:
+    """Whether a pinned value comes from the profile: it was left out, or is a name in a folder of the site."""
+    return text is None or "/" not in str(text)
 
 
 def _at(data: Mapping[str, Any], path: Path) -> Any:
