@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.disk import is_folder
 from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import Launch, read_launch
+from jobspec.runs.records import Launch, read_launch, repeats
 from jobspec.runs.store import RunStore, known_folders, state_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.site import ClusterProfile
     from jobspec.sweeps.points import SweepOutcome
     from jobspec.verdict import Verdict
 
@@ -79,10 +78,10 @@ def load(request: Request) -> JobSpec:
 
     Raises: JobspecError with every finding of spec and site profile, and for an unknown rule in `allow`.
     """
-    return _load(request)[0].spec
+    return load_on_site(request)[0].spec
 
 
-def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
+def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and its site profile. Raises: as `load`."""
     from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
@@ -100,14 +99,6 @@ def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
-
-
-def lock_of(request: Request) -> tuple[LoadedSpec, ClusterProfile]:
-    """The lock that a request names, and the site to repeat its run on. Raises: as `load`."""
-    from jobspec.planning.paths import absolute_profile
-
-    loaded, site = _load(request)
-    return loaded, absolute_profile(site.profile, os.environ)
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:
@@ -196,7 +187,7 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
     from jobspec.checks import not_allowed
     from jobspec.planning.resolve import resolve as resolve_spec
 
-    loaded, site = _load(request)
+    loaded, site = load_on_site(request)
     resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch, lookups=lookups)
     return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
@@ -253,17 +244,10 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
     findings = (*findings, *script_check.check_scripts(script_check.sample(files)))
     stop_on_errors(findings)
     if request.reproduces and resolved.spec.sweep is None:
-        files[RunPaths(here).reproduces.name] = _reproduces(Path(request.spec).absolute())
+        files[RunPaths(here).reproduces.name] = repeats(Path(request.spec).absolute())
     run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
     return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
-
-
-def _reproduces(lock: Path) -> bytes:
-    """The note which run is repeated; a lock alone has no folder to compare with."""
-    import json
-
-    return json.dumps({"v": 1, "lock": str(lock), "folder": str(lock.parent)}).encode()
 
 
 def _render_sweep(

@@ -99,7 +99,7 @@ def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_profile(text: Any) -> bool:
-    """Whether a pinned value comes from the profile: it was left out, or is a name in a folder of the site."""
+    """Whether a pinned value comes from the profile: left out, or a name in a folder of the site."""
     return text is None or "/" not in str(text)
 
 

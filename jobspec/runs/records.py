@@ -177,3 +177,8 @@ def damaged(path: Path, why: str) -> JobspecError:
         fix="restore the file, make it readable, or remove the run directory",
         file=str(path),
     )
+
+
+def repeats(lock: Path) -> bytes:
+    """The note in a run's folder which run it repeats: that of the lock, if its files lie beside it."""
+    return json.dumps({"v": 1, "lock": str(lock), "folder": str(lock.parent)}).encode()

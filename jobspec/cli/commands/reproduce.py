@@ -16,6 +16,7 @@ recorded other code as it started, a warning says so.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -83,10 +84,12 @@ def run(args: argparse.Namespace) -> int:
 
 def prepare(request: pipeline.Request) -> tuple[pipeline.Request, tuple[Restoration, ...]]:
     """The request for this site, and the checkouts that must be made again for it."""
+    from jobspec.planning.paths import absolute_profile
     from jobspec.planning.relocated import of_site
     from jobspec.planning.restored import restorable
 
-    loaded, site = pipeline.lock_of(request)
+    loaded, found = pipeline.load_on_site(request)
+    site = absolute_profile(found.profile, os.environ)
     given = of_site(loaded.raw)
     if loaded.spec.cluster in (None, site.name):
         python = loaded.spec.container.python or ""
