@@ -78,13 +78,16 @@ def _phases(first: Evidence, now: Evidence) -> Iterator[Beside]:
     was, here = _by_phase(first), _by_phase(now)
     for name in dict.fromkeys((*was, *here)):
         old, new = was.get(name, ("", "-")), here.get(name, ("", "-"))
+        if {old[0], new[0]} == {"skipped"}:
+            continue
         yield Beside(f"phase {name}", " ".join(old).strip(), " ".join(new).strip(), _word(old[0], new[0]))
 
 
 def _by_phase(evidence: Evidence) -> dict[str, tuple[str, str]]:
     results = evidence.last.results if evidence.last is not None else None
     phases = results.phases if results is not None else ()
-    return {p.phase: (p.outcome, duration(max(0.0, p.end - p.start)) if p.end else "") for p in phases}
+    took = {item.phase: duration(max(0.0, item.end - item.start)) if item.end else "" for item in phases}
+    return {item.phase: (item.outcome, took[item.phase]) for item in phases}
 
 
 def _metrics(first: Evidence, now: Evidence, verdict: Verdict) -> Iterator[Beside]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GitState",
     "bundle_name",
+    "changed_files",
     "changed_since",
     "file_digest",
     "git_state",
@@ -184,14 +185,14 @@ def same_changes(was: Mapping[str, Any], now: GitState, saved: Path) -> bool:
     patch = file.read_bytes() if wanted and file.is_file() else b""
     if wanted and hashlib.sha256(patch).hexdigest() != wanted:
         return False
-    before, after = _changes(patch), _changes(now.diff)
+    before, after = changed_files(patch), changed_files(now.diff)
     return all(before.get(name) == text or _is_output(name, text) for name, text in after.items()) and (
         before.keys() <= after.keys()
     )
 
 
-def _changes(patch: bytes) -> dict[str, bytes]:
-    """The part of a patch about each file: only its head begins a line like this."""
+def changed_files(patch: bytes) -> dict[str, bytes]:
+    """The part of a patch about each file, by its names there: only its head begins a line like this."""
     parts = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
     return {part.split(b"\n", 1)[0].decode(errors="surrogateescape"): part for part in parts}
 

@@ -27,7 +27,7 @@ from jobspec.planning.clones import (
     update,
 )
 from jobspec.planning.git_bundle import Sealed
-from jobspec.planning.provenance import same_changes
+from jobspec.planning.provenance import changed_files, same_changes
 from jobspec.runtime.base import node_lock
 from jobspec.runtime.checkouts.git import git_state
 
@@ -65,6 +65,13 @@ class Restoration:
         files = (("bundle", self.bundle), ("patch", self.patch))
         parts = [f"{what} {sealed.path.name}" for what, sealed in files if sealed is not None]
         return " and ".join([self.url or "no remote", *parts]) + f" at {self.commit[:12]}"
+
+    @property
+    def patched(self) -> tuple[str, ...]:
+        """The files that the patch changes."""
+        if self.patch is None or not self.patch.is_whole:
+            return ()
+        return tuple(changed_files(self.patch.path.read_bytes()))
 
 
 def restorable(loaded: LoadedSpec, runs: str) -> tuple[Restoration, ...]:

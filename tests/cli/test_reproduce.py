@@ -121,6 +121,7 @@ def test_a_strangers_run_is_made_again_once_it_is_confirmed(project: Project, se
         f"restores  file://{project.root}/server.git and bundle code.bundle and patch code.diff"
         in refused.err
     )
+    assert "changes   a/mod.py b/mod.py   (by code.diff)" in refused.err
     assert not Path("runs/.checkouts").exists()
     done = project.cli("reproduce", sent / "spec.lock.yaml", "--yes", "--watch")
     assert done.code == 0, done.text

@@ -80,14 +80,16 @@ def test_the_specs_tolerance_goes_first(tmp_path: Path) -> None:
 def test_verdict_and_phases_stand_beside_each_other(tmp_path: Path) -> None:
     first = made(tmp_path / "a", FIRST)
     later = made(tmp_path / "b", FIRST, of=first.root)
-    for run, names in ((first, ("driver", "collect")), (later, ("driver",))):
+    for run, names in ((first, ("driver", "collect", "ray")), (later, ("driver", "ray"))):
         results = run.root / "attempts" / "1" / "results.json"
         phases = [{"phase": name, "outcome": "ok", "start": 10.0, "end": 14.0} for name in names]
+        phases[-1] |= {"outcome": "skipped"}
         results.write_text(json.dumps({**json.loads(results.read_text()), "phases": phases}))
     rows = rows_of(later)
     result = str(judged(read_evidence(later.root))[1].result)
     assert (rows["verdict"].first, rows["verdict"].now, rows["verdict"].word) == (result, result, "same")
     assert rows["phase driver"].word == "same" and rows["phase driver"].first.startswith("ok ")
+    assert "phase ray" not in rows
     assert (rows["phase collect"].now, rows["phase collect"].word) == ("-", "differs")
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             return _report((*findings, *ran_otherwise(lock)), (), lock, args)
         stop_on_errors(findings)
     if not consent.is_own(lock) and not args.check:
-        consent.confirm(lock, text, resolved, args.yes, [("restores", item.parts) for item in made])
+        consent.confirm(lock, text, resolved, args.yes, _deeds(made))
     for item in made:
         _restore(item)
     resolved = pipeline.resolve(request)
@@ -99,6 +99,13 @@ def prepare(request: pipeline.Request) -> tuple[pipeline.Request, tuple[Restorat
     gone = () if far else restorable(loaded, site.paths.runs)
     moved = {item.old: item.new for item in gone if not item.lacks}
     return replace(request, moved=moved, reset=tuple(given)), gone
+
+
+def _deeds(made: Sequence[Restoration]) -> Iterator[tuple[str, str]]:
+    for item in made:
+        yield "restores", item.parts
+        for names in item.patched:
+            yield "changes", f"{names}   (by {item.patch.path.name if item.patch else ''})"
 
 
 def _restore(item: Restoration) -> None:
