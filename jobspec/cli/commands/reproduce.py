@@ -53,23 +53,19 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
-    text = lock.read_bytes()
+    text, is_own = lock.read_bytes(), consent.is_own(lock)
     request, gone = prepare(replace(parser.request(args, str(lock)), reproduces=True))
     made = [item for item in gone if not item.lacks]
-    trusted = args.yes or consent.is_own(lock)
-    if not trusted or not args.check:
-        resolved = pipeline.resolve(request)
-        findings = changes(request, resolved, gone)
-        if args.check:
-            return _report((*findings, *ran_otherwise(lock)), (), lock, args)
-        stop_on_errors(findings)
-    if not consent.is_own(lock) and not args.check:
-        consent.confirm(lock, text, resolved, args.yes, _deeds(made))
-    for item in made:
-        _restore(item)
     resolved = pipeline.resolve(request)
-    lacking = [item for item in gone if item.lacks]
-    findings = (*changes(request, resolved, lacking), *ran_otherwise(lock))
+    if made and (is_own or args.yes or not args.check):
+        if not args.check:
+            stop_on_errors(changes(request, resolved, gone))
+        if not is_own:
+            consent.confirm(lock, text, resolved, args.yes, _deeds(made))
+        for item in made:
+            _restore(item)
+        resolved, gone = pipeline.resolve(request), tuple(item for item in gone if item.lacks)
+    findings = (*changes(request, resolved, gone), *ran_otherwise(lock))
     facts = sameness(lock, resolved)
     if args.check:
         return _report(findings, facts, lock, args)
@@ -79,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         output.print_findings(findings)
         _print_facts(facts)
+    if not (is_own or made):
+        consent.confirm(lock, text, resolved, args.yes)
     return submit_command.start(request, args.watch, args.json)
 
 
