@@ -243,8 +243,8 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
         files = dict(render.render(resolved, run_id, run_dir))
     findings = (*findings, *script_check.check_scripts(script_check.sample(files)))
     stop_on_errors(findings)
-    if request.reproduces and resolved.spec.sweep is None:
-        files[RunPaths(here).reproduces.name] = repeats(Path(request.spec).absolute())
+    if request.reproduces:
+        files |= repeats(Path(request.spec).absolute(), files)
     run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
     return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)

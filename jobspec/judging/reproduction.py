@@ -55,8 +55,10 @@ def _original(root: Path) -> Path | None:
 
 
 def _compare(evidence: Evidence, verdict: Verdict, folder: Path) -> Reproduction:
-    if not RunPaths(folder).plan.is_file():
-        problem = "its files are not here, so nothing can be compared"
+    problem = "" if RunPaths(folder).plan.is_file() else "its files are not here, so nothing can be compared"
+    if not problem and _settings(folder) != _settings(evidence.root):
+        problem = "this point has other settings there, so nothing can be compared"
+    if problem:
         return Reproduction(folder.name, str(folder), problem=problem)
     first = read_evidence(folder)
     theirs = judge_beside(first)[1]
@@ -67,6 +69,17 @@ def _compare(evidence: Evidence, verdict: Verdict, folder: Path) -> Reproduction
         *_facts(first, evidence),
     ]
     return Reproduction(folder.name, str(folder), tuple(rows))
+
+
+def _settings(folder: Path) -> object:
+    """The settings of a sweep's point; None for a run of its own."""
+    if folder.parent.name != "points":
+        return None
+    try:
+        points = parse_json(read_text(RunPaths(folder.parent.parent).points_index))["points"]
+        return next((item["sets"] for item in points if str(item["index"]) == folder.name), None)
+    except (*DAMAGED, KeyError, TypeError):
+        return None
 
 
 def _word(was: object, now: object) -> str:

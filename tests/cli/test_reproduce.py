@@ -216,3 +216,22 @@ def test_a_run_is_made_again_on_another_site(project: Project, work: Path) -> No
     assert lock["checkpoint"]["dir"] == f"{project.root}/there/runs/ckpt"
     assert before["checkpoint"]["dir"] == f"{project.root}/here/runs/ckpt"
     assert "this is 3" in "".join(path.read_text() for path in second.rglob("*.log"))
+
+
+def test_each_point_of_a_sweep_stands_beside_its_first(project: Project) -> None:
+    text = project.spec.read_text().replace("0.$step", "0.$VALUE")
+    grid = 'sweep: {grid: {container.env.VALUE: ["4", "5"]}}\n'
+    project.write("grid.yaml", text + grid)
+    assert project.cli("run", "grid.yaml").code == 0
+    first = project.last()
+    done = project.cli("reproduce", "last", "--rerun", "--watch")
+    assert done.code == 0, done.text
+    for point, end in (("0", "0.4"), ("1", "0.5")):
+        report = project.cli("report", project.last().root / "points" / point, "--format", "json").json
+        rows = {row["name"]: row for row in report["reproduction"]["rows"]}
+        assert report["reproduction"]["folder"] == str(first.root / "points" / point)
+        assert (rows["metric score"]["first"], rows["metric score"]["now"]) == (end, end)
+    index = first.root / "points.json"
+    index.write_text(index.read_text().replace('"4"', '"9"'))
+    report = project.cli("report", project.last().root / "points" / "0", "--format", "json").json
+    assert "other settings" in report["reproduction"]["problem"]
