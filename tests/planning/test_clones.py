@@ -231,6 +231,9 @@ def test_a_checkout_works_without_its_mirror(make: Make) -> None:
     source = make("one")
     folder = fetched(source)[0]
     shutil.rmtree(source.mirror)
+    shutil.rmtree(origin(source))
+    head = git(folder, "rev-parse", "HEAD")
+    assert fetched(replace(source, ref=head)) == (folder, []) and not source.mirror.exists()
     assert git(folder, "status", "--porcelain") == "" and git(folder, "log", "--format=%s") == "one"
 
 
