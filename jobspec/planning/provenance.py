@@ -192,7 +192,11 @@ def same_changes(was: Mapping[str, Any], now: GitState, saved: Path) -> bool:
 
 
 def changed_files(patch: bytes) -> dict[str, bytes]:
-    """The part of a patch about each file, by its names there: only its head begins a line like this."""
+    """The part of a patch about each file, by its names there: only its head begins a line like this.
+
+    The text behind a hunk's numbers is left out: it depends on the user's attributes.
+    """
+    patch = re.sub(rb"^(@@ -[0-9,]+ \+[0-9,]+ @@).*$", rb"\1", patch, flags=re.MULTILINE)
     parts = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
     return {part.split(b"\n", 1)[0].decode(errors="surrogateescape"): part for part in parts}
 

@@ -40,8 +40,13 @@ SETTINGS = (
     "core.pager=cat",
     "log.showSignature=false",  # it would run `gpg.program`
     "core.quotePath=false",
+    "diff.algorithm=default",  # a patch of one user is compared with that of another
+    "diff.context=3",
+    "diff.indentHeuristic=true",
+    "diff.interHunkContext=0",
     "diff.noprefix=false",
     "diff.mnemonicPrefix=false",
+    "diff.suppressBlankEmpty=false",
 )
 # These pass files through filters.
 CONVERTING = frozenset(("status", "diff", "add", "checkout", "submodule", "apply"))

@@ -97,6 +97,28 @@ def test_a_run_is_made_again_after_its_checkout_is_gone(project: Project, work: 
     assert third.code == 0, third.text
 
 
+def test_another_users_settings_of_git_make_no_difference(
+    project: Project, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "mod.py").write_text("\n".join(f"def f{at}():\n    x = {at}\n" for at in range(40)) + "x = 1\n")
+    git(work, "commit", "-qam", "long")
+    (work / "mod.py").write_text((work / "mod.py").read_text().replace("x = 20", "x = 99") + "x = 3\n")
+    assert project.cli("run", "own.yaml").code == 0
+    config, attributes = project.root / "gitconfig", project.root / "attributes"
+    attributes.write_text("*.py diff=other\n")
+    config.write_text(
+        f"[core]\nattributesFile = {attributes}\n[diff]\nalgorithm = patience\ncontext = 9\n"
+        'interHunkContext = 50\nindentHeuristic = false\n[diff "other"]\nxfuncname = ^(x.*)$\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    checked = project.cli("reproduce", "last", "--check")
+    assert checked.code == 0, checked.text
+    shutil.rmtree(work)
+    again = project.cli("reproduce", "last", "--watch")
+    assert again.code == 0, again.text
+    assert "this is 3" in logs(project)
+
+
 def test_a_checkout_that_has_moved_on_stays_as_it_is(project: Project, work: Path) -> None:
     assert project.cli("run", "own.yaml").code == 0
     git(work, "commit", "-qam", "later")
