@@ -1,6 +1,7 @@
 """From a Request to a plan, a rendered run directory, a started job and its verdict.
 
-The calls between the rooms, in order; each room decides for itself. Nothing here prints.
+The calls between the rooms, in order; each room decides for itself. Nothing here prints. A little more than
+400 lines: a call for each room, and what they are called with.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
-    from jobspec.spec.find_site import LoadedCluster
+    from jobspec.spec.find_site import Elsewhere, LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
+    from jobspec.spec.site import ClusterProfile
     from jobspec.sweeps.points import SweepOutcome
     from jobspec.verdict import Verdict
 
@@ -98,7 +100,20 @@ def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
-    return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
+    site = cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
+    return loaded, replace(site, elsewhere=_elsewhere(site.profile))
+
+
+def _elsewhere(site: ClusterProfile) -> Elsewhere | None:
+    """The login node to ask about checkouts, for a cluster whose disks are not this machine's."""
+    if site.scheduler != "slurm" or site.access.login == "here":
+        return None
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.access.far_side import FarSide
+    from jobspec.rendering.run_folder import build_far_side
+
+    access = site.access
+    return FarSide(connect(access.login, access.user or "", access.jump or ""), build_far_side)
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:

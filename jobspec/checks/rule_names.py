@@ -26,7 +26,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "command": _names("missing shell tasks unused-key variant"),
         "container": _names(
             "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
-            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag workdir"
+            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag tag-unknown "
+            "workdir"
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),
         "data": _names("source unpinned"),
@@ -57,9 +58,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "bundle checkout filter freeze freeze-remote helpers left-out lfs missing no-git not-asked "
-            "not-fetched not-git not-here older-clone other-clone pythonpath ref-mismatch ref-unknown "
-            "restore timeout unreadable"
+            "bundle checkout elsewhere filter freeze freeze-remote helpers left-out lfs missing no-git "
+            "not-asked not-fetched not-git not-here older-clone other-clone pythonpath ref-mismatch "
+            "ref-unknown restore sync synced timeout two-sides unreadable"
         ),
         "reproduce": _names(
             "cluster data image jobspec left-out model no-lock not-confirmed not-same patch ran repo unpinned"

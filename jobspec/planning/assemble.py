@@ -19,6 +19,7 @@ from jobspec.plan import (
     Plan,
     RayPlan,
     SlurmPlan,
+    StagePlan,
 )
 from jobspec.planning.container import mounts_for
 from jobspec.planning.lookups import Lookups
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import Context, FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
-    from jobspec.spec.job import JobSpec
+    from jobspec.spec.find_site import Elsewhere
+    from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
 
 
@@ -49,6 +51,7 @@ class Resolution:
     findings: list[Finding] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
+    elsewhere: Elsewhere | None = None
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""
@@ -78,7 +81,7 @@ def assemble(
         secrets=spec.secrets,
         repos=tuple(repo.plan for repo in repos),
         proofs=tuple(ImportProof(r.prove, proof_root(r), r.plan.name) for r in repos if r.prove),
-        stage=(*stage, *framework_plan.stage),
+        stage=(*_loaded(stage, spec.model, framework_plan.loads_model), *framework_plan.stage),
         helpers=_helpers(resolution, repos),
         ray=_ray(resolution, gpus) if with_ray else None,
         upstream=framework_plan.upstream if spec.launch.mode == "upstream" else None,
@@ -102,6 +105,13 @@ def assemble(
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
     return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))
+
+
+def _loaded(stage: Sequence[StagePlan], model: Model | None, by_default: bool) -> Iterator[StagePlan]:
+    """The items, with the mark on the model that it is loaded before it is trusted."""
+    wanted = by_default if model is None or model.load is None else model.load
+    for item in stage:
+        yield replace(item, load=wanted) if item.kind == "model" else item
 
 
 def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:

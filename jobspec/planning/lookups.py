@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from jobspec.planning.container import with_tag_digest
+from jobspec.planning.elsewhere import read_elsewhere
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
 from jobspec.planning.paths import absolute_profile
@@ -18,7 +20,8 @@ from jobspec.planning.repos import RepoSource, read_repos
 if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import FoundModel
-    from jobspec.plan import Plan, StagePlan
+    from jobspec.plan import ContainerPlan, Plan, StagePlan
+    from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
 
@@ -42,6 +45,22 @@ class Lookups:
         self, spec: JobSpec, base: Path, runs: str, fetch: bool
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch, self.asks))
+
+    def elsewhere(
+        self, spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+    ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
+        """The checkouts of a cluster with other disks than this machine's."""
+        return self._once(
+            ("elsewhere", spec.repos, base),
+            lambda: read_elsewhere(spec, base, profile, far, fetch, state),
+        )
+
+    def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
+        """The container with the digest of its image's tag, as the registry tells it once."""
+        site = profile.container
+        key = ("image", container.image, container.runtime, site.registry, site.ask_registry)
+        asked, findings = self._once(key, lambda: with_tag_digest(container, profile))
+        return replace(container, digest=asked.digest, by_tag=asked.by_tag), findings
 
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(

@@ -45,7 +45,8 @@ class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks.
+    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks. `there` is the
+    path on a cluster with other disks than ours.
     """
 
     plan: RepoPlan
@@ -54,6 +55,7 @@ class RepoSource:
     patch: str = ""
     copy: Path | None = None
     bundle: bytes = b""
+    there: str = ""
 
 
 def read_repos(
@@ -72,7 +74,7 @@ def read_repos(
         folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch, asks)
         findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
-        findings += _repo_findings(repo, folder, state, where)
+        findings += repo_findings(repo, folder, state, where)
         code = code_state(str(folder))
         copy = None
         if repo.freeze and fetch and is_folder(folder):
@@ -83,7 +85,7 @@ def read_repos(
                 findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
         bundle, about_bundle = _packed(repo, state, where) if fetch and not repo.url else (b"", [])
         findings += about_bundle
-        sources.append(replace(_repo_source(repo, folder, state, code), copy=copy, bundle=bundle))
+        sources.append(replace(repo_source(repo, folder, state, code), copy=copy, bundle=bundle))
     return tuple(sources), findings
 
 
@@ -138,7 +140,7 @@ def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool, asks: bool) -> 
     return source.folder(commit or (repo.ref if is_fixed(repo.ref or "") else "") or "unknown"), findings
 
 
-def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
+def repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
     plan = RepoPlan(
         name=repo.name,
         path=str(folder),
@@ -158,7 +160,7 @@ def _repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> 
     )
 
 
-def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
+def repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
     if not is_folder(folder):
         yield _missing_checkout(repo, folder, where)
         return
@@ -184,7 +186,7 @@ def _repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Ite
             path=f"{where}.path",
         )
     elif repo.ref:
-        yield from _ref_findings(repo, folder, state, where)
+        yield from ref_findings(repo, folder, state, where, resolve_ref(folder, repo.ref))
     pointers = lfs_pointers(str(folder)) if state.is_checkout else []
     if pointers:
         yield warning(
@@ -243,8 +245,8 @@ def unreadable(path: str, why: str, where: str = "repos") -> Finding:
     return error("repo.unreadable", f"`{path}` cannot be read", why, fix, path=where)
 
 
-def _ref_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:
-    commit = resolve_ref(folder, repo.ref or "")
+def ref_findings(repo: Repo, folder: Path, state: GitState, where: str, commit: str) -> Iterable[Finding]:
+    """Whether the checkout is at `commit`, which `ref` names in it."""
     if not commit:
         yield error(
             "repo.ref-unknown",

@@ -24,12 +24,14 @@ from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
+from jobspec.planning.elsewhere import moved
 from jobspec.planning.known_good import known_good
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.repos import RepoSource, unreadable
+from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
 from jobspec.units import parse_bytes
@@ -126,6 +128,7 @@ def resolve(
     known = [*cluster.findings, *loaded.findings]
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     resolution.given = loaded.data.get("resources") or {}
+    resolution.elsewhere = cluster.elsewhere
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)
@@ -137,6 +140,9 @@ def resolve(
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
     placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
+    if any(repo.there for repo in outcome.repos):
+        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, placed)
+        outcome, placed = replace(outcome, plan=plan, repos=repos), [*moved_findings]
     return Resolved(
         outcome.plan,
         allow_rules(placed, allow, usable=outcome.plan is not None),
@@ -163,9 +169,7 @@ class _Outcome:
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     framework = _framework(resolution)
     level = _level(resolution, framework) if framework else None
-    repos, findings = resolution.lookups.repos(
-        resolution.spec, resolution.base, resolution.profile.paths.runs, fetch
-    )
+    repos, findings = _repos(resolution, fetch)
     resolution.findings += findings
     paths = {repo.plan.name: repo.plan.path for repo in repos}
     if framework is not None and resolution.spec.train.recipe is not None:
@@ -174,6 +178,10 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
+    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env)
+    if fetch:
+        container, about_image = resolution.lookups.image(container, resolution.profile)
+        resolution.findings += about_image
     context = Context(
         resolution.spec,
         resolution.profile,
@@ -183,7 +191,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.base,
         hf_home,
         resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
-        settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env),
+        container,
     )
     if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
@@ -200,6 +208,15 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
     return _Outcome(plan, level, repos, gpus, training)
+
+
+def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:
+    """The checkouts where the run finds them: on this machine's disks, or on the cluster's."""
+    spec, profile = resolution.spec, resolution.profile
+    if resolution.elsewhere is None or not spec.repos:
+        return resolution.lookups.repos(spec, resolution.base, profile.paths.runs, fetch)
+    state = state_folder(resolution.env) / "remote" / profile.name
+    return resolution.lookups.elsewhere(spec, resolution.base, profile, resolution.elsewhere, fetch, state)
 
 
 def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jobspec.disk import exists, is_file
 from jobspec.finding import Finding, JobspecError, fail, warning
@@ -41,14 +41,27 @@ class ClusterEntry:
     origin: str
 
 
+class Elsewhere(Protocol):
+    """The login node of a cluster that has file systems of its own, as `planning.elsewhere` asks it."""
+
+    @property
+    def where(self) -> str: ...
+    def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]: ...
+    def send(self, local: Path, remote: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class LoadedCluster:
-    """A valid profile with its paths expanded; `findings` are warnings."""
+    """A valid profile with its paths expanded; `findings` are warnings.
+
+    `elsewhere` is there for a cluster whose disks are not this machine's.
+    """
 
     profile: ClusterProfile
     path: Path
     origin: str
     findings: tuple[Finding, ...] = ()
+    elsewhere: Elsewhere | None = None
 
 
 def load_cluster(

@@ -240,6 +240,13 @@ class Repo(Base, frozen=True):
             "uses the copy; files that git ignores are not in it."
         ),
     ] = False
+    sync: Annotated[
+        bool,
+        doc(
+            "With `access.login` of the site: the run uses this machine's checkout, though the cluster has "
+            "one at `path`. Submission copies it there."
+        ),
+    ] = False
     changed: Annotated[
         Literal["block", "record"],
         doc(
@@ -283,6 +290,13 @@ class Model(Base, frozen=True):
     ignore: Annotated[
         tuple[str, ...], doc("Files that match one of these globs are not staged.", ["*.gguf"])
     ] = ()
+    load: Annotated[
+        bool | None,
+        doc(
+            "Load config and tokenizer of the staged model once, offline, by transformers in the image, "
+            "before training. Default: for `nemo_rl`, `skyrl` and `verl`."
+        ),
+    ] = None
     config: Annotated[
         dict[str, Any],
         doc(

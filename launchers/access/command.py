@@ -45,8 +45,9 @@ class Client(Protocol):
         argv: Sequence[str],
         secrets: Mapping[str, str] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
     ) -> Completed:
-        """Run one command in a clean environment plus `secrets`.
+        """Run one command in a clean environment plus `secrets`, with `stdin` as its input.
 
         Raises: JobspecError when the program does not exist or the place cannot be reached.
         """
@@ -56,6 +57,9 @@ class Client(Protocol):
 
     def upload(self, local: Path, remote: str) -> None:
         """Make the folder `local` available as `remote` in one step; no-op where both are one place."""
+
+    def send(self, local: Path, remote: str) -> None:
+        """Make the file `remote` like `local`: what is there already is its beginning and is kept."""
 
     def download(self, remote: str, local: Path) -> None:
         """Bring what is new or longer below `remote` to `local`; no-op where both are one place."""
@@ -71,12 +75,14 @@ def missing_program(name: str, where: str) -> JobspecError:
     )
 
 
-def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str) -> str:
+def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str, stdin: str = "") -> str:
     """A script for a login shell's standard input: clean variables, secrets, then the command.
 
-    The script prints `marker` before the command: all output above it is a shell profile's.
+    The command reads `stdin`, of which no line is `marker`. The script prints `marker` before the command:
+    all output above it is a shell profile's.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
+    source = f"<<'{marker}'\n{stdin}\n{marker}" if stdin else "</dev/null"
     return (
         "for name in $(compgen -e); do\n"
         '  case "$name" in\n'
@@ -86,5 +92,5 @@ def shell_text(argv: Sequence[str], secrets: Mapping[str, str], marker: str) -> 
         "done\n"
         f"{exports}"
         f"printf '%s\\n' {shlex.quote(marker)}\n"
-        f"exec {shlex.join(argv)} </dev/null\n"
+        f"exec {shlex.join(argv)} {source}\n"
     )

@@ -27,13 +27,14 @@ class LocalClient:
         argv: Sequence[str],
         secrets: Mapping[str, str] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
     ) -> Completed:
         env = submission_environment(self._env, secrets or {})
         try:
             child = subprocess.Popen(
                 list(argv),
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -42,7 +43,7 @@ class LocalClient:
             raise missing_program(argv[0], self.where) from problem
         with child:
             try:
-                out, err = child.communicate(timeout=timeout_s)
+                out, err = child.communicate(stdin.encode() or None, timeout=timeout_s)
             except subprocess.TimeoutExpired as problem:
                 _end(child)
                 said = _text(problem.stdout), _text(problem.stderr)
@@ -63,6 +64,11 @@ class LocalClient:
     def upload(self, local: Path, remote: str) -> None:
         if not Path(remote).exists():
             shutil.copytree(local, remote, symlinks=True)
+
+    def send(self, local: Path, remote: str) -> None:
+        if not Path(remote).exists():
+            Path(remote).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(local, remote)
 
     def download(self, remote: str, local: Path) -> None:
         if Path(remote).resolve() != local.resolve():

@@ -49,13 +49,14 @@ class SshClient:
         argv: Sequence[str],
         secrets: Mapping[str, str] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
     ) -> Completed:
         marker = f"jobspec-{secrets_module.token_hex(8)}"
         with self._connected():
             channel = self._transport().open_session(timeout=CONNECT_TIMEOUT_S)
             channel.settimeout(1.0)
             channel.exec_command("bash -l -s")
-            channel.sendall(shell_text(argv, secrets or {}, marker).encode())
+            channel.sendall(shell_text(argv, secrets or {}, marker, stdin).encode())
             channel.shutdown_write()
             code, out, err = _drain(channel, time.monotonic() + timeout_s)
         printed = out.partition(marker + "\n")[2]
@@ -92,6 +93,16 @@ class SshClient:
                     sftp.put(str(path), target)
                     sftp.chmod(target, stat.S_IMODE(path.stat().st_mode))
         self._must(["mv", "-T", partial, remote])
+
+    def send(self, local: Path, remote: str) -> None:
+        self._must(["mkdir", "-p", posixpath.dirname(remote)])
+        with self._connected(), self._transport_sftp() as sftp, local.open("rb") as source:
+            with contextlib.suppress(FileNotFoundError):
+                there = sftp.stat(remote).st_size or 0
+                source.seek(there if there <= local.stat().st_size else 0)
+            with sftp.open(remote, "ab" if source.tell() else "wb") as target:
+                target.set_pipelined(True)
+                shutil.copyfileobj(source, target, 1 << 18)
 
     def download(self, remote: str, local: Path) -> None:
         local.mkdir(parents=True, exist_ok=True)

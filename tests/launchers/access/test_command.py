@@ -45,7 +45,7 @@ def test_program_below_a_wrapper_ends_with_it(tmp_path: Path, monkeypatch: pytes
     number = tmp_path / "number"
     script = f'sh -c "echo \\$\\$ >{number}; exec sleep 600"; true'
 
-    def give_up(child: subprocess.Popen[bytes], timeout: float) -> None:
+    def give_up(child: subprocess.Popen[bytes], stdin: bytes | None, timeout: float) -> None:
         await_true(lambda: number.exists() and number.read_text().endswith("\n"))
         raise subprocess.TimeoutExpired(child.args, timeout)
 

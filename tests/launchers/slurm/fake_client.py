@@ -32,6 +32,7 @@ class FakeClient:
         argv: Sequence[str],
         secrets: Mapping[str, str] | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
+        stdin: str = "",
     ) -> Completed:
         assert timeout_s > 0
         self.calls.append(tuple(argv))
@@ -45,6 +46,9 @@ class FakeClient:
 
     def upload(self, local: Path, remote: str) -> None:
         self.calls.append(("upload", remote))
+
+    def send(self, local: Path, remote: str) -> None:
+        raise NotImplementedError
 
     def download(self, remote: str, local: Path) -> None:
         raise NotImplementedError

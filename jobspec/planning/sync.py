@@ -1,0 +1,104 @@
+"""Brings a checkout of this machine to a cluster: commits as a bundle, edits as a patch, both checksummed.
+
+A transfer that was cut off goes on where it ended: the files stay here until the copy is made there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobspec.finding import Finding, JobspecError
+from jobspec.planning.git_bundle import Sealed, write_bundle
+from jobspec.runtime.checkouts.code_state import code_state
+from jobspec.runtime.checkouts.git import git_state, resolve_ref, submodules
+
+if TYPE_CHECKING:
+    from jobspec.spec.find_site import Elsewhere
+
+PARTS = "parts.json"
+
+
+def bring(
+    name: str, root: Path, target: str, bases: Sequence[Mapping[str, Any]], far: Elsewhere, outbox: Path
+) -> None:
+    """Make `target` on the cluster, like the checkout at `root`. `bases` are copies that are there already.
+
+    Raises: JobspecError when it cannot be packed, sent, or made.
+    """
+    parent, _, folder = target.rpartition("/")
+    box = outbox / folder
+    base = next((one for one in bases if _is_known(root, one)), None)
+    made = _packed(box, root, base)
+    incoming = f"{parent}/.incoming/{folder}-{hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]}"
+    for file in _files(made):
+        far.send(box / file, f"{incoming}/{file}")
+    code = code_state(str(root))
+    order = {"name": name, "target": target, "incoming": incoming, "commit": code.commit}
+    answer = far.ask({"make": [{**order, "changes": code.changes, **made}]})["made"][0]
+    if answer.get("findings"):
+        raise JobspecError(*(Finding.from_json(item) for item in answer["findings"]))
+    shutil.rmtree(box, ignore_errors=True)
+
+
+def _is_known(root: Path, base: Mapping[str, Any]) -> bool:
+    head = base["heads"].get("")
+    return bool(head) and resolve_ref(root, head) == head
+
+
+def _packed(box: Path, root: Path, base: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The files in `box` for `root`: those of a transfer that was cut off, while their base is there."""
+    path = base["path"] if base else ""
+    try:
+        made: dict[str, Any] = json.loads((box / PARTS).read_text())
+        if made["base"] == path and all((box / file).is_file() for file in _files(made)):
+            return made
+    except (OSError, ValueError, KeyError):
+        pass
+    shutil.rmtree(box, ignore_errors=True)
+    box.mkdir(parents=True)
+    heads = base["heads"] if base else {}
+    parts = [
+        _part(box, index, root, folder, heads.get(folder, "")) for index, folder in enumerate(_folders(root))
+    ]
+    made = {"base": path, "parts": parts}
+    (box / PARTS).write_text(json.dumps(made))
+    return made
+
+
+def _folders(root: Path, inside: str = "") -> Iterator[str]:
+    """The checkout and its submodules at any depth, relative to it."""
+    yield inside
+    for name in submodules(str(root / inside)):
+        yield from _folders(root, f"{inside}/{name}" if inside else name)
+
+
+def _part(box: Path, index: int, root: Path, folder: str, base: str) -> dict[str, Any]:
+    checkout = root / folder
+    state = git_state(checkout)
+    on_base = bool(base) and resolve_ref(checkout, base) == base
+    bundle = write_bundle(checkout, box / f"{index}.bundle", [base] if on_base else [])
+    patch = None
+    if state.diff:
+        (box / f"{index}.diff").write_bytes(state.diff)
+        patch = Sealed(box / f"{index}.diff", state.diff_sha256)
+    return {
+        "folder": folder,
+        "commit": state.commit,
+        "on_base": on_base,
+        "bundle": _named(bundle),
+        "patch": _named(patch),
+    }
+
+
+def _named(file: Sealed | None) -> dict[str, str] | None:
+    return {"name": file.path.name, "sha256": file.sha256} if file else None
+
+
+def _files(made: Mapping[str, Any]) -> Iterator[str]:
+    for part in made["parts"]:
+        yield from (part[kind]["name"] for kind in ("bundle", "patch") if part[kind])
