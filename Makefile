@@ -27,7 +27,7 @@ SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
 CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
 .PHONY: help quickstart test check lint format types contracts shellcheck pytest coverage nightly packages \
-        cluster cluster-stop bench docs clean
+        cluster cluster-stop bench site clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,6 +95,9 @@ cluster-stop: ## end it; nothing is left behind
 bench: $(VENV)/.dev ## the figures of the README: command line speed, and Ray bring-up on the test cluster
 	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/bringup.py
+
+site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
+	$(BIN)/zensical build --strict
 
 clean: ## caches and build output; runs and .venv stay
 	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -55,9 +55,13 @@ def to_number(text: str) -> float | None:
 # logger's level.
 LINE_HEAD = re.compile(
     r"^(?:\ufeff|\s*\d{1,5}: |\[(?:rank|default)\d+\]: ?|\[\d+,\d+\]<std(?:out|err)>: ?"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? (?=\S)"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: [A-Z]P\d+)*\]?:? "
+    r"(?:std(?:out|err) [FP] )?(?=\s*\S)"  # containerd's
     r"|(?:ERROR|CRITICAL|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"
     r"|(?:ERROR|CRITICAL):[\w.]+:(?=\S)"
+    # kubectl with --prefix, docker compose, the journal
+    r"|\[pod/[\w.-]+/[\w.-]+\] |[a-z][\w.-]*-\d+ +\| "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+\[\d+\]: "
     # pdsh, with which DeepSpeed starts nodes
     r"|[a-z][\w-]*\d[\w.-]*: (?=Traceback \(most| {2,}\S|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b))"
 )

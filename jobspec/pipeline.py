@@ -60,7 +60,8 @@ class Request:
 class Rendered:
     """A run directory on disk, not yet started. `names` are its files, relative to `run.root`.
 
-    `finished` of a sweep's `points` have finished in an earlier run and do not run again.
+    `finished` of a sweep's `points` have finished in an earlier run and do not run again. `scheduler` names
+    what will start it.
     """
 
     run: RunPaths
@@ -68,6 +69,7 @@ class Rendered:
     names: tuple[str, ...] = ()
     points: int = 0
     finished: int = 0
+    scheduler: str = ""
 
     @property
     def idle(self) -> bool:
@@ -262,7 +264,8 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
         files |= repeats(Path(request.spec).absolute(), files)
     run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
-    return Rendered(RunPaths(here), findings, tuple(sorted({*files, "runtime.pyz"})), points, finished)
+    names = tuple(sorted({*files, "runtime.pyz"}))
+    return Rendered(RunPaths(here), findings, names, points, finished, plan.scheduler)
 
 
 def _render_sweep(
@@ -298,13 +301,15 @@ def submit(
 
     There is no launch when every point of a sweep has finished in an earlier run. `before_start` gets the
     rendered run. Submitting one folder again never starts a second job.
-    Raises: JobspecError for errors of the spec, a secret that is not set, or a scheduler that refuses.
+    Raises: JobspecError for errors of the spec, a secret that is not set, a scheduler that refuses, or an
+    earlier run of this name whose submission was interrupted.
     """
     from jobspec import launchers
 
     if Path(request.spec).is_dir():
         return _submit_folder(request)
     resolved = must_be_ready(request)
+    launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
     if before_start is not None:
         before_start(rendered)

@@ -33,3 +33,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X` or the empty text."""
     close = nearest(name, known)
     return f"did you mean `{close}`?" if close else ""
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to the installation which runs now, from where that one came.
+
+    pip notes the folder or the URL of an installation that is not of an index (PEP 610, direct_url.json).
+    """
+    import shlex
+    import sys
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    what = "jobspec-rl"
+    try:
+        noted = json.loads(distribution(what).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        noted = {}
+    url = str(noted.get("url", ""))
+    folder = url.removeprefix("file://") if url.startswith("file:///") and "dir_info" in noted else ""
+    target = f"{folder or what}[{extra}]"
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(target)}"

@@ -6,23 +6,31 @@ judges a result.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.finding import Finding, JobspecError
+from jobspec.finding import Finding, JobspecError, error, is_allowed
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
 from jobspec.launchers.environment import read_secrets
+from jobspec.launchers.file_lock import busy
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import Launch, write_json
+from jobspec.runs.records import Launch, read_launch, read_results, write_json
 from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.spec.site import ClusterProfile
+
+# How long an answer is waited for that can be missed: Slurm's own commands wait 20 s for a dead controller.
+BRIEF_S = 5.0  # where the runs' results are there, and it can add little
+PATIENT_S = 20.0
+MAX_UNSETTLED = 100  # newest runs of a name that are looked at; older ones are no mistake of today
 
 __all__ = [
     "Access",
@@ -37,6 +45,7 @@ __all__ = [
     "query",
     "read_secrets",
     "record_final",
+    "refuse_unsettled",
     "start",
     "sync",
 ]
@@ -85,7 +94,8 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:
     """The state of each launch, by one scheduler call for each cluster and login.
 
-    Raises: JobspecError when a scheduler does not answer; `unanswered` takes its findings instead.
+    Raises: JobspecError when a scheduler does not answer. With `unanswered` it is waited for but briefly:
+    the findings go there instead, and the reasons of the states tell what the runs' own files say.
     """
     groups: dict[tuple[str, Access], list[Launch]] = {}
     states: dict[Launch, JobStatus] = {}
@@ -98,15 +108,73 @@ def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -
             launch
         )
     for members in groups.values():
+        said = {launch: _files_say(launch) for launch in members} if unanswered is not None else {}
+        within = math.inf if unanswered is None else BRIEF_S if all(said.values()) else PATIENT_S
         try:
-            states.update(for_launch(members[0]).query(members))
+            states.update(for_launch(members[0]).query(members, within))
         except JobspecError as problem:
             if unanswered is None:
                 raise
             unanswered += problem.findings
-            away = JobStatus(JobState.UNKNOWN, problem.findings[0].what)
-            states.update(dict.fromkeys(members, away))
+            away = problem.findings[0].what
+            states.update(
+                {
+                    launch: JobStatus(JobState.UNKNOWN, "; ".join(filter(None, (said[launch], away))))
+                    for launch in members
+                }
+            )
     return states
+
+
+def _files_say(launch: Launch) -> str:
+    """How the newest attempt ended by `results.json`; empty where none is there."""
+    try:
+        results = read_results(RunPaths(Path(launch.root)))
+    except JobspecError:
+        return ""
+    return "" if results is None else f"results.json says `{results.get('outcome')}`"
+
+
+def refuse_unsettled(folder: Path, allow: Sequence[str]) -> None:
+    """Settle the newest runs in `folder` whose submission was interrupted.
+
+    Raises: JobspecError that names each of them, for another run could do the same work twice.
+    """
+    rule = error("launch.unsettled", "")
+    lost = () if is_allowed(rule, allow) else tuple(_unsettled(folder))
+    if not lost:
+        return
+    unanswered: list[Finding] = []
+    states = query(lost, unanswered)
+    again = f"`--allow {rule.rule}` starts another run"
+    findings = []
+    for launch in lost:
+        now = read_launch(RunPaths(Path(launch.root))) or launch
+        if now.submitted:
+            what = f"run `{now.run_id}` of this name is job {now.job_id}, {states[launch].state.value}"
+            fix = f"`jobspec status {now.run_id}` watches it; {again}"
+        else:
+            what = f"run `{now.run_id}` of this name may have been submitted: no job of it is known (yet)"
+            fix = f"`jobspec submit {now.root}` goes on with it; {again}"
+        why = "its submission was interrupted before the scheduler's answer came"
+        findings.append(replace(rule, what=what, why=why, fix=fix))
+    raise JobspecError(*findings, *unanswered)
+
+
+def _unsettled(folder: Path) -> Iterator[Launch]:
+    """The runs right below `folder` whose job has no id yet, the newest ones."""
+    try:
+        roots = sorted(folder.iterdir(), reverse=True)[:MAX_UNSETTLED]
+    except OSError:
+        return
+    for root in roots:
+        with contextlib.suppress(JobspecError, OSError):  # a damaged record is told where its run is named
+            launch = read_launch(RunPaths(root))
+            lost = launch is not None and launch.launcher == "slurm" and not launch.submitted
+            if (
+                launch is not None and lost and not busy(RunPaths(root).job)
+            ):  # no command submits it right now
+                yield launch
 
 
 def cancel(launches: Iterable[Launch]) -> None:
@@ -122,9 +190,16 @@ def cancel_started() -> None:
 
 
 def record_final(run: RunPaths, status: JobStatus) -> None:
-    """Write `scheduler.json` once the job's state is final, for the run and each point of a sweep."""
-    if not status.state.final:
-        return
+    """Write `scheduler.json` once the job's state is final, for the run and each point of a sweep.
+
+    Where nothing can be written, the next call asks the scheduler again.
+    """
+    if status.state.final:
+        with contextlib.suppress(OSError):
+            _record(run, status)
+
+
+def _record(run: RunPaths, status: JobStatus) -> None:
     write_json(run.scheduler, status.to_json())
     for point in run.points():
         task = status.tasks.get(int(point.run_id))

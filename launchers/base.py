@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -208,8 +209,11 @@ class Launcher(Protocol):
         Raises: JobspecError with the scheduler's own text when it refuses.
         """
 
-    def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
-        """The state of every launch, in one scheduler call where the scheduler knows them all."""
+    def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
+        """The state of every launch, in one scheduler call where the scheduler knows them all.
+
+        Raises: JobspecError when the scheduler has not answered after some tries, or `within_s`.
+        """
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         """Ask for the end of every launch; one that has ended already is no error."""

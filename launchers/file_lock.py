@@ -32,6 +32,18 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def busy(path: Path) -> bool:
+    """Whether another command holds the lock of `path`."""
+    try:
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def _lock(path: Path, file: IO[bytes]) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

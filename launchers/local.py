@@ -7,6 +7,7 @@ identify it: no other process is signalled, whatever `launch.json` says.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -140,7 +141,7 @@ class LocalLauncher:
         _CHILDREN[process.pid] = process
         return process
 
-    def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
+    def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
         return {launch: _status(launch) for launch in launches}
 
     def cancel(self, launches: Sequence[Launch]) -> None:

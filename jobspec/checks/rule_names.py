@@ -23,7 +23,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "cluster": _names(
             "env name network path place ports reference runtime sbatch secret unknown unused variable"
         ),
-        "command": _names("missing shell tasks unused-key variant"),
+        "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
             "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
             "mount-writable mounts-unused oci-config oci-mount registry-form source-tag tag-unknown "
@@ -34,11 +34,13 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete locked mode moved no-command no-job no-paramiko no-program no-ssh not-yours "
-            "refused remote-failed requeue-anew requeue-local requeue-no-grace scheduler secret-missing ssh "
-            "ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host upstream-characters "
-            "upstream-container upstream-gpus upstream-shared upstream-slurm upstream-unsupported"
+            "grace incomplete locked mode mode-chosen moved no-command no-job no-paramiko no-program "
+            "no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
+            "scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
+            "unsettled upstream-characters upstream-container upstream-gpus upstream-shared "
+            "upstream-slurm upstream-unsupported"
         ),
+        "local": _names("module"),
         "megatron": _names(
             "batch-dp batch-micro batch-steps context-parallel engine-experts engine-heads "
             "engine-node expert-grid experts ffn heads layers linear-attention mamba model-unknown "
@@ -87,8 +89,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
             "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
-            "repo-ref repo-source repo-url revision secret set sweep syntax tab tag top type unknown-key "
-            "unquoted value version"
+            "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
+            "unknown-key unquoted value version"
         ),
         "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),

@@ -16,7 +16,7 @@ _HEAD = """usage: jobspec COMMAND [OPTION…]
 One YAML file in; a verified, reproducible RL post-training run out; and an honest verdict.
 """
 _TAIL = """
-RUN is a run id, a unique prefix of one, a directory, or `last`.
+RUN is a run id, a unique prefix of one, a name (its newest run), a directory, or `last`.
 `jobspec COMMAND --help` lists a command's options; every listing has --json.
 Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_CLUSTERS (their folders), JOBSPEC_RUNS (folder of runs),
 NO_COLOR; docs/cli.md lists all.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.finding import fail
+from jobspec.finding import fail, visible
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import known_folders
@@ -39,7 +39,7 @@ def confirm(
     """
     print(f"{lock} was not written by a run of yours. It", file=sys.stderr)
     for verb, deed in (*first, *_deeds(resolved)):
-        line, *more = [_printable(line) for line in deed.splitlines()] or [""]
+        line, *more = [visible(line) for line in deed.splitlines()] or [""]
         print(f"  {verb:8}  {line}", file=sys.stderr)
         for line in more:
             print(f"  {'':8}  {line}", file=sys.stderr)
@@ -98,8 +98,3 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
     if plan is not None and plan.checkpoint_dir:
         yield "writes", plan.checkpoint_dir
     yield "uses", f"{spec.resources.nodes} node(s) of {resolved.cluster.profile.name}"
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: these could hide a part of it on a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -231,6 +231,7 @@ class Evidence:
     `expected_files` maps each pattern of `plan.expect.files` to its matching files.
     `foreign` marks files of a run that jobspec did not launch: no command has a name, any log may hold
     anything, and only the user's options say what was planned.
+    `job_matches` are the failures in the batch script's own log, which all attempts share.
     `dirty_files` maps each repository to its uncommitted files, as the patch lists them.
     """
 
@@ -246,6 +247,7 @@ class Evidence:
     expected_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Finding, ...] = ()
     foreign: bool = False
+    job_matches: tuple[Match, ...] = ()
     dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     baseline: Baseline | None = None
 

@@ -40,7 +40,7 @@ from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
 from jobspec.runs.paths import SCRIPT_LOGS, RunPaths
 from jobspec.runtime.base.run_files import read_lines, read_text
-from jobspec.triage import LogSource, scan_files
+from jobspec.triage import LogSource, Match, scan_files
 from jobspec.triage.deciding_facts import with_recorded_facts
 
 __all__ = [
@@ -81,12 +81,15 @@ def read_evidence(run_dir: Path) -> Evidence:
     plan, plan_sha256 = _read_plan(paths.plan, problems)
     known = plan if plan is not None else Plan("", "", "", "", "")
     artifacts = _read_manifest(paths, problems)
+    attempts = tuple(_read_attempt(paths, number, problems) for number in paths.attempts())
+    job = _scan(paths, _job_logs(paths), {}) if not attempts else attempts[0].matches
     return Evidence(
         root=run_dir,
         plan=known,
         plan_read=plan is not None,
         plan_sha256=plan_sha256,
-        attempts=tuple(_read_attempt(paths, number, problems) for number in paths.attempts()),
+        attempts=attempts,
+        job_matches=tuple(match for match in job if "/" not in match.file),
         artifacts=artifacts or (),
         manifest_read=artifacts is not None,
         checkpoints=read_checkpoints(Path(known.checkpoint_dir)) if known.checkpoint_dir else (),
@@ -164,10 +167,6 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
     results = _read_results(folder / "results.json", paths.root, number, problems)
     problems.extend(_missing_logs(results, logs))
     nodes = {node.name: node.facts for node in results.nodes} if results is not None else {}
-    scanned = scan_files(
-        LogSource(paths.root / log.path, log.path, log.node, _clock_ahead(nodes.get(log.node, {})))
-        for log in logs
-    )
     return Attempt(
         number=number,
         folder=_relative(folder, paths.root),
@@ -175,8 +174,19 @@ def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Atte
         results=results,
         logs=logs,
         metrics=read_metrics(folder / "metrics", relative_to=paths.root),
-        matches=tuple(with_recorded_facts(scanned, nodes)),
+        matches=_scan(paths, logs, nodes),
     )
+
+
+def _scan(
+    paths: RunPaths, logs: Iterable[LogFile], nodes: Mapping[str, Mapping[str, Any]]
+) -> tuple[Match, ...]:
+    """The failures that the logs show, with what the runtime saw of the nodes."""
+    scanned = scan_files(
+        LogSource(paths.root / log.path, log.path, log.node, _clock_ahead(nodes.get(log.node, {})))
+        for log in logs
+    )
+    return tuple(with_recorded_facts(scanned, nodes))
 
 
 def _clock_ahead(facts: Mapping[str, Any]) -> float:
@@ -190,10 +200,13 @@ def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...
     base = folder / "logs"
     log_paths = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
     logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths]
-    if number == min(paths.attempts()):
-        batch = [p for p in _children(paths.root) if p.name.startswith("job-") and p.suffix == ".log"]
-        logs.extend(LogFile(path.name, "", _size(path)) for path in batch if _is_file(path))
-    return tuple(logs)
+    return (*logs, *_job_logs(paths)) if number == min(paths.attempts()) else tuple(logs)
+
+
+def _job_logs(paths: RunPaths) -> tuple[LogFile, ...]:
+    """The batch script's own log."""
+    logs = [path for path in _children(paths.root) if path.name.startswith("job-") and path.suffix == ".log"]
+    return tuple(LogFile(path.name, "", _size(path)) for path in logs if _is_file(path))
 
 
 def _is_file(path: Path) -> bool:

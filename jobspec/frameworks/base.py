@@ -171,6 +171,10 @@ class Framework(Protocol):
       for keys of `resources` that the spec leaves out. `recipes(root, family) -> Iterator[RecipeNote]`: the
       recipes of a checkout, all or those of a model family. `closest_recipes(root, model)`: those nearest to
       a model.
+    - `default_mode(spec, base, repo_paths) -> str`: `launch.mode` of a spec that does not give it; `base` is
+      the spec's folder. Without it the default is `ray`.
+    - `modules: tuple[str, ...]`: what the run's interpreter (`container.python`) imports, for a look at
+      validation where the run is on this machine.
     - `has_pipelines = True`: the framework runs the `pipelines` of the spec. The plan then has one of
       `ExpectPlan.parts` for each pipeline, and its metrics lie below `@NAME` of the metrics.
     """

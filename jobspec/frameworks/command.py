@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.command_files import check_files, settled, uses_ray
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
@@ -16,6 +17,7 @@ from jobspec.plan import CommandPlan, ExpectPlan, UpstreamPlan
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
+    from jobspec.spec.job import JobSpec
     from jobspec.verdict import Deliverable
 
 RUN = Level(
@@ -38,12 +40,16 @@ def upstream(context: Context) -> UpstreamPlan | None:
 
 
 class CommandFramework:
-    """Runs `train.command` once on the head node, or as tasks on every node with `launch.mode: srun`."""
+    """Runs `train.command` as tasks on every node, or once beside a Ray cluster with `launch.mode: ray`."""
 
     name = "command"
     summary = "any command; verdict by exit code, required metrics and files"
     levels = (RUN,)
     modes = ("ray", "srun", "upstream")
+
+    def default_mode(self, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> str:
+        """Ray where the command is seen to use it; a program that does not use Ray needs none."""
+        return "ray" if uses_ray(spec, base, repo_paths) else "srun"
 
     def validate(self, context: Context) -> Iterable[Finding]:
         train = context.spec.train
@@ -69,6 +75,7 @@ class CommandFramework:
                 fix="name the checkout in `repos`, or use `launch: {mode: ray}`",
                 path="launch.mode",
             )
+        yield from check_files(context)
         yield from unknown_variants(context, "command.variant")
         yield from self._unused(context)
 
@@ -90,7 +97,7 @@ class CommandFramework:
         everywhere = spec.launch.mode == "srun"
         command = CommandPlan(
             name="command",
-            argv=tuple(spec.train.command or ()),
+            argv=settled(spec, context.base, context.repo_paths),
             shell=spec.train.shell,
             on="all" if everywhere else "head",
             tasks_per_node=spec.launch.tasks_per_node if everywhere else 1,

@@ -6,6 +6,7 @@ any of them the end of the driver is the cause. `docs/verdict.md` gives the orde
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -50,6 +51,14 @@ SCHEDULER_ENDS: dict[str, tuple[Result, str, str]] = {
 FROM_OUTSIDE = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED", "REVOKED", "DEADLINE"})
 # These findings say how a command ended, but not why: even an effect in a log says more.
 ONLY_HOW_IT_ENDED = frozenset({"driver.exit-code"})
+# These lines say even less: that something which was started has ended. A finding also names rank and node.
+ONLY_THAT_IT_ENDED = frozenset({"effect.step-ended", "effect.terminated", "slurm.step-cancelled"})
+# A line of the job's log that tells what all attempts came to, whatever the scheduler calls that.
+REQUEUE_LIMIT = "slurm.requeue-limit"
+# A worker's last word, and srun's about the agent of the head, which is its first task.
+HEAD_GONE = re.compile(r"^jobspec: \S+: the head is gone: (.*)")
+HEAD_KILLED = re.compile(r"srun: error: (\S+): task 0: (Killed)")
+KILLED = "137"  # 128 + SIGKILL
 # What `results.json` says, for launchers whose scheduler says nothing.
 ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
 
@@ -58,8 +67,8 @@ def first_cause(
     evidence: Evidence, attempt: Attempt | None, deliverables: tuple[Deliverable, ...]
 ) -> Cause | None:
     """The first cause; None when nothing went wrong or no evidence names a cause."""
-    if attempt is None:
-        return _scheduler_cause(evidence, None)
+    if attempt is None:  # no agent started: the job's own log may say why
+        attempt = Attempt(0, "", matches=evidence.job_matches)
     return next(_candidates(evidence, attempt, deliverables), None)
 
 
@@ -72,16 +81,19 @@ def _candidates(
     matches = [match for match in failures if match.file not in attempt.check_logs]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
-    late = list(_late_findings(evidence, attempt))
+    late = [*_late_findings(evidence, attempt), *_lost_head(evidence, attempt)]
     stood_still = any(match.kind == STALL for match in matches)
+    yield from (_from_match(match) for match in evidence.job_matches if match.signature == REQUEUE_LIMIT)
     if ended is not None and ended.kind in FROM_OUTSIDE and not stood_still:
-        yield _with_lost_node(ended, late)
+        yield _with_lost_node(ended, attempt, late)
     noticed = [cause for cause in late if cause.kind not in ONLY_HOW_IT_ENDED]
     yield from _merge([_from_match(match) for match in _that_say_why(matches)], noticed)
     if ended is not None:
         yield ended
-    yield from (_from_match(match) for match in matches if match.generic)
+    weak = [match for match in matches if match.generic]
+    yield from (_from_match(match) for match in weak if match.signature not in ONLY_THAT_IT_ENDED)
     yield from late
+    yield from (_from_match(match) for match in weak)
     yield from (cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED))
 
 
@@ -91,12 +103,57 @@ def _that_say_why(matches: list[Match]) -> list[Match]:
     return [match for place, match in enumerate(matches) if not match.generic or place < stall]
 
 
-def _with_lost_node(ended: Cause, late: list[Cause]) -> Cause:
-    """The scheduler's end `NODE_FAIL`, with the node and the time that the runtime saw."""
-    lost = next((cause for cause in late if cause.kind == "node.lost"), None)
-    if lost is None or ended.kind != "NODE_FAIL":
+def _with_lost_node(ended: Cause, attempt: Attempt, late: list[Cause]) -> Cause:
+    """The scheduler's end `NODE_FAIL`, with the node that was lost, else those that never came."""
+    if ended.kind != "NODE_FAIL":
         return ended
-    return replace(lost, kind=ended.kind, text=f"{ended.text}: {lost.text}", why=ended.why, fix=ended.fix)
+    lost = next((cause for cause in late if cause.kind == "node.lost"), None)
+    if lost is not None:
+        text = f"{ended.text}: {lost.text}"
+        return replace(lost, kind=ended.kind, text=text, why=ended.why, fix=ended.fix)
+    absent = [finding for finding in attempt.findings if finding.rule == "node.absent"]
+    if not absent:
+        return ended
+    text = "; ".join([f"{ended.text}: {absent[0].what}", *(finding.what for finding in absent[1:])])
+    return replace(ended, text=text, node=absent[0].node if len(absent) == 1 else "")
+
+
+def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
+    """The loss of the head's agent, which can leave no word itself: others tell of it in the job's log."""
+    results = attempt.results
+    told = results is not None and not (results.collecting and results.outcome == "ok")
+    if told or evidence.foreign or evidence.plan.mode == "upstream" or _end_state(evidence, attempt):
+        return
+    place, how, name = None, "", ""
+    for match in (match for match in attempt.matches if "/" not in match.file):
+        if found := HEAD_KILLED.search(match.text):
+            name = found[1]
+        if found := HEAD_GONE.search(match.text) or (None if place else found):
+            place, how = match, found[found.lastindex or 0]
+    if place is None and evidence.scheduler.exit_code != KILLED:
+        return
+    name = name or _head_of(attempt)
+    last = attempt.events[-1] if attempt.events else None
+    yield Cause(
+        text=f"head node{f' `{name}`' if name else ''} left{f' during `{last.phase}`' if last else ''}: "
+        + (how or f"exit code {KILLED}"),
+        kind="node.lost",
+        verdict=Result.BLOCKED,
+        file=place.file if place else "scheduler.json",
+        line=place.line if place else 0,
+        node=name,
+        time=last.time if last else 0.0,
+        why="its agent was killed or froze, or the network between the nodes failed",
+        fix=f"see the last lines of {name or 'its'} logs, and the scheduler's view of the node",
+    )
+
+
+def _head_of(attempt: Attempt) -> str:
+    """The one node that took part and never joined another; empty where that is not told."""
+    named = {event.node for event in attempt.events if event.node}
+    joined = {event.node for event in attempt.events if event.data.get("what") == "joined"}
+    heads = named - joined
+    return heads.pop() if len(heads) == 1 else ""
 
 
 def _merge(lines: list[Cause], findings: list[Cause]) -> Iterator[Cause]:
@@ -194,11 +251,17 @@ def cause_from(item: Deliverable) -> Cause:
     )
 
 
-def _scheduler_cause(evidence: Evidence, attempt: Attempt | None) -> Cause | None:
+def _end_state(evidence: Evidence, attempt: Attempt) -> str:
+    """The state among `SCHEDULER_ENDS` in which the job ended; empty for any other."""
     state = evidence.scheduler.state.split(" ")[0]  # Slurm says `CANCELLED by 1000`
-    if state not in SCHEDULER_ENDS and attempt is not None and attempt.results is not None:
+    if state not in SCHEDULER_ENDS and attempt.results is not None:
         state = ENDED_AS.get(attempt.results.outcome, "")
-    if state not in SCHEDULER_ENDS:
+    return state if state in SCHEDULER_ENDS else ""
+
+
+def _scheduler_cause(evidence: Evidence, attempt: Attempt) -> Cause | None:
+    state = _end_state(evidence, attempt)
+    if not state:
         return None
     verdict, why, fix = SCHEDULER_ENDS[state]
     if state == "OUT_OF_MEMORY" and evidence.plan.slurm.memory:

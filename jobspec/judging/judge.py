@@ -23,7 +23,7 @@ from jobspec.evidence.deliverables import (
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
-from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
+from jobspec.judging.first_cause import ONLY_HOW_IT_ENDED, SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
@@ -195,7 +195,8 @@ def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: 
     if cause is not None:
         # A finding's own words say what is wrong; a log line and a state need their explanation.
         explained = cause.signature or cause.kind in SCHEDULER_ENDS
-        return cause.why if explained and cause.why else cause.text
+        where = f" on `{cause.node}`" if cause.kind in ONLY_HOW_IT_ENDED and cause.node else ""
+        return cause.why if explained and cause.why else f"{cause.text}{where}"
     order = (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = sorted(
         (d for d in deliverables if d.required and d.status in order), key=lambda d: order.index(d.status)
@@ -210,17 +211,19 @@ _STARTED_ENDS = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", 
 def _nothing_ran(evidence: Evidence) -> Verdict:
     state = evidence.scheduler.state.split(" ")[0]
     started = evidence.plan_read and state in _STARTED_ENDS
+    cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     if not evidence.plan_read:
         reason = "`plan.json` cannot be read: nothing says what was to be proved"
     elif started:
-        reason = f"the job ended as {state} before its first phase: the step or its container did not start"
+        known = cause if cause and cause.signature and cause.verdict is Result.BLOCKED else None
+        why = known.why if known else "the step or its container did not start"
+        reason = f"the job ended as {state} before its first phase: {why}"
     elif state in SCHEDULER_ENDS:
         reason = f"the job ended as {state} before anything ran"
     elif state:
         reason = f"the job is {state}: {evidence.scheduler.reason or 'nothing has run yet'}"
     else:
         reason = _no_evidence(evidence)
-    cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     return Verdict(
         Result.BLOCKED if started else Result.NOTHING_RAN,
         evidence.plan.expect.level,
@@ -244,14 +247,20 @@ def line_findings(evidence: Evidence, attempt: Attempt, result: Result) -> tuple
     lines = [match for match in attempt.matches if match.file not in attempt.check_logs]
     survived = [match for match in lines if match.survived][:MAX_SURVIVED]
     findings.extend(
-        _suspicious(match, ", and the run went on", "it did not stop the run") for match in survived
+        _suspicious(match, ", and train steps followed", "it did not stop the run")
+        if match.trained_on
+        else _suspicious(match, "", "other lines say more about how the run ended")
+        for match in survived
     )
     failures = [
         match for match in lines if not match.survived and not match.wrapper and match.verdict != NOTE
     ]
-    odd = next((match for match in failures if not match.generic or match.signature == EXCEPTION), None)
+    # A foreign run has no exit code of ours that says how it ended: there each such line counts.
+    odd = next(
+        (one for one in failures if evidence.foreign or not one.generic or one.signature == EXCEPTION), None
+    )
     if result is Result.PASS and odd is not None:
-        findings.append(_suspicious(odd, "", "the run passed all the same"))
+        findings.append(_suspicious(odd, "", "what is asked for is proved all the same"))
     notes = [
         match for match in lines if match.verdict == NOTE and match.kind != SECRET and not match.survived
     ]

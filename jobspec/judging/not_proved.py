@@ -47,6 +47,8 @@ def with_limits(sentences: Iterable[str], deliverables: Iterable[Deliverable]) -
 
 def _of_resources(evidence: Evidence) -> Iterator[str]:
     plan = evidence.plan
+    if plan.scheduler == "slurm" and not evidence.scheduler.state and not evidence.foreign:
+        yield "how Slurm saw the job end is not recorded: only the run's own files count here"
     unknown = [what for what, count in (("nodes", plan.nodes), ("GPUs", plan.gpus_per_node)) if not count]
     if evidence.foreign and unknown:
         sizes = " and ".join(unknown)

@@ -77,7 +77,7 @@ class Signal:
     def figures(self) -> str:
         """The figures on one line, for a report."""
         if not self.window:
-            return f"{self.count} points"
+            return f"{self.count} point{'' if self.count == 1 else 's'}"
         return (
             f"{self.start:.4g} -> {self.end:.4g} (means over the ends of {self.count} points), "
             f"slope {self.slope:+.3g} a step, noise {self.noise:.2g}, "
@@ -106,7 +106,7 @@ def assess(
     if bad is not None:
         return Signal(False, f"the value of step {bad} is not a finite number", len(series), direction)
     if len(series) < MIN_POINTS:
-        reason = f"{len(series)} points are too few to tell a trend from noise; {MIN_POINTS} are needed"
+        reason = f"has too few points to tell a trend from noise: {MIN_POINTS} are needed"
         return Signal(False, reason, len(series), direction, unclear=True)
     blocks = thin(series, MAX_POINTS)
     answers = answers_per_value([value for _, value in series])

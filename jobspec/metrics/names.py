@@ -36,6 +36,8 @@ FAMILIES = {
 }
 GRADIENT_NAME = re.compile(r"(?:^|/)grad_norm$")
 LOSS_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[LOSS]))}|policy/policy_loss)$")
+# What a training makes smaller; every other metric is to rise.
+FALLS = re.compile(r"(?:^|[/_@.-])(?:loss|perplexity|ppl|nll|bpb)$", re.IGNORECASE)
 KL_NAME = re.compile(r"(?:^|/)kl_(?:loss|penalty)$|^train/kl$")
 # Not `objective/kl` of TRL's PPO, the sum over an answer, and not the distance of the engines (`GAPS`).
 KL_PER_TOKEN = re.compile(
@@ -43,7 +45,8 @@ KL_PER_TOKEN = re.compile(
 )
 LOG_PROB_NAME = re.compile(r"(?:^|/)(?:mean_)?log_?probs?(?:/mean)?$")
 REWARD_NAME = re.compile(f"^(?:{'|'.join(map(re.escape, LIKELY[REWARD]))})$")
-REWARD_PART = re.compile(r"^(?:train/)?rewards/(?!mean$|std$)[^/]+(?:/mean)?$")
+# Not those of DPO: both may fall while the margin between them grows.
+REWARD_PART = re.compile(r"^(?:train/)?rewards/(?!(?:mean|std|chosen|rejected)$)[^/]+(?:/mean)?$")
 SPREAD_NAME = re.compile(r"^(?:train/)?(?:reward_std|frac_reward_zero_std)$")
 ENTROPY_NAME = re.compile(r"^(?:train/|policy/|actor/)?(?:policy_|approx_)?entropy$|^actor/entropy_loss$")
 LENGTH_NAME = re.compile(

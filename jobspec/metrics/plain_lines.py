@@ -37,8 +37,8 @@ PAIR = re.compile(
     r"(?:\s*(?:±|\+/?-|\().*)?$",
     re.IGNORECASE,
 )
-# `loss=0.1 reward=0.2` with nothing but spaces between.
-SPACED = re.compile(r"(?<=\d)\s+(?=[A-Za-z][\w./@-]*\s?[:=])")
+# `loss=0.1 reward=0.2` and `loss 0.1 reward 0.2`, with nothing but spaces between.
+SPACED = re.compile(r"(?<=\d)\s+(?=[A-Za-z][\w./@-]*(?:\s?[:=]|\s+[-+]?\.?\d))")
 SENTENCE = re.compile(
     r"\b(?:is|was|the|a|of|to|at|in|by|has|had|with|from|than|for|below|above|over|reached)$", re.IGNORECASE
 )

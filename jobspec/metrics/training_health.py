@@ -35,6 +35,7 @@ ENTROPY_LEAST, ENTROPY_MOST = 0.05, 2.0
 GRADIENT_GROWTH, GRADIENT_MOST = 30, 10.0
 GAP_GROWTH = 5
 HELD_OUT_FALL = 0.8  # of its start
+CONSTANT = "a reward that never moves shows no learning; mostly every answer earns the same"
 PERSISTENT = 0.9  # share of the later steps that must show the pattern too
 
 
@@ -112,7 +113,8 @@ def _no_gradient(rows: Rows) -> Iterator[Trouble]:
     zero = [row for row in rows if row.value == 0]
     if 2 * len(zero) > len(rows):
         what = f"`{rows[0].metric}` is exactly 0 in {len(zero)} of {len(rows)} steps"
-        why = "nothing is trained in such a step: equal rewards in every group, or no parameter takes part"
+        why = "if the logged value is true, such a step trains nothing: "
+        why += "equal rewards in every group, or no parameter takes part"
         fix = "check that rewards differ within a group, and which parameters require gradients"
         # A task that is solved early leaves no gradients either.
         early = rows[: -(-len(rows) // 2)]
@@ -151,7 +153,7 @@ def _constant_logprobs(rows: Rows) -> Iterator[Trouble]:
 
 
 def _flat_reward(rows: Rows) -> Iterator[Trouble]:
-    yield from _saturated(rows) or _constant(rows, "constant-reward", "no answer is better than another")
+    yield from _saturated(rows) or _constant(rows, "constant-reward", CONSTANT)
 
 
 def _saturated(rows: Rows) -> list[Trouble]:
@@ -161,8 +163,8 @@ def _saturated(rows: Rows) -> list[Trouble]:
     share = all(0 <= value <= 1 for value in values)
     if len(values) < MIN_CONSTANT or not share or math.fsum(first) / len(first) < HIGH:
         return []
-    what = f"`{rows[0].metric}` starts at {values[0]:.3g}: it is at its ceiling from the start"
-    why = "there is nothing left to learn on this data"
+    what = f"`{rows[0].metric}` starts at {values[0]:.3g}, and stays at most 1"
+    why = "where 1 is the most that it can be, there is next to nothing left to learn on this data"
     return [Trouble("saturated-reward", rows[0], what, why, "use harder data to show learning", fatal=False)]
 
 
@@ -204,7 +206,8 @@ def _usual_step(values: Sequence[float]) -> float:
 
 def _change(rows: Rows, since: Row) -> str:
     start, end = _ends(rows)
-    return f"`{rows[0].metric}` went from {start:.3g} to {end:.3g}, from about step {since.step} on"
+    ends = f"from {start:.3g} to {end:.3g} (medians of the first and the last fifth)"
+    return f"`{rows[0].metric}` went {ends}, from about step {since.step} on"
 
 
 def _capped(rows: Rows) -> Iterator[Trouble]:
@@ -292,16 +295,18 @@ def _lost(rows: Rows) -> Iterator[Trouble]:
     at = max(range(len(course)), key=course.__getitem__)
     start, peak = _ends(rows)[0], course[at]
     end = median(values[-max(width, len(values) // 10) :])
-    sure = SURE * _usual_step(values) / math.sqrt(width)
-    base = start if peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
+    # Means of equal values differ in their last digits.
+    sure = max(SURE * _usual_step(values) / math.sqrt(width), 1e-9 * max(map(abs, values)))
+    rose = peak - min(course[: at + 1]) > sure  # before its peak: a fall from the first step on lost nothing
+    base = start if rose and peak - start > sure else 0.0 if min(values) >= 0 else -math.inf
     share = (peak - end) / (peak - base) if peak > base else 0.0
-    if peak - end < sure or share < LOST:
+    if peak - end <= sure or share < LOST:
         return
     tail = rows[at:]
     since = _since(tail, lambda value: value < peak - BEGUN * (peak - end))
     top = f"`{rows[0].metric}` stood at {peak:.3g} about step {tail[width // 2].step}"
-    what = f"{top} and fell to {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
-    why = "what had been learnt is lost"
+    what = f"{top} and fell to about {end:.3g} by step {rows[-1].step}, from about step {since.step} on"
+    why = "what had been learnt is lost" if rose else "the reward is far below what it was before"
     fix = "look at samples and at KL, entropy and gradient norm about that step; use an earlier checkpoint"
     kind = "reward-collapse" if share >= LOST_ALL else "reward-fell"
     yield Trouble(kind, since, what, why, fix, fatal=share >= LOST_ALL)
@@ -339,7 +344,7 @@ def _held_out(scores: Sequence[Rows]) -> Iterator[Trouble]:
             since = _since(rows, partial(gt, start))
             fell = f"fell from {start:.3g} to {end:.3g}, below its start from step {since.step} on"
             what = f"`{rows[0].metric}` {fell}"
-            why = "what the reward counts as better is worse on data that was not trained on"
+            why = "the model gets worse on data that was not trained on"
             fix = "look at held-out samples before and after; the reward may be gamed"
             yield Trouble("held-out-fell", since, what, why, fix, fatal=not rose)
 

@@ -51,6 +51,7 @@ class Resolution:
     findings: list[Finding] = field(default_factory=list)
     origins: dict[str, Origin] = field(default_factory=dict)
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
+    mode_given: bool = True
     elsewhere: Elsewhere | None = None
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:

@@ -33,7 +33,7 @@ def settle_container(
     of_spec, site = spec.container, profile.container
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
-    image = "" if bare else _settled_image(of_spec.image or "", site.image_cache, base, env)
+    image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env)
     return ContainerPlan(
         runtime=site.runtime,
         image=image,
@@ -69,7 +69,7 @@ def with_tag_digest(container: ContainerPlan, profile: ClusterProfile) -> tuple[
     return container, [found]
 
 
-def _settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
+def settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
     """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
 
     Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jobspec
@@ -19,6 +19,7 @@ from jobspec.planning.provenance import bundle_name, profile_digest
 from jobspec.spec.interpolate import escape_data
 from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path
 from jobspec.spec.yaml.dump import dump_spec
+from jobspec.units import is_below
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan, StagePlan
@@ -64,6 +65,10 @@ def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     data: dict[str, Any] = {k: v for k, v in resolved.loaded.data.items() if k != "lock"}
     data["cluster"] = plan.cluster
     data["coverage"] = {**data.get("coverage", {}), "level": plan.expect.level}
+    if "launch.mode" in resolved.chosen:
+        data["launch"] = {**data.get("launch", {}), "mode": plan.mode}
+    if data.get("train", {}).get("command"):
+        data["train"] = {**data["train"], "command": _command(data["train"]["command"], plan)}
     data["resources"] = {**data.get("resources", {}), **_resources(plan)}
     data["container"] = {**data.get("container", {}), **_container(plan, data)}
     if plan.hf_home:
@@ -105,6 +110,19 @@ def _of_profile(text: Any) -> bool:
 
 def _at(data: Mapping[str, Any], path: Path) -> Any:
     return lookup(data, path) if find_path(data, path) else None
+
+
+def _command(words: Sequence[str], plan: Plan) -> list[str]:
+    """`train.command` with the files that the plan has found: relative to their checkout, else absolute."""
+    found = plan.commands[0].argv if plan.commands and len(plan.commands[0].argv) == len(words) else words
+    pinned = []
+    for word, path in zip(words, found, strict=True):
+        repo = next((repo.path for repo in plan.repos if is_below(path, repo.path)), None)
+        moved = (
+            path != word and posixpath.isabs(path) and posixpath.basename(path) == posixpath.basename(word)
+        )
+        pinned.append((posixpath.relpath(path, repo) if repo else path) if moved else word)
+    return pinned
 
 
 def _resources(plan: Plan) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from jobspec.checks import check, check_secrets
-from jobspec.finding import Finding, JobspecError, error
+from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import asked_tests
@@ -30,6 +30,7 @@ from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
+from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -128,6 +129,7 @@ def resolve(
     known = [*cluster.findings, *loaded.findings]
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     resolution.given = loaded.data.get("resources") or {}
+    resolution.mode_given = "mode" in (loaded.data.get("launch") or {})
     resolution.elsewhere = cluster.elsewhere
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
@@ -136,16 +138,21 @@ def resolve(
     if outcome.plan is not None:
         findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
+        findings += lookups.modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
-    placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
+        if outcome.sketch is not None:
+            about = check(outcome.sketch, resolution.spec, profile)
+            findings += [item for item in about if item.rule not in OF_THE_FRAMEWORK]
+            findings += check_secrets(resolution.spec.secrets, environ)
+    told = [placed(finding, loaded) for finding in causes(findings, allow)]
     if any(repo.there for repo in outcome.repos):
-        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, placed)
-        outcome, placed = replace(outcome, plan=plan, repos=repos), [*moved_findings]
+        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, told)
+        outcome, told = replace(outcome, plan=plan, repos=repos), [*moved_findings]
     return Resolved(
         outcome.plan,
-        allow_rules(placed, allow, usable=outcome.plan is not None),
+        allow_rules(told, allow, usable=outcome.plan is not None),
         resolution.spec,
         loaded,
         cluster,
@@ -157,13 +164,24 @@ def resolve(
     )
 
 
+# Rules about what only the framework's own plan has.
+OF_THE_FRAMEWORK = frozenset({"launch.no-command", "launch.upstream-unsupported"})
+
+
 @dataclass(frozen=True)
 class _Outcome:
+    """`sketch` is a plan without the framework's part, made where errors leave no real one.
+
+    It is there for the rules alone: an error of the framework must not hide those of the site.
+    """
+
     plan: Plan | None
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
     training: Training | None = None
+    modules: tuple[str, ...] = ()
+    sketch: Plan | None = None
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -174,6 +192,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     paths = {repo.plan.name: repo.plan.path for repo in repos}
     if framework is not None and resolution.spec.train.recipe is not None:
         _size_by_recipe(resolution, framework, paths)
+    if framework is not None and not resolution.mode_given:
+        _choose_mode(resolution, framework, paths)
     gpus = _gpus_per_node(resolution)
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
@@ -198,7 +218,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.default("container.python", "default", "this interpreter" if this else "")
     framework_plan = _ask(resolution, framework, context)
     if framework_plan is None:
-        return _Outcome(None, level, repos, gpus)
+        sketch = assemble(resolution, FrameworkPlan(()), context, repos)
+        return _Outcome(None, level, repos, gpus, sketch=sketch)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
@@ -207,7 +228,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
-    return _Outcome(plan, level, repos, gpus, training)
+    return _Outcome(plan, level, repos, gpus, training, getattr(framework, "modules", ()))
 
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:
@@ -235,6 +256,28 @@ def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping
     resolution.spec = structs.replace(resolution.spec, resources=resources)
     for key in asked:
         resolution.default(f"resources.{key}", "framework", f"recipe {resolution.spec.train.recipe}")
+
+
+def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
+    """Take over the framework's own `launch.mode`, where it has another default than `ray`."""
+    choose = getattr(framework, "default_mode", None)
+    if choose is None:
+        return
+    mode = choose(resolution.spec, resolution.base, paths)
+    launch = structs.replace(resolution.spec.launch, mode=mode)
+    resolution.spec = structs.replace(resolution.spec, launch=launch)
+    resolution.default("launch.mode", "framework", framework.name)
+    nodes = resolution.spec.resources.nodes
+    if mode == "srun" and nodes > 1:
+        resolution.findings.append(
+            warning(
+                "launch.mode-chosen",
+                f"the command runs on each of {nodes} nodes, without Ray",
+                why="`launch.mode` is not given, and nothing in the command uses Ray",
+                fix="write `launch: {mode: srun}`, or `{mode: ray}` to run it once beside a Ray cluster",
+                path="launch.mode",
+            )
+        )
 
 
 def _ask(resolution: Resolution, framework: Framework, context: Context) -> FrameworkPlan | None:
@@ -339,36 +382,3 @@ def _gpus_per_node(resolution: Resolution) -> int:
         return gpus
     resolution.default("resources.gpus_per_node", "cluster", resolution.profile.name)
     return 0 if resolution.profile.scheduler == "local" else resolution.profile.node.gpus
-
-
-def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once. A finding that is the consequence of another one is left out.
-
-    A missing checkout holds no framework, and a missing model has no known sizes.
-    """
-    distinct = dict.fromkeys(findings)
-    absent = any(item.rule == "repo.not-fetched" for item in distinct) or any(
-        item.rule in ("repo.missing", "repo.unreadable") and item.is_error
-        for item in allow_rules(distinct, allow)
-    )
-    model = next((item for item in distinct if (item.rule, item.path) == ("stage.missing", "model")), None)
-    consequences = [
-        item
-        for item in distinct
-        if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
-        or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
-    ]
-    if model is not None and any(item.rule == "megatron.model-unknown" for item in consequences):
-        unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
-        return [unchecked if item is model else item for item in distinct if item not in consequences]
-    return [item for item in distinct if item not in consequences]
-
-
-def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding with the place of the key that it names: an option, or file, line and column."""
-    if finding.file or not finding.path:
-        return finding
-    if setting := loaded.setting_of(finding.path):
-        return finding.at(setting)
-    line, column = loaded.positions.at(finding.path)
-    return finding.at(str(loaded.path), line, column)

@@ -18,6 +18,8 @@ class Fit:
 
     holds: Literal["yes", "no", "not known"]
     why: str = ""
+    of_site: bool = False
+    """The profile lacks what the answer needs, for every recipe alike."""
 
 
 def site_fit(recipe: RecipeNote, profile: ClusterProfile) -> Fit:
@@ -29,7 +31,7 @@ def site_fit(recipe: RecipeNote, profile: ClusterProfile) -> Fit:
         return Fit("no", f"it needs {recipe.nodes} nodes, and a job may have {most}")
     if not node.gpus or not node.gpu_memory:
         missing = "node.gpus" if not node.gpus else "node.gpu_memory"
-        return Fit("not known", f"the site profile has no `{missing}`")
+        return Fit("not known", f"the site profile has no `{missing}`", of_site=True)
     arch = find_architecture(recipe.model) if recipe.model else None
     if recipe.shape is None or arch is None:
         return Fit("not known", f"the sizes of `{recipe.model}` are not in jobspec's table")

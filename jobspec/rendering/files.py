@@ -105,6 +105,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "title": f"{plan.name}: {plan.framework}, {plan.nodes} node(s), run {run_id}",
         "by_hand": "sbatch job.sbatch" if slurm else "bash job.sbatch",
         "run_dir": run_dir,
+        "node_local": plan.node_local,
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],

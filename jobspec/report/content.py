@@ -18,7 +18,8 @@ from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import required_metric
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
-from jobspec.verdict import Verdict
+from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
+from jobspec.verdict import Result, Verdict
 
 MAX_CURVES = 8
 MAX_POINTS = 400  # of one curve; a longer one is averaged, since no screen shows more
@@ -98,6 +99,7 @@ class Report:
     driver_started: bool = False
     provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
+    driver_log: DriverLog | None = None
 
     @property
     def image(self) -> str:
@@ -157,6 +159,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         driver_started=evidence.foreign or (last is not None and last.started("driver")),
         provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
+        driver_log=None if verdict.result is Result.PASS else driver_log(evidence),
     )
 
 
@@ -220,7 +223,7 @@ def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
 
 def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:
     for command in attempt.results.commands if attempt and attempt.results else ():
-        ended = f"signal {command.signal}" if command.signal else f"exit code {command.exit_code}"
+        ended = how_it_ended(command)
         seconds = command.end - command.start
         yield command.name, f"{ended} after {seconds:.1f} s" if seconds > 0 else ended
 

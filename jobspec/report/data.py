@@ -45,6 +45,7 @@ def report_data(report: Report) -> dict[str, Any]:
         },
         "figures": [asdict(figure) for figure in verdict.figures],
         "first_cause": None if verdict.first_cause is None else _cause(verdict.first_cause),
+        "driver_log": None if report.driver_log is None else asdict(report.driver_log),
         "limitations": list(verdict.limitations),
         "findings": [finding.to_json() for finding in verdict.findings],
         "attempts": [asdict(attempt) for attempt in verdict.attempts],

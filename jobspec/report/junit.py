@@ -39,6 +39,9 @@ def render_junit(report: Report) -> str:
     suite = ElementTree.Element("testsuite", attributes)
     _properties(suite, report)
     suite.extend(cases)
+    if report.driver_log is not None:
+        lines = "\n".join(report.driver_log.lines)
+        ElementTree.SubElement(suite, "system-err").text = _text(f"{report.driver_log.file}\n{lines}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -27,9 +27,10 @@ def render_markdown(report: Report) -> str:
     lines += [escape(verdict.reason), ""] if verdict.reason else []
     lines += [f"Run `{_code(report.run_id)}`: {escape(where(report))}.", ""]
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
-    lines += _table("Figures", ("Metric", "First to last", "Steps"), _figures(report))
+    lines += _table("Figures", ("Metric", "First to last", "Values"), _figures(report))
     lines += _list("Reproduction", reproduction_lines(verdict))
     lines += _cause(verdict.first_cause)
+    lines += _driver_log(report)
     lines += _list("Attempts", attempt_lines(verdict))
     lines += _list("Not proved", verdict.limitations)
     lines += _list(
@@ -89,6 +90,14 @@ def _cause(cause: Cause | None) -> list[str]:
         *explanation,
         "",
     ]
+
+
+def _driver_log(report: Report) -> list[str]:
+    log = report.driver_log
+    if log is None:
+        return []
+    head = f"`{_code(log.file)}` ({escape(log.command)}: {escape(log.ended)}):"
+    return ["## Last lines of the command", "", head, "", *(f"    {_plain(line)}" for line in log.lines), ""]
 
 
 def _plain(line: str) -> str:

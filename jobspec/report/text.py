@@ -38,6 +38,7 @@ def render_text(report: Report) -> str:
     lines.extend(_section("figures", _figures(verdict.figures)))
     lines.extend(_section("reproduction", reproduction_lines(verdict)))
     lines.extend(_section("first cause", _cause(verdict.first_cause)))
+    lines.extend(_driver_log(report))
     lines.extend(_section("attempts", attempt_lines(verdict)))
     lines.extend(_section("not proved", (f"- {item}" for item in verdict.limitations)))
     findings = (line for finding in verdict.findings for line in finding.text().splitlines())
@@ -82,7 +83,13 @@ def _deliverables(items: tuple[Deliverable, ...]) -> Iterator[str]:
 def _figures(figures: tuple[Figure, ...]) -> Iterator[str]:
     width = max((len(figure.name) for figure in figures), default=0)
     for figure in figures:
-        yield f"{figure.name:<{width}}  {figure_text(figure)}  over {counted(figure.steps, 'step')}"
+        yield f"{figure.name:<{width}}  {figure_text(figure)}  in {counted(figure.steps, 'value')}"
+
+
+def _driver_log(report: Report) -> Iterator[str]:
+    log = report.driver_log
+    if log is not None:
+        yield from _section(f"last lines of {log.file} ({log.command}: {log.ended})", log.lines)
 
 
 def _cause(cause: Cause | None) -> Iterator[str]:

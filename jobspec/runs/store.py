@@ -37,7 +37,7 @@ class RunStore:
         return sorted(runs.values(), key=age, reverse=True)
 
     def find(self, ref: str) -> RunPaths:
-        """The run that `ref` names: an id, a unique prefix of one, a directory, or `last`.
+        """The run of `ref`: an id, the beginning of one, a directory, a name (its newest run), or `last`.
 
         Raises: JobspecError naming the candidates when none or several fit.
         """
@@ -53,6 +53,9 @@ class RunStore:
         exact = [run for run in matches if run.run_id == ref]
         if len(exact or matches) == 1:
             return (exact or matches)[0]
+        named = next((run for run in runs if run.root.parent.name == ref), None)
+        if named is not None:
+            return named
         if matches:
             shown = ", ".join(f"`{run.run_id}` ({run.root.parent.name})" for run in matches[:8])
             more = f" and {len(matches) - 8} more" if len(matches) > 8 else ""
@@ -68,7 +71,8 @@ class RunStore:
         import difflib
 
         ids = [run.run_id for run in runs]
-        close = difflib.get_close_matches(ref, ids, n=3, cutoff=0.6)
+        names = dict.fromkeys(run.root.parent.name for run in runs)
+        close = difflib.get_close_matches(ref, [*names, *ids], n=3, cutoff=0.6)
         if close:
             return "did you mean " + " or ".join(f"`{item}`" for item in close)
         return self._where(f"no match among {len(ids)} runs in")

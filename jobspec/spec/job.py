@@ -145,7 +145,10 @@ class Launch(Base, frozen=True):
 
     mode: Annotated[
         Literal["ray", "upstream", "srun"],
-        doc("`ray`: jobspec starts Ray; `upstream`: the framework's own script does; `srun`: no Ray."),
+        doc(
+            "`ray`: jobspec starts Ray; `upstream`: the framework's own script does; `srun`: no Ray. "
+            "Default of framework `command`: `ray` where the command is seen to use Ray, else `srun`."
+        ),
     ] = "ray"
     hold: Annotated[bool, doc("Keep the cluster up after the command ends, for `jobspec exec`.")] = False
     requeue: Annotated[Requeue, doc("Requeueing after a time limit, preemption or node failure.")] = Requeue()
@@ -397,6 +400,7 @@ class Train(Base, frozen=True):
         tuple[str, ...] | None,
         doc(
             "Argument vector of framework `command`, or one bash text with `shell: true`. "
+            "A relative script is looked for beside the spec, then in `repos`. "
             "For `skyrl` and `rlix`: what the settings are appended to.",
             ["python3", "train.py"],
         ),

@@ -70,7 +70,8 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     found, ends = _settled(last), [_settled(parts) for parts in [*_attempts(before), *earlier]]
     told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
     if told:
-        this = f"this is attempt {len(told) + 1} in these logs"
+        # That logs of several jobs are tries of one run is read from their times and names alone.
+        this = f"{'inferred: ' if before else ''}this is attempt {len(told) + 1} in these logs"
         found = [
             match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
             for match in found
@@ -144,7 +145,7 @@ def _of_service(part: Part) -> Part:
 
 def _as_effect(match: Match) -> Match:
     """The cause that is known to be none: nothing else was found."""
-    why = f"{match.why or match.title}; inferred: it is an effect, and these logs do not show of what"
+    why = f"{match.why or match.title}; inferred: it is an effect, and no line that is known says of what"
     return replace(match, why=why, kind=NETWORK if match.signature == CLIENT else match.kind)
 
 

@@ -26,10 +26,14 @@ class Landmark:
 
 @dataclass(frozen=True)
 class Kind:
-    """Lines that hold the literal and, where there is one, match the pattern."""
+    """Lines that hold the literal and, where there is one, match the pattern.
+
+    With `within` they count only where its second text stands between them and its first, in the same block.
+    """
 
     literal: bytes
     pattern: re.Pattern[str] | None = None
+    within: tuple[bytes, bytes] | None = None
 
 
 def kind(literal: str, pattern: str = "") -> Kind:
@@ -78,7 +82,8 @@ STEP = (
     kind("step:", r"^step:[1-9]\d* - .*\b(?:training/global_step|actor/\w+|critic/\w+)\b"),
     kind("Total step time: "),
     kind("loss': ", rf"^\{{.*'loss': |(?:{OWN_STEP})"),
-    kind("Finished: 'step'"),  # SkyRL
+    # SkyRL, whose timer says so of a step that raised, too: the weights are sent after the training alone.
+    Kind(b"Finished: 'step'", within=(b"Started: 'step'", b"Finished: 'sync_weights'")),
     kind("Global step ", r"Global step [1-9]\d*: \{"),  # OpenRLHF
     kind("elapsed time per iteration", r"\biteration +[1-9]"),  # Megatron-LM
     # Trainers of one's own, and slime: a number of the step, and what it earned or lost.
@@ -162,7 +167,7 @@ def find_all(block: bytes, kinds: tuple[Kind, ...]) -> list[int]:
         while at >= 0 and tried < MAX_TRIES:
             start, end = line_at(block, at)
             tried += 1
-            if shows(block[start:end], item):
+            if _counts(block, start, end, item):
                 starts.add(start)
             at = block.find(item.literal, end)
     return sorted(starts)
@@ -202,7 +207,7 @@ def _first(block: bytes, item: Kind) -> int:
         if at < 0:
             break
         start, end = line_at(block, at)
-        if shows(block[start:end], item):
+        if _counts(block, start, end, item):
             return start
         at = block.find(item.literal, end)
     return -1
@@ -214,10 +219,18 @@ def _last(block: bytes, item: Kind) -> int:
         if at < 0:
             break
         start, end = line_at(block, at)
-        if shows(block[start:end], item):
+        if _counts(block, start, end, item):
             return start
         at = block.rfind(item.literal, 0, start)
     return -1
+
+
+def _counts(block: bytes, start: int, end: int, item: Kind) -> bool:
+    if item.within is not None:
+        begin, text = item.within
+        if block.find(text, max(block.rfind(begin, 0, start), 0), start) < 0:
+            return False
+    return shows(block[start:end], item)
 
 
 def shows(line: bytes, item: Kind) -> bool:

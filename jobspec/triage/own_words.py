@@ -7,7 +7,7 @@ class stays, and the title gives the words and the frame alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -17,11 +17,23 @@ from jobspec.triage.signatures import Signature, read_table
 from jobspec.triage.traceback import Traceback
 
 MAX_CHARS = 160  # of a program's words in a title
-NO_PLACE = "the code that raised it (no traceback stands above the line)"
+NO_PLACE = "the code that raised it (no frame of a traceback was found above the line)"
 UNKNOWN = "exception"  # the class of an exception as such: only this class is replaced
+ROLLOUT = "rollout"
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
+
+
+# Their message stands below: all of it, and the fields that are refused.
+_GOES_ON = re.compile(r"(?:Error|Exception):$")
+_FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
+# Frames that show a model at work, so one that is built, whatever lines stand above.
+_AT_WORK = re.compile(
+    r":(?:_wrapped_call_impl|forward|backward|forward_step|forward_backward\w*|training_step|train_step"
+    r"|update_policy|update_actor|update_critic|compute_log_prob|get_logprobs|compute_loss|clip_grad\w*)$"
+    r"|policy_worker\w*\.py:train$"
+)
 
 
 class Raised(NamedTuple):
@@ -71,9 +83,16 @@ def told(signature: Signature, text: str, above: Traceback) -> Told:
     raised = exception_in(text, above) if signature.own_words else None
     if raised is None:
         return own
-    if signature.kind == UNKNOWN:
+    if signature.kind in (UNKNOWN, ROLLOUT):
         rule = next((rule for rule in _rules() if rule.fits(raised, above)), None)
-        if rule is not None:
+        if rule is not None and signature.kind == ROLLOUT:
+            # Whose code it is says more than the words; what to do about them does not depend on it.
+            own = (
+                own._replace(fix=f"{rule.fix}; an engine or server may say more in its own lines above")
+                if rule.kind == UNKNOWN
+                else own
+            )
+        elif rule is not None:
             verdict, boundary = (rule.verdict, "") if rule.verdict else (own.verdict, own.boundary)
             own = Told(rule.kind, verdict, boundary, rule.what, rule.fix)
     return own._replace(title=f"{own.title}: {_cut(raised.words)}{_where(above)}")
@@ -87,9 +106,22 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
     return Raised(match[1], match[2] or "", "" if match[2] else above.code)
 
 
+def with_message(text: str, below: Iterable[str]) -> str:
+    """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
+    with its first words."""
+    count = 1 if _GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
+    words = [line.strip() for line in below if line.strip()][:count]
+    return f"{text} {': '.join(words)}" if words else text
+
+
 def is_silent(text: str, above: Traceback) -> bool:
     """Whether the text names an exception without a message, and its statement is known."""
     return bool(above.code) and re.search(r"(?:Error|Exception):?\s*$", text) is not None
+
+
+def frame_at_work(above: Traceback) -> str:
+    """The outermost frame that shows a built model at work, as `file:function`; empty without one."""
+    return next((frame for frame in above.frames if _AT_WORK.search(frame)), "")
 
 
 def place(text: str, above: Traceback) -> str:
@@ -124,7 +156,8 @@ def _cut(words: str) -> str:
 
 def _where(above: Traceback) -> str:
     file, _, function = above.place.rpartition(" ")
-    return f", raised in {PurePosixPath(file).name} {function}" if file else ""
+    word = "raised in" if above.innermost else "raised below"
+    return f", {word} {PurePosixPath(file).name} {function}" if file else ""
 
 
 @lru_cache(maxsize=1)

@@ -56,9 +56,9 @@ MARKS_SAY = {
 MARKS = tuple(MARKS_SAY)
 FIRST_MARK = {"construction": "construction", "rollout": "built", "step": "done"}
 UNKNOWN_PLACE = {
-    "construction": "no line before it shows how far the run was",
+    "construction": "no line that is known shows how far the run was",
     "rollout": "",
-    "step": "no line of a finished training step stands before it",
+    "step": "no line that is known to be of a finished training step stands before it",
 }
 
 
@@ -91,12 +91,18 @@ class Course:
 
 def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Match]:
     """One match per signature and log, judged by the run's course, in the order of `rank`."""
-    found = list(matches)
+    found = _caught(list(matches))
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
+
+
+def _caught(matches: list[Match]) -> list[Match]:
+    """The matches; what another process raised again was not caught for good."""
+    raised = {match.text for match in matches if not match.caught}
+    return [replace(match, caught=match.caught and match.text not in raised) for match in matches]
 
 
 def rank(matches: Iterable[Match]) -> list[Match]:
@@ -113,7 +119,13 @@ def rank(matches: Iterable[Match]) -> list[Match]:
     }
     moments = _moments(unordered)
     ordered = sorted(
-        unordered, key=lambda m: (_level(m), moments[id(m)] if timed[_level(m)] else 0.0, m.order)
+        unordered,
+        key=lambda m: (
+            _level(m),
+            m.caught and m.generic,
+            moments[id(m)] if timed[_level(m)] else 0.0,
+            m.order,
+        ),
     )
     for launch in [match for match in ordered if LAUNCHER.search(match.text)]:
         _move_up(launch, ordered)
@@ -195,8 +207,17 @@ def _survived(match: Match, courses: Mapping[str, Course], found: Iterable[Match
         for mark in (course.last_step, course.closed)
     )
     parting = match.signature in PARTING and any(course.finished for course in courses.values())
-    weak = went_on or parting or _in_shutdown(match, courses, found)
-    return replace(match, survived=True, generic=True) if weak else match
+    weak = went_on or parting or _before_good_end(match, courses) or _in_shutdown(match, courses, found)
+    trained_on = any(_after(course.last_step, match, file) for file, course in courses.items())
+    return replace(match, survived=True, generic=True, trained_on=trained_on) if weak else match
+
+
+def _before_good_end(match: Match, courses: Mapping[str, Course]) -> bool:
+    """Whether the trainer had said before that it was at its end, and a good end is stated after it."""
+    course = courses.get(match.file, Course())
+    if not course.ended_well or course.done is None or course.stated_end is None:
+        return False
+    return course.done.line < match.line < course.stated_end.line
 
 
 def _in_shutdown(match: Match, courses: Mapping[str, Course], found: Iterable[Match]) -> bool:
@@ -269,13 +290,17 @@ def _after(mark: Landmark | None, match: Match, file: str) -> bool:
 
 
 def _one_each(matches: Iterable[Match]) -> Iterable[Match]:
-    """One match per signature and log: the first that was not survived, else the first."""
+    """One match per signature and log: the first that was not survived, of these one that was not caught."""
     best: dict[tuple[str, str], Match] = {}
     for match in matches:
         key = (match.file, match.signature)
-        if key not in best or (best[key].survived and not match.survived):
+        if key not in best or _said_later(match) < _said_later(best[key]):
             best[key] = match
     return best.values()
+
+
+def _said_later(match: Match) -> tuple[bool, bool]:
+    return match.survived, match.caught and match.generic
 
 
 def _as_note(match: Match) -> Match:

@@ -36,7 +36,7 @@ from jobspec.triage.ranking import Course, first_cause, rank
 from jobspec.triage.signatures import Signature
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
-from jobspec.triage.traceback import traceback_above
+from jobspec.triage.traceback import goes_on, lines_below, traceback_above
 
 __all__ = ["LogSource", "first_cause", "rank", "scan_files", "scan_lines", "scan_stream"]
 
@@ -285,7 +285,9 @@ class _Log:
         signature = hit.signature
         above = traceback_above(view.lines, offset)
         place = own_words.place(hit.text, above)
-        told = own_words.told(signature, hit.text, above)
+        words = own_words.with_message(hit.text, lines_below(view.lines, offset))
+        told = own_words.told(signature, words, above)
+        at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
@@ -296,14 +298,17 @@ class _Log:
             line=self._number(view, offset),
             text=show(own_words.with_statement(hit.text, above)),
             title=told.title,
-            why=signature.why,
+            why=f"{told.title}; its traceback comes through {at_work}: the model was built"
+            if at_work
+            else signature.why,
             fix=own_words.advice(told.fix, hit.text, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
             place=place,
             main=above.in_main,
-            boundary=told.boundary,
+            caught=above.logged and goes_on(view.lines, offset),
+            boundary="" if at_work else told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),

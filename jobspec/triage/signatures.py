@@ -20,6 +20,7 @@ AREAS = (
 RAISED = re.compile(
     r"(?:^|[])] )(?!ray\.exceptions\.RayTaskError)(?:[A-Za-z_][\w.]*\.)?"
     r"(?:_?[A-Z]\w*)?(?:Error|Exception|Failure|Timeout|NotFound|Exit)(?=\(|:|\s*$)"
+    r"|^(?:Value error|Assertion failed), "  # pydantic's own words below the head of its error
 )
 # A warning of what may happen, before the words of the failure that it names: nothing of it has happened.
 POSSIBLE = re.compile(

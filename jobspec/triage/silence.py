@@ -168,6 +168,7 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
     slurm = (end.time or 0.0) - last.time
     if not dated:
         slurm = slurm % DAY_S if end.time is not None else 0.0  # at least: it may have been days
+        slurm = 0.0 if slurm > DAY_S - SOON_S else slurm  # its last words came after the end
     if heard > 0:  # by the program's own clock
         told = Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, doubtful=False)
         if told.is_long or slurm <= heard or any(work.parted for work in works.values()):

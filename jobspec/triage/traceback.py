@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from jobspec.log_text import RAY_PREFIX, bare, strip_ansi
 
 MAX_LINES = 160  # lines read backwards: a deep traceback of a trainer has about 100
-# Python's own form, with loguru's mark of the innermost frame, and rich's.
-_FRAME = re.compile(r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)')
-_CURRENT = re.compile(r"^│ ❱ +\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich marks
-_INSIDE = (" ", "\t", "", ">", "│", "╰")  # how lines of a traceback begin
+# Python's own form, with loguru's mark of the innermost frame, rich's, and IPython's with that of a cell.
+_FRAME = re.compile(
+    r'^[\s>]*File "(.+?)", line (\d+), in (\S+)|^│ (/\S+?):(\d+) in (\S+)'
+    r"|^File ([~/]\S*?):(\d+), in ([\w.<>]+)|^(Cell In\[\d+\]), line (\d+)()"
+)
+_CURRENT = re.compile(r"^(?:│ ❱ +|-+> )\d+ (?:│ +)*(.*?)\s*│?$")  # the statement that rich or IPython marks
+_INSIDE = (" ", "\t", "", ">", "│", "╰", "-")  # how lines of a traceback begin
 _HEAD = re.compile(r"Traceback \(most recent call last\)|^\s*ray::[\w.]+\(")
 # Libraries that carry other people's code: an error in them was mostly caused by their caller.
 _CARRIER = re.compile(
@@ -22,24 +25,31 @@ _CARRIER = re.compile(
 )
 # The outermost frame of a main program, but of those that `multiprocessing` starts.
 _MAIN = re.compile(r"^(?!<string>).*:<module>$|^<frozen runpy>:_run_module_as_main$")
+# A logger's line above a traceback: what it shows was caught.
+_LOGGER = re.compile(r"\bERROR\b")
+LINES_ON = 50  # below an exception, where a process that goes on says something
 # CPython 3.9 to 3.13 prints this line before a traceback and then goes on.
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|on|while)\b")
 
 
 @dataclass(frozen=True)
 class Traceback:
-    """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback.
+    """The frames as `file:function`, outermost first; `ignored` when Python went on after the traceback,
+    `logged` when a logger of one of Ray's workers printed it.
 
     `place` is the innermost frame that is no library's, as `file:line function`, `own` the same as
-    `file:function`, `code` its statement and `offset` its line, -1 without one.
+    `file:function`, `code` its statement and `offset` its line, -1 without one; `innermost` tells that no
+    frame of a library is below it.
     """
 
     frames: tuple[str, ...] = ()
     ignored: bool = False
+    logged: bool = False
     place: str = ""
     own: str = ""
     code: str = ""
     offset: int = -1
+    innermost: bool = False
 
     @property
     def in_main(self) -> bool:
@@ -56,7 +66,7 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     frames: list[tuple[str, str, str]] = []
     codes: list[str] = []
     offsets: list[int] = []
-    below, marked, ignored = "", "", False
+    below, marked, ignored, logged = "", "", False, False
     for at in range(offset - 1, max(-1, offset - MAX_LINES), -1):
         raw = _text(lines[at])
         if _owner(raw) != owner:
@@ -64,12 +74,14 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
         text = bare(raw)
         frame = _FRAME.match(text)
         if frame is not None:
-            frames.append((frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6]))
-            codes.append(marked if frame[4] else below)
+            file, line, function = (group for group in frame.groups() if group is not None)
+            frames.append((file, line, function or "<module>"))
+            codes.append(below if frame[1] else marked)
             offsets.append(at)
             marked = ""
         elif _HEAD.search(text):
             ignored = _IGNORED.match(bare(_text(lines[at - 1])) if at else "") is not None
+            logged = bool(owner) and _LOGGER.search(raw) is None and _headed(lines, at, owner)
             break
         elif text[:1] not in _INSIDE:
             break  # neither a frame nor its source: there is no traceback
@@ -81,11 +93,34 @@ def traceback_above(lines: Sequence[bytes], offset: int) -> Traceback:
     return Traceback(
         tuple(f"{file}:{function}" for file, _, function in reversed(frames)),
         ignored,
+        logged,
         f"{own[0]}:{own[1]} {own[2]}" if own is not None else "",
         f"{own[0]}:{own[2]}" if own is not None else "",
         codes[at] if codes else "",
         offsets[at] if offsets else -1,
+        bool(frames) and at == 0,
     )
+
+
+def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str]:
+    """What the process of `lines[offset]` printed next, without prefixes."""
+    owner = _owner(_text(lines[offset]))
+    after = (_text(line) for line in lines[offset + 1 : offset + 1 + LINES_ON])
+    return [bare(line) for line in after if _owner(line) == owner][:count]
+
+
+def goes_on(lines: Sequence[bytes], offset: int) -> bool:
+    """Whether the process that printed `lines[offset]` says something else soon after it."""
+    owner = _owner(_text(lines[offset]))
+    after = (_text(line) for line in lines[offset + 1 : offset + 1 + LINES_ON])
+    said = (bare(line) for line in after if _owner(line) == owner and "repeated " not in line)
+    return any(line[:1] not in ("", " ", "[") for line in said)
+
+
+def _headed(lines: Sequence[bytes], at: int, owner: str) -> bool:
+    """Whether the last line of that process before `lines[at]` is that of a logger."""
+    before = (_text(line) for line in reversed(lines[max(0, at - LINES_ON) : at]))
+    return _LOGGER.search(next((line for line in before if _owner(line) == owner), "")) is not None
 
 
 def _text(line: bytes) -> str:

@@ -25,6 +25,7 @@ from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed, missing_program, shell_text
 from jobspec.launchers.file_lock import locked
 from jobspec.runtime.base.safe_write import replacing
+from jobspec.words import install_command
 
 if TYPE_CHECKING:
     import paramiko
@@ -207,7 +208,7 @@ def _read_config(path: Path) -> paramiko.SSHConfig:
         raise fail(
             "launch.no-paramiko",
             "the site profile's `access.login` is another host, and paramiko is not installed",
-            fix="pip install 'jobspec-rl[cluster]', or run jobspec on the login node",
+            fix=f"run `{install_command('cluster')}`, or run jobspec on the login node",
         ) from problem
     if not path.is_file():
         return paramiko.SSHConfig()

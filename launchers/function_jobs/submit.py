@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import fail
 from jobspec.launchers.slurm.commands import refusal_fix
+from jobspec.words import install_command
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
@@ -27,8 +28,9 @@ def new_executor(
     try:
         import submitit
     except ModuleNotFoundError as problem:
-        fix = "pip install 'jobspec-rl[cluster]'"
-        raise fail(missing, "submitit is not installed", fix=fix) from problem
+        what = "submitit, which this command needs, is not installed here"
+        fix = f"run `{install_command('cluster')}`"
+        raise fail(missing, what, "the login node's installation is light", fix) from problem
     slurm = profile.scheduler == "slurm"
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm" if slurm else "local")
     executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name=name)

@@ -19,18 +19,57 @@ from jobspec.words import did_you_mean
 SINFO_FORMAT = "%R|%l|%D|%c|%m|%G|%a"
 
 
+# A slice of a GPU in a GRES type: `1g.10gb`, `a100_1g.5gb`, `3g.40gb+me`.
+MIG = re.compile(r"(?:^|[_.])\d+g\.\d+gb")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of one kind. `gpus` are whole ones, `slices` parts of one (MIG)."""
+
+    count: int
+    cpus: int
+    memory_mb: int
+    gpus: int
+    slices: int
+    gres: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} with {self.cpus} CPUs, {self.memory_mb} MB, {self.gres}"
+
+
 @dataclass(frozen=True)
 class Partition:
-    """One partition; `cpus`, `memory_mb` and `gpus` are of its smallest node."""
+    """One partition and its kinds of nodes."""
 
     name: str
     default: bool
     max_time: str
-    nodes: int
-    cpus: int
-    memory_mb: int
-    gpus: int
-    gres: str
+    kinds: tuple[Nodes, ...]
+
+    @property
+    def used(self) -> tuple[Nodes, ...]:
+        """The nodes that a profile of it is for: those with whole GPUs, else those with slices, else all."""
+        whole = tuple(kind for kind in self.kinds if kind.gpus)
+        return whole or tuple(kind for kind in self.kinds if kind.slices) or self.kinds
+
+    @property
+    def nodes(self) -> int:
+        return sum(kind.count for kind in self.used)
+
+    @property
+    def cpus(self) -> int:
+        """Of the smallest node, as are memory and GPUs."""
+        return min(kind.cpus for kind in self.used)
+
+    @property
+    def memory_mb(self) -> int:
+        return min(kind.memory_mb for kind in self.used)
+
+    @property
+    def gpus(self) -> int:
+        return min(kind.gpus or kind.slices for kind in self.used)
 
 
 @dataclass(frozen=True)
@@ -50,7 +89,7 @@ def detect(client: Client, partition: str = "") -> Detected:
     Raises: JobspecError when Slurm does not answer or has no such partition.
     """
     partitions = parse_sinfo(
-        _ask(client, ["sinfo", "--noheader", f"--format={SINFO_FORMAT}"]), _default(client)
+        _ask(client, ["sinfo", "--noheader", "--exact", f"--format={SINFO_FORMAT}"]), _default(client)
     )
     if not partitions:
         raise fail("detect.no-partition", "sinfo lists no partition", fix="check `sinfo` by hand")
@@ -66,12 +105,13 @@ def detect(client: Client, partition: str = "") -> Detected:
             fix=did_you_mean(partition, [item.name for item in partitions]) or "name one of them",
         )
     config = _ask(client, ["scontrol", "show", "config"])
+    chosen = selected or partitions[0]
     return Detected(
-        partition=selected or partitions[0],
+        partition=chosen,
         pyxis="--container-image" in client.run(["srun", "--help"]).stdout,
-        max_array=int(_config(config, "MaxArraySize") or 0),
+        max_array=max(0, int(_config(config, "MaxArraySize") or 0) - 1),  # the largest index
         runs=os.environ.get("SCRATCH", ""),
-        notes=_notes(config),
+        notes=_notes(config, chosen),
     )
 
 
@@ -96,9 +136,9 @@ def _default(client: Client) -> str:
 
 
 def parse_sinfo(text: str, default: str) -> list[Partition]:
-    """Partitions out of `sinfo -h -o SINFO_FORMAT`; groups of unlike nodes are joined to their smallest node.
+    """Partitions out of `sinfo -h -e -o SINFO_FORMAT`, which has a line for each kind of nodes.
 
-    >>> parse_sinfo("main|1-00:00:00|4|16+|64000|gpu:8(S:0-1)|up", "main")[0].gpus
+    >>> parse_sinfo("main|1-00:00:00|4|16|64000|gpu:8(S:0-1)|up", "main")[0].gpus
     8
     """
     by_name: dict[str, Partition] = {}
@@ -106,20 +146,12 @@ def parse_sinfo(text: str, default: str) -> list[Partition]:
         cells = line.split("|")
         if len(cells) != 7:
             continue
-        name, limit, nodes, cpus, memory, gres, _ = (cell.strip() for cell in cells)
-        row = Partition(
-            name, name == default, limit, _number(nodes), _number(cpus), _number(memory), _gpus(gres), gres
-        )
+        name, limit, count, cpus, memory, gres, _ = (cell.strip() for cell in cells)
+        kind = Nodes(_number(count), _number(cpus), _number(memory), *_gpus(gres), _plain(gres))
         old = by_name.get(name)
-        by_name[name] = row if old is None else _join(old, row)
+        kinds = (*(old.kinds if old is not None else ()), kind)
+        by_name[name] = Partition(name, name == default, limit, kinds)
     return list(by_name.values())
-
-
-def _join(one: Partition, other: Partition) -> Partition:
-    return Partition(
-        one.name, one.default, one.max_time, one.nodes + other.nodes, min(one.cpus, other.cpus),
-        min(one.memory_mb, other.memory_mb), min(one.gpus, other.gpus), one.gres or other.gres,
-    )  # fmt: skip
 
 
 def _number(text: str) -> int:
@@ -127,9 +159,20 @@ def _number(text: str) -> int:
     return int(match.group()) if match else 0
 
 
-def _gpus(gres: str) -> int:
-    """GPUs in a GRES text: `gpu:8`, `gpu:h100:8(S:0-1)`, several types added up; 0 for `(null)`."""
-    return sum(int(count) for count in re.findall(r"\bgpu(?::[\w.-]*[A-Za-z_][\w.-]*)?:(\d+)", gres))
+def _gpus(gres: str) -> tuple[int, int]:
+    """Whole GPUs and slices in a GRES text: `gpu:8`, `gpu:h100:8(S:0-1)`; several types are added up."""
+    whole = slices = 0
+    for kind, count in re.findall(r"\bgpu(?::([\w.+-]*[A-Za-z_][\w.+-]*))?:(\d+)", gres):
+        if MIG.search(kind):
+            slices += int(count)
+        else:
+            whole += int(count)
+    return whole, slices
+
+
+def _plain(gres: str) -> str:
+    """The GRES text without sockets; in words where there is none."""
+    return "no GPU" if gres in ("", "(null)") else re.sub(r"\([^)]*\)", "", gres)
 
 
 def _config(text: str, key: str) -> str:
@@ -138,8 +181,18 @@ def _config(text: str, key: str) -> str:
     return "" if value in ("(null)", "none", "N/A") else value
 
 
-def _notes(config: str) -> tuple[str, ...]:
+def _notes(config: str, partition: Partition) -> tuple[str, ...]:
     notes = []
+    if len({(kind.cpus, kind.memory_mb, kind.gres) for kind in partition.kinds}) > 1:
+        kinds = "; ".join(kind.text for kind in partition.kinds)
+        notes.append(f"the nodes are unlike: {kinds}")
+        least = "`node` has the least of each that a node has"
+        if partition.used != partition.kinds:
+            what = "whole GPUs" if any(kind.gpus for kind in partition.kinds) else "slices of GPUs"
+            least += f" with {what}; keep jobs off the others by `slurm.extra_sbatch: [--constraint=FEATURE]`"
+        notes.append(least)
+    if any(kind.slices for kind in partition.kinds):
+        notes.append("slices of GPUs (MIG) count as GPUs for Slurm, and NCCL does not work between them")
     if "linuxproc" in _config(config, "ProctrackType"):
         notes.append("ProctrackType is linuxproc: Slurm does not end processes that a job leaves behind")
     if not _config(config, "AccountingStorageType").endswith("slurmdbd"):

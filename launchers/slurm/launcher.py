@@ -5,7 +5,9 @@ Modes `ray` and `srun` differ in the script of their step alone; `upstream` buil
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobspec.finding import fail
+from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access.command import Client, Completed
 from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
+from jobspec.launchers.slurm.commands import JobRow
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
+from jobspec.runs.owner import owner
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
 from jobspec.runs.records import Launch, read_launch, read_results, write_launch
 
@@ -30,6 +34,9 @@ SUBMIT_TIMEOUT_S = 60.0
 # sacct asks a database; a name search over a day of a large site takes seconds.
 ACCOUNTING_TIMEOUT_S = 60.0
 _DAY_S = 86400.0
+# Accounting is searched for lost submissions of this age by everybody who looks, for older ones by `submit`.
+SETTLE_S = 7 * _DAY_S
+_NOT_KNOWN = "whether the job was accepted is not known yet"
 _TEST_ONLY = "repeat the check by `sbatch --test-only job.sbatch` in the run directory"
 
 
@@ -98,8 +105,20 @@ class SlurmLauncher:
         A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
         """
         argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        lost = False
         for pause in (*BACK_OFF_S, None):
-            done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
+            try:
+                done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
+            except JobspecError as problem:
+                if problem.findings[0].rule == "launch.ssh-closed":
+                    return self._after_cut(launch, problem)
+                if not lost:  # there is no sbatch, or no way to it
+                    run.state.unlink()
+                raise
+            lost = True
+            if done.timed_out and launch.login != "here":  # nobody has ended it there
+                what = f"sbatch on `{launch.login}` did not answer within {SUBMIT_TIMEOUT_S:.0f} s"
+                return self._after_cut(launch, fail("launch.scheduler", what))
             job_id = commands.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
@@ -122,24 +141,45 @@ class SlurmLauncher:
             file=f"{launch.run_dir}/job.sbatch",
         )
 
+    def _after_cut(self, launch: Launch, problem: JobspecError) -> str:
+        """The id of the job after the answer of an sbatch was lost that may go on at the other end.
+
+        For that reason it is not called again. Raises: `problem` when the job does not show up.
+        """
+        for pause in BACK_OFF_S:
+            self._sleep(pause)
+            accepted_id = self._find(launch)
+            if accepted_id:
+                return accepted_id
+        fix = f"ask by `jobspec status {launch.run_id}` in a minute; `jobspec submit {launch.root}` goes on"
+        why = "the job may still be on its way: no job of its name is known yet"
+        raise JobspecError(replace(problem.findings[0], why=why, fix=fix)) from problem
+
     def _find(self, launch: Launch) -> str:
         """The id of a job that was accepted under this run's name; empty when there is none.
 
         Raises: JobspecError when the controller cannot say, since submitting again could double the job.
         """
-        queued = run_retrying(self._client, commands.squeue_argv(job_name=launch.job_name), sleep=self._sleep)
-        if queued.code != 0:
-            raise _unanswered(queued, "whether the job was accepted is not known yet")
-        rows = commands.parse_squeue(queued.stdout)
-        if not rows:
-            since = datetime.fromtimestamp(launch.intent_time - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
-            accounted = self._client.run(
-                commands.sacct_argv(job_name=launch.job_name, since=since), timeout_s=ACCOUNTING_TIMEOUT_S
-            )
-            if accounted.code != 0 and not commands.accounting_missing(accounted.stderr):
-                raise _unanswered(accounted, "whether the job was accepted is not known yet")
-            rows = commands.parse_sacct(accounted.stdout)
-        return next((row.job_id for row in rows if row.job_name == launch.job_name), "")
+        found = self._queue_by_name([launch]) or self._records_by_name([launch])
+        return found.get(launch.job_name, "")
+
+    def _queue_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+        """Job ids by name, as the queue has them. Raises: as `_find`."""
+        argv = commands.squeue_argv(job_name=",".join(launch.job_name for launch in launches))
+        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
+        if done.code != 0:
+            raise _unanswered(done, _NOT_KNOWN)
+        return _ids_by_name(launches, commands.parse_squeue(done.stdout))
+
+    def _records_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+        """Job ids by name, as accounting has them. Raises: as `_find`."""
+        first = min(launch.intent_time for launch in launches)
+        since = datetime.fromtimestamp(first - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
+        names = ",".join(launch.job_name for launch in launches)
+        done = self._account(commands.sacct_argv(job_name=names, since=since), until)
+        if done.code != 0 and not commands.accounting_missing(done.stderr):
+            raise _unanswered(done, _NOT_KNOWN)
+        return _ids_by_name(launches, commands.parse_sacct(done.stdout))
 
     def _lost(self, launch: Launch) -> str:
         """The id of a job whose answer was lost. Raises: JobspecError when none is known by its name."""
@@ -153,20 +193,46 @@ class SlurmLauncher:
             )
         return job_id
 
-    def query(self, launches: Sequence[Launch]) -> Mapping[Launch, JobStatus]:
-        """States of all launches: one squeue, and one sacct when a job has ended or left the queue."""
-        known = [launch for launch in launches if launch.submitted]
-        queued = self._queued(sorted({launch.job_id for launch in known}, key=int))
-        ended = {launch.job_id for launch in known if not _is_live(launch, queued.get(launch.job_id, {}))}
-        accounted = self._accounted(sorted(ended, key=int))
-        return {launch: self._status(launch, queued, accounted) for launch in launches}
+    def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
+        """States of all launches: one squeue, and one sacct when a job has ended or left the queue.
+
+        A launch whose answer was lost is settled first, by its job's name.
+        """
+        until = time.monotonic() + within_s
+        settled = self._settle([launch for launch in launches if not launch.submitted], until)
+        asked = {launch: settled.get(launch, launch) for launch in launches}
+        known = [launch for launch in asked.values() if launch.submitted]
+        queued = self._queued(sorted({launch.job_id for launch in known}, key=int), until)
+        ended = {launch.job_id for launch in known if not _is_live(launch, queued.get(_key(launch), {}))}
+        accounted = self._accounted(sorted(ended, key=int), until)
+        return {launch: self._status(found, queued, accounted) for launch, found in asked.items()}
+
+    def _settle(self, lost: Sequence[Launch], until: float) -> dict[Launch, Launch]:
+        """The launches of `lost` whose job is known by its name, with its id, which is written down."""
+        ids = self._queue_by_name(lost, until) if lost else {}
+        recent = self._clock() - SETTLE_S
+        left = [launch for launch in lost if launch.job_name not in ids and launch.intent_time > recent]
+        if left:
+            with contextlib.suppress(JobspecError):  # then they stay unsettled, and the others are told
+                ids |= self._records_by_name(left, until)
+        settled = {
+            launch: replace(launch, job_id=ids[launch.job_name], submit_time=launch.intent_time)
+            for launch in lost
+            if launch.job_name in ids
+        }
+        for launch in settled.values():
+            if launch.root and not owner(Path(launch.root)):
+                with contextlib.suppress(OSError):  # a full disk: the next call asks again
+                    write_launch(RunPaths(Path(launch.root)), launch)
+        return settled
 
     def _status(
-        self, launch: Launch, queued: Mapping[str, Tasks], accounted: Mapping[str, Tasks]
+        self, launch: Launch, queued: Mapping[Key, Tasks], accounted: Mapping[Key, Tasks]
     ) -> JobStatus:
         if not launch.submitted:
-            return JobStatus(JobState.UNKNOWN, "no job id was recorded; repeat `jobspec submit` to settle it")
-        in_queue, in_records = queued.get(launch.job_id, {}), accounted.get(launch.job_id, {})
+            reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
+            return JobStatus(JobState.UNKNOWN, reason)
+        in_queue, in_records = queued.get(_key(launch), {}), _recorded(launch, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -178,28 +244,34 @@ class SlurmLauncher:
         status = merged.get(None) or commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
-    def _queued(self, ids: Sequence[str]) -> dict[str, Tasks]:
+    def _queued(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
         if not ids:
             return {}
         argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
-        done = run_retrying(self._client, argv, sleep=self._sleep)
+        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
         if done.code != 0:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
             raise _unanswered(done, "the state of the jobs is not known")
-        return _by_job(commands.latest(commands.parse_squeue(done.stdout)))
+        return _by_job(commands.parse_squeue(done.stdout))
 
-    def _accounted(self, ids: Sequence[str]) -> dict[str, Tasks]:
+    def _accounted(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
-        jobs: dict[str, Tasks] = {}
+        jobs: dict[Key, Tasks] = {}
         for first in range(0, len(ids), commands.MAX_IDS):
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
-            done = self._client.run(argv, timeout_s=ACCOUNTING_TIMEOUT_S)
+            done = self._account(argv, until)
             if done.code == 0:
-                jobs.update(_by_job(commands.latest(commands.parse_sacct(done.stdout))))
+                jobs.update(_by_job(commands.parse_sacct(done.stdout)))
             elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
         return jobs
+
+    def _account(self, argv: Sequence[str], until: float) -> Completed:
+        """One call of sacct: it waits for its database by itself."""
+        return run_retrying(
+            self._client, argv, timeout_s=ACCOUNTING_TIMEOUT_S, back_off_s=(), until=until, sleep=self._sleep
+        )
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
@@ -211,6 +283,22 @@ class SlurmLauncher:
 
 
 Tasks = dict[int | None, JobStatus]
+Key = tuple[str, str]  # id and name: Slurm uses an id again, and the name has the run's id
+
+
+def _key(launch: Launch) -> Key:
+    return launch.job_id, launch.job_name
+
+
+def _recorded(launch: Launch, accounted: Mapping[Key, Tasks]) -> Tasks:
+    """Accounting's rows of the job; for some seconds slurmdbd may know it by no name, or by `allocation`."""
+    keys = (_key(launch), (launch.job_id, ""), (launch.job_id, "allocation"))
+    return next((accounted[key] for key in keys if key in accounted), {})
+
+
+def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:
+    wanted = {launch.job_name for launch in launches}
+    return {row.job_name: row.job_id for row in reversed(rows) if row.job_name in wanted}
 
 
 def _is_live(launch: Launch, tasks: Tasks) -> bool:
@@ -220,11 +308,14 @@ def _is_live(launch: Launch, tasks: Tasks) -> bool:
     return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
 
 
-def _by_job(statuses: Mapping[tuple[str, int | None], JobStatus]) -> dict[str, Tasks]:
-    jobs: dict[str, Tasks] = {}
-    for (job_id, task), status in statuses.items():
-        jobs.setdefault(job_id, {})[task] = status
-    return jobs
+def _by_job(rows: Sequence[JobRow]) -> dict[Key, Tasks]:
+    groups: dict[Key, list[JobRow]] = {}
+    for row in rows:
+        groups.setdefault((row.job_id, row.job_name), []).append(row)
+    return {
+        key: {task: status for (_, task), status in commands.latest(group).items()}
+        for key, group in groups.items()
+    }
 
 
 def _from_results(launch: Launch, status: JobStatus) -> JobStatus:

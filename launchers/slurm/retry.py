@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,16 +18,24 @@ def run_retrying(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     back_off_s: Sequence[float] = BACK_OFF_S,
+    until: float = math.inf,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Completed:
     """Run a command that only reads, again after a pause while the controller is busy or away.
 
-    The last answer is returned whatever it says; the caller decides what a failure means.
+    The last answer is returned whatever it says; the caller decides what a failure means. None is waited for
+    after `until`, a time of `time.monotonic`.
     """
-    done = client.run(argv, timeout_s=timeout_s)
+    done = client.run(argv, timeout_s=_left(timeout_s, until))
     for pause in back_off_s:
-        if not (done.timed_out or (done.code != 0 and is_transient(done.stderr))):
+        away = done.timed_out or (done.code != 0 and is_transient(done.stderr))
+        if not away or time.monotonic() + pause > until:
             break
         sleep(pause)
-        done = client.run(argv, timeout_s=timeout_s)
+        done = client.run(argv, timeout_s=_left(timeout_s, until))
     return done
+
+
+def _left(timeout_s: float, until: float) -> float:
+    """At least a second: a call that gets less says nothing of the controller."""
+    return min(timeout_s, max(1.0, until - time.monotonic()))

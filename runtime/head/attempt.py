@@ -5,13 +5,16 @@ Any thread may end it; the phases (`phases`) and the end (`shutdown`) hold one a
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 import traceback
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
+from jobspec.runtime.base.channel import QUIET_S
 from jobspec.runtime.base.events import EventLog
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.head.nodes import Call, DeadlineError, Nodes, RunStoppedError
@@ -32,7 +35,9 @@ class Attempt:
         paths = self.node.paths
         log = EventLog(paths.attempt / "events.jsonl", self.node.redactor)
         self.record = Record(who.attempt, paths.attempt, log, self.node.redactor)
-        self.nodes = Nodes(who, self._on_message, self._on_joined, self._on_lost, self._on_refused)
+        self.nodes = Nodes(
+            who, self._on_message, self._on_joined, self._on_lost, self._on_refused, self._on_quiet
+        )
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
         self.signals = 0
@@ -67,9 +72,22 @@ class Attempt:
         finding = error("runtime.bug", what, why, fix, node=self.who.name)
         self.stop(Cause(FAILED, 1, self.phase, (finding,)))
 
-    def stop_by_signal(self, number: int) -> None:
+    def stop_by_signal(self, number: int, node: str = "") -> None:
+        """Stop for a signal that the job's step got on `node`, or the batch script before it."""
         self.signals += 1
-        self.stop(by_signal(number))
+        cause = by_signal(*self._named(number, node or self.who.name))
+        self.stop(cause if self.cause is None else replace(cause, findings=()))
+
+    def _named(self, number: int, node: str) -> Tuple[int, str]:
+        """The signal that somebody sent, and what it reached.
+
+        srun would kill its tasks on a SIGTERM: the batch script hands that on as SIGUSR2, and notes it.
+        """
+        if number == signal.SIGUSR2:
+            with contextlib.suppress(OSError, IndexError, KeyError):
+                noted = (self.node.paths.attempt / "signal").read_text().split()[-1]
+                return signal.Signals[f"SIG{noted}"], "the batch script"
+        return number, f"the run's agent on `{node}`"
 
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
@@ -97,6 +115,18 @@ class Attempt:
         outcome, code = (FAILED, 1) if self.driving else ("blocked", 3)
         self.stop(Cause(outcome, code, self.phase, (finding,)))
 
+    def _on_quiet(self, index: int, seconds: float) -> None:
+        """A node that came back: the run goes on, and the report says why a step took long."""
+        name = self.who.hosts[index]
+        data = {"what": "quiet", "seconds": round(seconds, 1)}
+        self.record.log.emit(self.phase, "progress", node=name, data=data)
+        what = f"node `{name}` sent nothing for more than {QUIET_S:.0f} s, and came back"
+        why, fix = (
+            "the node, or the network between the nodes, stood still",
+            "see the site's log of that time",
+        )
+        self.record.find(self.phase, warning("node.quiet", what, why, fix, node=name))
+
     def _on_refused(self, address: str, reason: str) -> None:
         self.record.log.emit("preflight", "progress", data={"refused": address, "reason": reason})
 
@@ -104,7 +134,7 @@ class Attempt:
         """What a node says between replies."""
         name = self.who.hosts[index]
         if "signal" in message:
-            self.stop_by_signal(int(message["signal"]))
+            self.stop_by_signal(int(message["signal"]), name)
         elif "finding" in message:
             finding = replace(Finding.from_json(message["finding"]), node=name)
             phase = str(message["phase"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from jobspec.finding import Finding
+from jobspec.finding import Finding, warning
 from jobspec.runtime.base.events import FORMAT_VERSION, EventLog, write_json
 from jobspec.runtime.base.redact import Redactor
 
@@ -32,11 +32,13 @@ def blocked(phase: str, *findings: Finding) -> Cause:
     return Cause(BLOCKED, EXIT_BLOCKED, phase, findings)
 
 
-def by_signal(number: int) -> Cause:
+def by_signal(number: int, reached: str = "the run") -> Cause:
     """SIGUSR1 is the batch script's warning before the time limit; other signals cancel."""
     if number == signal.SIGUSR1:
         return Cause(TIMEOUT, EXIT_TIMEOUT, "")
-    return Cause(CANCELLED, 128 + number, "")
+    name = signal.Signals(number).name
+    why = "somebody cancelled the run, or the site warns its jobs so"
+    return Cause(CANCELLED, 128 + number, "", (warning("run.signal", f"{name} reached {reached}", why),))
 
 
 @dataclass

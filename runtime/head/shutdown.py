@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -10,10 +12,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof, Plan
 from jobspec.runtime.base.events import FORMAT_VERSION, write_json
+from jobspec.runtime.head import batch_script
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
 from jobspec.runtime.head.ray_bringup import RayBringUp
-from jobspec.runtime.head.record import CANCELLED, FAILED, TIMEOUT, Cause, blocked
+from jobspec.runtime.head.record import CANCELLED, EXIT_BLOCKED, FAILED, TIMEOUT, Cause, blocked
 from jobspec.runtime.node import collect
 
 STOP_COMMAND_GRACE_S = 2.0  # when a node is lost or a phase failed: a command has nothing to save for
@@ -36,17 +39,31 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
+    lost = batch_script.lost_nodes(cause) if cause is not None else ()
+    if cause is not None and lost:
+        # srun waits for the dead node: the batch script ends the job from here on, while Ray is stopped.
+        batch_script.ask_for_another_attempt(attempt, cause)
+        batch_script.leave_exit(attempt, _write_results(attempt), lost)
     _stop_nodes(attempt, ray, failed=attempt.cause is not None)
     if attempt.plan.upstream is not None:  # its logs were written by the script's own shells
         for path in (attempt.node.paths.attempt / "logs").glob(f"{attempt.who.job_id}*-logs/*.log"):
             collect.redact_in_place(path, attempt.node.redactor)
-    code = attempt.record.write(attempt.judge())
+    code = _write_results(attempt)
     attempt.nodes.close(code)
     attempt.record.log.close()
     attempt.node.close()
-    # The last thing on disk: the batch script ends the job with it when srun waits for a node that is dead.
-    (attempt.node.paths.attempt / "exit").write_text(f"{code}\n")
+    if not lost:
+        batch_script.leave_exit(attempt, code)
     return code
+
+
+def _write_results(attempt: Attempt) -> int:
+    """The exit code that the results state; that of a blocked run where they cannot be written."""
+    try:
+        return attempt.record.write(attempt.judge())
+    except OSError as problem:
+        sys.stderr.write(_no_results(problem, attempt.who.name).text() + "\n")
+        return EXIT_BLOCKED
 
 
 def _stop_commands(attempt: Attempt, cause: Any) -> None:
@@ -93,8 +110,8 @@ def collect_limit_s(plan: Plan, cause: Optional[Cause]) -> float:
         return limit
     if cause.outcome == TIMEOUT:
         return min(limit, max(COLLECT_HURRY_S, plan.slurm.grace_s * COLLECT_SHARE))
-    lost = any(finding.rule == "node.lost" for finding in cause.findings)
-    return min(limit, COLLECT_HURRY_S) if lost or cause.outcome == CANCELLED else limit
+    hurry = cause.outcome == CANCELLED or batch_script.lost_nodes(cause)
+    return min(limit, COLLECT_HURRY_S) if hurry else limit
 
 
 def _note_collected(attempt: Attempt, call: Call, rows: List[Dict[str, Any]]) -> None:
@@ -121,6 +138,16 @@ def _no_manifest(problem: OSError, node: str) -> Finding:
         f"the list of collected files cannot be written: {problem.strerror} (`{problem.filename}`)",
         "the run's `artifacts` folder is full, or something else has taken its place",
         "see that this user may write there, and that no command removes it",
+        node=node,
+    )
+
+
+def _no_results(problem: OSError, node: str) -> Finding:
+    return error(
+        "runtime.run-dir",
+        f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)",
+        "the verdict is in the job's log alone",
+        "put `paths.runs` on shared storage that this user may write",
         node=node,
     )
 
@@ -230,7 +257,9 @@ def _no_test_ran(command: CommandPlan, task: Mapping[str, Any]) -> Finding:
 
 
 def _command_failed(phase: str, command: CommandPlan, task: Mapping[str, Any]) -> Finding:
-    how = f"was ended by signal {task['signal']}" if task["signal"] else f"exited with {task['exit_code']}"
+    number = int(task["signal"])
+    meaning = f" ({signal.strsignal(number)})" if number == signal.SIGSEGV else ""
+    how = f"was ended by signal {number}{meaning}" if number else f"exited with {task['exit_code']}"
     rank = f" (rank {task['rank']})" if command.on == "all" else ""
     return error(
         f"{phase}.exit-code",

@@ -150,7 +150,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("container.workdir", "container.workdir", {"container": {"workdir": "work"}}, {}),
     ("env.reserved", "container.env.SLURM_NTASKS", {"container": {"env": {"SLURM_NTASKS": "1"}}}, {}),
     ("env.reserved", "container.env.RAY_ADDRESS", {"container": {"env": {"RAY_ADDRESS": "x"}}}, {}),
-    ("paths.node-local-long", "", {}, {"paths": {"node_local": "/raid/" + "x" * 60}}),
+    ("paths.node-local-long", "", {"launch": {"mode": "ray"}}, {"paths": {"node_local": "/" + "x" * 60}}),
     ("model.unpinned", "model", {"model": {"id": "org/m"}}, {}),
     ("model.unpinned", "model.revision", {"model": {"id": "org/m", "revision": "v1"}}, {}),
     ("data.unpinned", "data[0]", {"data": [{"name": "d", "source": "org/d"}]}, {}),

@@ -26,7 +26,7 @@ class FakeLauncher:
     def __init__(self, *answers: JobStatus | JobspecError) -> None:
         self._answers = list(answers)
 
-    def query(self, wanted: list[Launch]) -> dict[Launch, JobStatus]:
+    def query(self, wanted: list[Launch], within_s: float) -> dict[Launch, JobStatus]:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, JobspecError):
             raise answer

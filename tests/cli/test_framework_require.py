@@ -85,6 +85,9 @@ def test_the_written_spec_has_these_levels(project: Project, bridge: Path, frame
     assert [item["value"] for item in asked] == expected[framework]
     again = project.cli(*words)
     assert again.code == 2 and "is there already" in again.text
+    told = project.cli(*words[:-1], "more.yaml", "--json").json
+    left_out = [(need["level"], need["variant"]) for need in told["not_in_spec"]]
+    assert told["spec"] == "more.yaml" and left_out == ([(4, "ep")] if framework == "nemo_rl" else [])
 
 
 def test_what_cannot_be_compared_is_told(project: Project, bridge: Path) -> None:

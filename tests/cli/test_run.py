@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobspec.cli import main
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
 from tests.kits.project_kit import HELLO, Project
@@ -63,7 +65,42 @@ def test_log_of_the_rank_that_failed_first_is_shown(project: Project) -> None:
     done = project.cli("run", "ranks.yaml")
     assert done.code == 1, done.text
     shown = done.out.partition("last lines of ")[2].splitlines()
-    assert (Path(shown[0]).name, shown[1].strip()) == ("command-0.log:", "last words")
+    assert shown[0].endswith("/command-0.log (command: exit code 7)")
+    assert shown[1].strip() == "last words"
+
+
+DRIVERS = {
+    "a traceback": ("python3 -c 'def f(x): return x[\"rate\"]\nf({})'", "KeyError: 'rate'"),
+    "argparse": (
+        'python3 -c \'import argparse; argparse.ArgumentParser(prog="t").parse_args(["--lrr"])\'',
+        "t: error: unrecognized arguments: --lrr",
+    ),
+    "Click": ("echo 'Error: No such option: --lrr' >&2; exit 2", "Error: No such option: --lrr"),
+    "a missing module": ("python3 -c 'import nothere_x'", "ModuleNotFoundError: No module named 'nothere_x'"),
+    "a permission": (
+        'python3 -c \'raise PermissionError(13, "Permission denied", "/x")\'',
+        "PermissionError: [Errno 13] Permission denied: '/x'",
+    ),
+    "a segmentation fault": ("echo step 3; kill -SEGV $$", "(Segmentation fault)"),
+    "out of memory": ("python3 -c 'raise MemoryError'", "MemoryError"),
+    "a tool of its own": ("echo cannot agree on shards; exit 3", "cannot agree on shards"),
+}
+
+
+@pytest.mark.parametrize("name", DRIVERS)
+def test_every_report_of_a_failed_command_has_its_last_words(project: Project, name: str) -> None:
+    text, words = DRIVERS[name]
+    spec = yaml.safe_load(HELLO)
+    spec["train"] = {"command": ["bash", "-c", text]}
+    project.write("bad.yaml", yaml.safe_dump(spec))
+    assert main(["run", "bad.yaml"]) in (1, 3)  # `Project.cli` allows no traceback, not even the command's
+    shown = project.capsys.readouterr().out
+    assert words in shown.partition("last lines of ")[2].partition("not proved")[0]
+    folder = project.last().root
+    assert json.loads((folder / "report.json").read_text())["driver_log"]["command"] == "command"
+    for form in ("report.txt", "report.md", "report.html", "report.json", "junit.xml"):
+        report = html.unescape((folder / form).read_text()).replace('\\"', '"').replace("\\", "")
+        assert words in report, form
 
 
 def test_requirement_that_does_not_hold_fails_the_run(project: Project) -> None:

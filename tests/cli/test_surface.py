@@ -188,6 +188,29 @@ def test_doctor_names_what_is_missing(project: Project, monkeypatch: pytest.Monk
     assert "apt install git" in done.out
 
 
+@pytest.mark.parametrize(
+    ("help_text", "programs", "detail"),
+    [
+        ("      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]", (), "pyxis (srun --container-image)"),
+        ("Usage: srun [OPTIONS]", ("enroot",), "enroot, without Pyxis: srun has no --container-image"),
+        ("Usage: srun [OPTIONS]", (), ""),
+    ],
+)
+def test_doctor_asks_srun_for_pyxis(
+    project: Project, monkeypatch: pytest.MonkeyPatch, help_text: str, programs: tuple[str, ...], detail: str
+) -> None:
+    """A login node of a site with Pyxis may lack enroot, and enroot alone runs no job."""
+    tools = project.root / "tools"
+    tools.mkdir()
+    for name, text in {"srun": f"echo '{help_text}'", **dict.fromkeys(programs, "")}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools))
+    items = {item["name"]: item for item in project.cli("doctor", "--json").json}
+    assert items["container runtimes"]["detail"] == detail
+    assert items["container runtimes"]["ok"] is bool(detail)
+
+
 def test_shipped_profiles_are_listed_and_shown_whole(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,7 +89,7 @@ def test_watchdog_that_aborts_its_process_is_shown_before_the_abort() -> None:
 
 def test_effect_without_a_cause_says_so() -> None:
     cause = cause_of([*STEPS, EXITED])
-    assert cause is not None and cause.why.endswith("it is an effect, and these logs do not show of what")
+    assert cause is not None and cause.why.endswith("it is an effect, and no line that is known says of what")
 
 
 def test_cancelled_step_is_better_than_its_signal() -> None:
@@ -157,7 +157,7 @@ def test_landmark_places_an_unknown_exception(name: str) -> None:
 
 def test_without_a_landmark_nothing_is_said_about_one() -> None:
     cause = cause_of([ray_starts(0), *raised("/home/u/reward.py", "score", "LookupError: no answer")])
-    assert cause is not None and cause.why.endswith("no line before it shows how far the run was")
+    assert cause is not None and cause.why.endswith("no line that is known shows how far the run was")
 
 
 @pytest.mark.parametrize(

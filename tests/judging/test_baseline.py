@@ -180,7 +180,7 @@ def test_only_steps_that_both_have_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        (curve(0.1, 0.8, 0.02, steps=5), "5 points are too few"),
+        (curve(0.1, 0.8, 0.02, steps=5), "has too few points to tell a trend from noise: 8 are needed"),
         (
             [{"step": step, "loss": 1.0} for step in range(1, 61)],
             "the baseline `good.jsonl` logged no `reward`",

@@ -195,7 +195,7 @@ def test_line_that_the_run_outlived_is_not_the_cause(tmp_path: Path) -> None:
     verdict = judge(tmp_path, steps=4)
     assert verdict.result is Result.FAIL
     assert verdict.first_cause is not None and verdict.first_cause.kind == "gpu-memory"
-    assert any("went on" in finding.what and finding.line == 1 for finding in verdict.findings)
+    assert any("train steps followed" in finding.what and finding.line == 1 for finding in verdict.findings)
 
 
 @pytest.mark.parametrize(("code", "result"), [(0, Result.PASS), (1, Result.FAIL), (143, Result.BLOCKED)])

@@ -203,3 +203,59 @@ def test_resume_whose_log_just_ends_is_not_shown_to_fail(steps_after: int, tmp_p
     write(tmp_path / "1.log", [*step * 20, saved])
     write(tmp_path / "2.log", [*resumed, *step * steps_after])
     assert judged(tmp_path, "skyrl", "checkpoint", steps=40).result is BLOCKED
+
+
+def test_metrics_without_a_criterion_are_no_run_that_did_not_take_place(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", (json.dumps({"step": i, "loss": float("nan")}) for i in range(1, 20)))
+    verdict = judged(tmp_path)
+    assert (verdict.result, "no criterion was given" in verdict.reason) == (BLOCKED, True)
+    assert "`loss` is nan from step 1 to the end" in [finding.what for finding in verdict.findings]
+
+
+def test_table_that_cannot_be_read_is_not_told_as_missing(tmp_path: Path) -> None:
+    write(tmp_path / "progress.csv", ["tokens,reward", *(f"{i * 524288},0.{i}" for i in range(1, 10))])
+    assert judged(tmp_path).reason == "the path holds no log and no metric that jobspec can read"
+
+
+def test_line_of_the_shutdown_is_not_said_to_be_outlived(tmp_path: Path) -> None:
+    write(tmp_path / "train.log", [*trainer(40, 40), "{'train_runtime': 400.0}", "Killed", "exit code 0"])
+    found = [finding for finding in judged(tmp_path, "trl").findings if finding.what.endswith("Killed")]
+    assert [(one.what, one.fix) for one in found] == [
+        (
+            "a line looks like a failure: Killed",
+            "look at the line once: other lines say more about how the run ended",
+        )
+    ]
+
+
+def test_loss_that_is_asked_for_has_to_fall(tmp_path: Path) -> None:
+    write(tmp_path / "m.jsonl", (json.dumps({"step": i, "loss": 2 - v}) for i, v in enumerate(rising(60))))
+    assert judged(tmp_path, learning="loss").result is PASS
+
+
+def test_weak_failure_line_at_the_end_is_told_beside_a_pass(tmp_path: Path) -> None:
+    """No exit code of ours says how a run of somebody else ended."""
+    write(tmp_path / "m.jsonl", records(rising(60)))
+    nccl = "torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:2251, "
+    write(tmp_path / "train.log", [f"{nccl}unhandled cuda error (run with NCCL_DEBUG=INFO for details)"])
+    verdict = judged(tmp_path, learning="reward")
+    assert verdict.result is PASS
+    assert [(one.file, one.fix) for one in verdict.findings] == [
+        ("train.log", "look at the line once: what is asked for is proved all the same")
+    ]
+
+
+def test_failure_that_explains_missing_values_is_the_headline(tmp_path: Path) -> None:
+    write(tmp_path / "m.jsonl", records([0.5]))
+    write(tmp_path / "train.log", [*TRACE, "NameError: name 'x' is not defined"])
+    verdict = judged(tmp_path, learning="reward")
+    assert verdict.result is FAIL and "NameError: name 'x' is not defined" in verdict.reason
+
+
+@pytest.mark.parametrize(("status", "told"), [("4", ["FAILED"]), ("3", [])])
+def test_end_by_mlflow_is_told(status: str, told: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "mlruns/0/ab12"
+    write(run / "metrics/reward", (f"{1772616000000 + i} {value} {i}" for i, value in enumerate(rising(50))))
+    write(run / "meta.yaml", ["run_id: ab12", f"status: {status}"])
+    said = [text for text in judged(tmp_path, learning="reward").limitations if "MLflow" in text]
+    assert said == [f"MLflow's own record says {word} of the run in mlruns/0/ab12" for word in told]

@@ -30,6 +30,7 @@ MEGATRON = (
         ("2025-10-02 10:00:01,123 - INFO - Step 12 - Reward: 0.31 - Loss: 0.1", 12, "reward", 0.31),
         ("Step 5 | reward=0.31±0.02 | loss=0.1", 5, "reward", 0.31),
         ("iter 12: loss 1.234, time 12.3ms, mfu 3%", 12, "loss", 1.234),
+        ("step 10: reward 0.135 loss 0.480 lr 1e-6", 10, "loss", 0.48),
     ],
 )
 def test_pairs_behind_a_step_are_metrics(line: str, step: int, name: str, value: float) -> None:

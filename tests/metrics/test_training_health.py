@@ -161,7 +161,7 @@ def test_learning_is_not_claimed_over_zero_gradients(tmp_path: Path) -> None:
 def test_what_explains_a_missing_signal_is_named_with_it(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     run.metrics([{**row, "reward": 1.0} for row in learning_rows()])
-    assert "ceiling from the start" in learning_deliverable(read_evidence(run.root)).reason
+    assert "starts at 1, and stays at most 1" in learning_deliverable(read_evidence(run.root)).reason
 
 
 def learning_of(run: RunFolder, rewards: list[float], **others: list[float]) -> Deliverable:
@@ -210,6 +210,33 @@ def test_collapse_is_named_with_its_step(tmp_path: Path) -> None:
     assert (
         "from about step 70 on: what had been learnt is lost" in found.reason and "`kl` went" in found.reason
     )
+
+
+def test_constant_reward_lost_nothing(tmp_path: Path) -> None:
+    """Means of equal values differ in their last digits alone."""
+    run = passing_run(tmp_path)
+    found = learning_of(run, [0.3] * 40)
+    assert "fell" not in found.reason and "is 0.3 at all 40 steps" in found.reason
+
+
+def test_reward_that_never_rose_is_not_called_learnt(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    found = learning_of(run, [0.3] * 99 + [0.0] * 101)
+    assert "the reward is far below what it was before" in found.reason and "learnt" not in found.reason
+
+
+def test_reward_that_fell_from_its_start_lost_nothing(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    assert "stood at" not in learning_of(run, [-0.05 * i for i in range(100)]).reason
+
+
+def test_implicit_rewards_of_dpo_may_both_fall(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    chosen = [0.02 * min(i, 20) - 0.03 * max(0, i - 20) for i in range(60)]
+    run.metrics(
+        [{**row, "rewards/chosen": value} for row, value in zip(learning_rows(), chosen, strict=True)]
+    )
+    assert not [one for one in troubles(read_evidence(run.root).metrics) if one.kind.startswith("reward")]
 
 
 def test_report_names_them_whatever_the_level(tmp_path: Path) -> None:

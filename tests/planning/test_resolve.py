@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from jobspec.plan import HelpersPlan, ImportProof, Mount, Plan, from_json, to_json
+from jobspec.planning.lock import lock_text
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
@@ -158,9 +160,32 @@ def test_slurm_gets_the_profiles_options_and_the_specs_requests() -> None:
 
 
 def test_ray_comes_up_only_in_mode_ray() -> None:
-    found = plan(SLURM, launch={"join_timeout": 60}).ray
+    found = plan(SLURM, launch={"mode": "ray", "join_timeout": 60}).ray
     assert found is not None and (found.num_gpus, found.num_cpus, found.join_timeout_s) == (8, 96, 60.0)
     assert plan(SLURM, launch={"mode": "srun"}).ray is None
+
+
+@pytest.mark.parametrize(
+    ("train", "mode"),
+    [
+        ({"command": ["python3", "-c", "print(1)"]}, "srun"),
+        ({"command": ["python3", "-c", "import ray\nray.init()"]}, "ray"),
+        ({"command": ["ray", "job", "submit", "x"]}, "ray"),
+        ({"command": ["echo", "array", "import array"]}, "srun"),
+        ({"command": ["cd /x && python3 -m a; ray status"], "shell": True}, "ray"),
+    ],
+)
+def test_a_command_starts_ray_only_where_it_is_seen_to_use_it(train: dict[str, Any], mode: str) -> None:
+    found = resolved(SLURM, train=train)
+    assert found.ready_plan.mode == mode
+    assert found.origins["launch.mode"] == Origin("framework", "command")
+    assert yaml.safe_load(lock_text(found))["launch"]["mode"] == mode
+
+
+def test_a_command_on_several_nodes_says_which_mode_it_has() -> None:
+    resources = {"nodes": 2, "time": "10"}
+    assert [item.rule for item in resolved(SLURM, resources=resources).findings] == ["launch.mode-chosen"]
+    assert resolved(SLURM, resources=resources, launch={"mode": "srun"}).findings == ()
 
 
 def test_a_mode_that_the_framework_does_not_have_is_an_error() -> None:
@@ -316,6 +341,7 @@ def test_an_allowed_rule_becomes_a_warning() -> None:
         "framework": "command",
         "train": {"command": ["x"]},
         "resources": {"nodes": 2},
+        "launch": {"mode": "srun"},
     }
     loaded = parse_spec(dump_spec(data), "/specs/spec.yaml", env={})
     cluster = parse_cluster(dump_spec(LOCAL), Path("lab.yaml"), "--cluster-file", {})
@@ -395,7 +421,7 @@ def test_a_level_and_a_profile_given_by_argument_are_said_to_be() -> None:
 
 
 def test_the_place_of_a_value_of_the_file() -> None:
-    (found,) = resolved(LOCAL, resources={"nodes": 2}).findings
+    (found,) = resolved(LOCAL, resources={"nodes": 2}, launch={"mode": "srun"}).findings
     assert (found.file, found.line) == ("/specs/spec.yaml", 8)
 
 
@@ -412,3 +438,19 @@ def test_tests_that_an_adapter_would_leave_out_are_an_error(tmp_path: Path) -> N
         )
         findings = resolve(parse_spec(spec, "/s.yaml", env={}), site, env={}).findings
         assert [item.path for item in findings if item.rule == "coverage.checks"] == missed
+
+
+@pytest.mark.parametrize("framework", ["nemo_rl", "verl", "skyrl", "rlix"])
+def test_a_missing_checkout_hides_no_error_of_the_site(framework: str) -> None:
+    from jobspec.cli.commands.init import starter
+
+    loaded = parse_spec(
+        starter(framework, "x"),
+        "/specs/spec.yaml",
+        ("container.env.SLURM_X=1", "resources.gpus_per_node=16"),
+        env={"HOME": "/nowhere"},
+    )
+    cluster = parse_cluster(dump_spec(PYXIS), Path("lab.yaml"), "--cluster-file", {})
+    found = rules(resolve(loaded, cluster, env={"HOME": "/nowhere"}))
+    assert {"repo.missing", "resources.gpus-per-node", "container.image-missing", "env.reserved"} <= {*found}
+    assert "launch.no-command" not in found

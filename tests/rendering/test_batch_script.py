@@ -17,7 +17,8 @@ from jobspec.rendering.files import render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
-SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+BARE = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\nsecrets: [XSECRET]\n"
+SPEC = BARE + "launch: {mode: ray}\n"
 PYXIS = SLURM + "container: {runtime: pyxis}\nhooks: {setup: ['export FROM_HOOK=\"$USER\"']}\n"
 Write = Callable[[Path, Mapping[str, bytes]], Path]
 
@@ -85,9 +86,10 @@ def test_each_attempt_has_its_own_token_and_number(run_dir: Callable[..., Path],
     assert not any(token in written for token in tokens)
 
 
-def start(stage: Stage, script: Path, **env: str) -> subprocess.Popen[bytes]:
+def start(stage: Stage, script: Path, group: bool = False, **env: str) -> subprocess.Popen[bytes]:
     own = {"PATH": f"{stage.bin}:/usr/bin:/bin", "HOME": str(stage.folder), **env}
-    return subprocess.Popen(["/bin/bash", str(script)], env=own, cwd=stage.work, stderr=subprocess.PIPE)
+    argv = ["/bin/bash", str(script)]
+    return subprocess.Popen(argv, env=own, cwd=stage.work, stderr=subprocess.PIPE, start_new_session=group)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -99,24 +101,43 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 STEP = """\
 trap 'echo USR1 >> {log}; [ -z "{on_usr1}" ] || exit {on_usr1}' USR1
-trap 'echo TERM >> {log}; /bin/sleep 0.3; echo collected >> {log}; exit 9' TERM
+trap 'echo USR2 >> {log}; /bin/sleep 0.3; echo collected >> {log}; exit 9' USR2
+trap 'echo forcing job termination >> {log}; exit 1' TERM INT
 echo ready >> {log}
 while :; do /bin/sleep 0.05; done
 """
 
 
+@pytest.mark.parametrize("name", ["TERM", "INT"])
 def test_signals_reach_the_step_and_its_end_is_waited_for(
-    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+    name: str, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
 ) -> None:
+    """srun would kill its tasks on TERM and INT: the agents get USR2, and read which signal it stands for."""
     log = tmp_path / "log"
     stage.program("srun", then=STEP.format(log=log, on_usr1=""))
-    job = start(stage, run_dir() / "job.sbatch")
+    folder = run_dir()
+    job = start(stage, folder / "job.sbatch")
     wait_for(lambda: log.exists() and "ready" in log.read_text())
+    (folder / "attempts/1").mkdir(parents=True)  # as the head's agent does
     job.send_signal(signal.SIGUSR1)
     wait_for(lambda: "USR1" in log.read_text())
-    job.send_signal(signal.SIGTERM)
+    job.send_signal(signal.Signals[f"SIG{name}"])
     assert job.wait(timeout=30) == 9
-    assert log.read_text().split() == ["ready", "USR1", "TERM", "collected"]
+    assert log.read_text().split() == ["ready", "USR1", "USR2", "collected"]
+    assert (folder / "attempts/1/signal").read_text().split() == [name]
+
+
+def test_signals_to_the_process_group_do_not_reach_the_step(
+    run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """`scancel --full` sends its signal to the script and all that it has started."""
+    log = tmp_path / "log"
+    stage.program("srun", then=STEP.format(log=log, on_usr1=""))
+    job = start(stage, run_dir() / "job.sbatch", group=True)
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    os.killpg(job.pid, signal.SIGTERM)
+    assert job.wait(timeout=30) == 9
+    assert log.read_text().split() == ["ready", "USR2", "collected"]
 
 
 def test_signal_that_comes_before_the_step_is_known_is_handed_on(
@@ -127,7 +148,7 @@ def test_signal_that_comes_before_the_step_is_known_is_handed_on(
     early.write_text("""trap '[[ $BASH_COMMAND != "step=\\$!" ]] || kill -TERM $$' DEBUG\n""")
     stage.program("srun", then="for i in {1..600}; do /bin/sleep 0.05; done")
     job = start(stage, run_dir() / "job.sbatch", BASH_ENV=str(early))
-    assert job.wait(timeout=30) == 143
+    assert job.wait(timeout=30) == 128 + signal.SIGUSR2
 
 
 @pytest.mark.parametrize(("restarts", "requeued"), [("", True), ("1", True), ("2", False)])
@@ -137,7 +158,7 @@ def test_the_time_limit_leads_to_another_attempt(
     log = tmp_path / "log"
     stage.program("srun", then=STEP.format(log=log, on_usr1="5"))
     stage.program("scontrol")
-    spec = SPEC + "launch: {requeue: {max_attempts: 3}}\n"
+    spec = BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n"
     job = start(
         stage,
         run_dir(spec) / "job.sbatch",
@@ -151,9 +172,36 @@ def test_the_time_limit_leads_to_another_attempt(
     assert asked == ([(b"requeue", b"77")] if requeued else [])
 
 
+LOSES = "mkdir -p $JOBSPEC_RUN_DIR/attempts/$JOBSPEC_ATTEMPT; cd $_; echo n2,n4 >requeue; exit 1"
+SCONTROL = """[ "$1" != show ] || echo "JobId=77 ReqNodeList=(null) ExcNodeList={before} NodeList=n[1-2]"
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "restarts", "excluded"),
+    [("(null)", "", b"n2,n4"), ("n[6-7]", "1", b"n[6-7],n2,n4"), ("(null)", "2", b"")],
+)
+def test_lost_nodes_lead_to_another_attempt_without_them(
+    before: str, restarts: str, excluded: bytes, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """The head's mark of them is there when the attempt has got on; the last attempt says that it is."""
+    stage.program("srun", then=LOSES)
+    stage.program("scontrol", then=SCONTROL.format(before=before))
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts})
+    assert done.returncode == 1
+    asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    if not excluded:
+        assert asked == []
+        assert b"attempt 3 is the last of 3: not requeued" in done.stderr
+        return
+    assert asked[0] == (b"requeue", b"77")
+    assert asked[-1] == (b"update", b"JobId=77", b"ExcNodeList=" + excluded)
+
+
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
     stage.program("srun")
-    folder = run_dir(SPEC + "launch: {requeue: {max_attempts: 2}}\n")
+    folder = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 2}}\n")
     done = stage.bash(folder / "job.sbatch", env={"SLURM_RESTART_COUNT": "2"})
     assert done.returncode == 1
     assert b"restarted 2 times, allowed are 1" in done.stderr

@@ -48,9 +48,10 @@ def test_listing_is_newest_first_and_of_runs_alone(store: RunStore) -> None:
         ("20261129", "20261129-010203-bbbbbb"),
         ("20261128-010203-aab", "20261128-010203-aabbcc"),
         ("last", "20261129-010203-bbbbbb"),
+        ("x", "20261128-010203-aabbcc"),
     ],
 )
-def test_run_is_found_by_id_prefix_and_last(store: RunStore, ref: str, run_id: str) -> None:
+def test_run_is_found_by_id_prefix_name_and_last(store: RunStore, ref: str, run_id: str) -> None:
     assert store.find(ref).run_id == run_id
 
 

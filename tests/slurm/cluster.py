@@ -2,8 +2,8 @@
 
 Each node lives in network, uts, ipc, mount and pid namespaces of its own: own host name, own address and
 ports, own /tmp. `ctl` is the login node and runs the controllers. One folder, `shared`, is the same
-everywhere. SIGKILL of a node's PID 1 is a power failure. Root on Debian 12; nothing outside is touched
-but /tmp/jobspec-lab-ID and cgroup folders of that name, which `stop` removes.
+everywhere. SIGKILL of a node's PID 1, its link down before, is a power failure. Root on Debian 12; nothing
+outside is touched but /tmp/jobspec-lab-ID and cgroup folders of that name, which `stop` removes.
 
     python -m tests.slurm.cluster start [--nodes 4] [--accounting none|slurmdbd] [--gpus N]
     python -m tests.slurm.cluster in ctl sinfo          (--user alice: as the unprivileged user)
@@ -147,8 +147,14 @@ class Cluster:
         elif self.lab.exists():
             (self.lab / "state.json").unlink(missing_ok=True)
 
-    def kill(self, node: str) -> None:
-        """Power failure: every process of the node dies at once."""
+    def link(self, node: str, up: bool) -> None:
+        """Cut the node's cable, or put it back."""
+        _ip(self._processes["ctl"].pid, f"link set v{node} {'up' if up else 'down'}")
+
+    def kill(self, node: str, silently: bool = False) -> None:
+        """Every process of the node dies at once. `silently`: as without power, no connection is closed."""
+        if silently:
+            self.link(node, up=False)
         process = self._processes[node]
         os.kill(process.pid, signal.SIGKILL)
         self._await(f"{node} to end", lambda: not process.alive())

@@ -74,7 +74,7 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
         "PrologFlags=Alloc",
         "SlurmctldTimeout=30",
         "SlurmdTimeout=20",
-        "KillWait=3",
+        "KillWait=10",
         "CompleteWait=0",
         "MinJobAge=600",
         "MaxJobCount=20000",

@@ -245,6 +245,21 @@ class Lab:
         await_true(lambda: self.job_state(job_id)[0] not in live, "accounting to close the job", 60)
         return self.job_state(job_id)
 
+    def await_out_of_running(self, job_id: str, timeout: float = 120.0) -> None:
+        await_true(
+            lambda: "RUNNING" not in self.slurm("squeue", "-h", "-j", job_id, "-o", "%T"), "the end", timeout
+        )
+
+    @contextmanager
+    def read_only(self, node: str, folder: Path) -> Iterator[None]:
+        """The folder as it is after an error of its storage, on this node alone."""
+        bind = f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}"
+        assert self.cluster.run(node, ["sh", "-c", bind]).returncode == 0
+        try:
+            yield
+        finally:
+            self.cluster.run(node, ["umount", "-l", str(folder)])
+
     @contextmanager
     def occupied(self, *, nodes: int = 0, partition: str = "main") -> Iterator[str]:
         """Another user's job on every node."""

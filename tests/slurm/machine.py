@@ -74,11 +74,16 @@ def children(parent: int) -> Iterator[int]:
 
 
 def read_only_paths() -> list[Path]:
-    """What every node must see besides the shared folder: the checkout, its environment, its Python."""
+    """What every node must see besides the shared folder: the checkout, its environment, its Python.
+
+    An environment may borrow the packages of another one (a `.pth` file).
+    """
     wanted = [CHECKOUT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    wanted += [Path(entry).resolve() for entry in sys.path if entry.endswith("site-packages")]
     kept: list[Path] = []
     for path in wanted:
-        if path not in (Path("/usr"), Path("/")) and not any(path.is_relative_to(other) for other in kept):
+        seen = any(path.is_relative_to(other) for other in (*kept, Path("/usr")))
+        if path != Path("/") and not seen:
             kept.append(path)
     return kept
 

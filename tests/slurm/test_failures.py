@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.slurm.lab import Lab, await_true
+from tests.slurm.lab import Lab, await_true, profile_text
 
 pytestmark = [pytest.mark.slurm]
 
@@ -44,23 +45,102 @@ def test_power_failure_of_a_worker_names_the_node(lab: Lab, mode: str) -> None:
     run = lab.submit(spec)
     lab.await_phase(run["run_dir"], "driver")
     time.sleep(1)
-    lab.cluster.kill("n2")
-    results = Path(run["run_dir"]) / "attempts/1/results.json"
-    await_true(results.exists, "the head to write its result", 120)
+    lab.cluster.kill("n2", silently=True)
+    lab.await_out_of_running(run["job_id"])
     found = lab.results(run["run_dir"])
     assert found["outcome"] in ("failed", "blocked")
     # By the head's own look: Slurm's end of the job would be a cancelled run.
     assert (found["findings"][0]["rule"], found["findings"][0]["node"]) == ("node.lost", "n2")
-    # srun would wait for the dead node until Slurm notices: the batch script does not.
-    await_true(
-        lambda: "RUNNING" not in lab.slurm("squeue", "-h", "-j", run["job_id"], "-o", "%T"), "the end", 120
-    )
     lab.cluster.revive("n2")
+    # srun would wait for the dead node until Slurm notices: the batch script does not.
     assert lab.await_end(run["job_id"], timeout=120)[0] == "FAILED", "NODE_FAIL: Slurm was quicker"
     code, text = text_of(lab, run["run_id"])
     assert code in (1, 3)
     assert "n2" in "".join(text.splitlines()[:3]), text
     assert list((Path(run["run_dir"]) / "attempts/1/logs/n1").iterdir()), "logs of the living node"
+    if mode == "ray":  # stopped and tidied up after the job's end
+        assert "run-" not in lab.cluster.run("n1", ["ls", "/tmp/jobspec-root"]).stdout
+
+
+def test_power_failure_of_a_worker_with_the_runs_read_only_on_the_head(lab: Lab) -> None:
+    """The head's exit code is on its own disk then."""
+    run = lab.submit(lab.command_spec("unwritten", SLEEP, nodes=2))
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    with lab.read_only("n1", lab.runs):
+        lab.cluster.kill("n2", silently=True)
+        lab.await_out_of_running(run["job_id"])
+    lab.cluster.revive("n2")
+    assert lab.await_end(run["job_id"], timeout=120) == ("FAILED", "3:0")
+    assert "n2" in "".join(text_of(lab, run["run_id"])[1].splitlines()[:3])
+    assert "exit-" not in lab.cluster.run("n1", ["ls", "/tmp/jobspec-root"]).stdout
+
+
+def test_power_failure_of_a_worker_before_it_joined_names_the_node(lab: Lab) -> None:
+    """Its agent waits for the run's folder, which it does not see: only its kernel answers."""
+    hide = ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(lab.runs)]
+    assert lab.cluster.run("n2", hide).returncode == 0
+    run = lab.submit(lab.command_spec("early", SLEEP, nodes=2))
+    lab.await_phase(run["run_dir"], "preflight")
+    time.sleep(2)
+    lab.cluster.kill("n2", silently=True)
+    lab.await_out_of_running(run["job_id"])
+    lab.cluster.revive("n2")
+    assert lab.await_end(run["job_id"], timeout=120) == ("FAILED", "3:0"), "NODE_FAIL: Slurm was quicker"
+    first = lab.results(run["run_dir"])["findings"][0]
+    assert (first["rule"], first["node"]) == ("node.lost", "n2")
+    code, text = text_of(lab, run["run_id"])
+    assert code == 3
+    assert "node `n2` left before its agent had connected" in "".join(text.splitlines()[:3])
+
+
+def test_link_that_comes_back_after_5_seconds_costs_nothing(lab: Lab) -> None:
+    run = lab.submit(lab.command_spec("flap", ["sleep", "14"], nodes=2))
+    lab.await_phase(run["run_dir"], "driver")
+    lab.cluster.link("n2", up=False)
+    time.sleep(5)
+    lab.cluster.link("n2", up=True)
+    assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0")
+    assert [found["rule"] for found in lab.results(run["run_dir"])["findings"]] == ["node.quiet"]
+    code, text = text_of(lab, run["run_id"])
+    assert code == 0
+    assert "node `n2` sent nothing for more than 3 s, and came back" in text
+
+
+AGAIN = """\
+echo "attempt $JOBSPEC_ATTEMPT: $(cat $JOBSPEC_CHECKPOINT_DIR/step 2>/dev/null)"
+if [ "$JOBSPEC_ATTEMPT" = 1 ]; then {save}; sleep 600; fi
+"""
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_power_failure_of_a_worker_leads_to_another_attempt_without_it(lab: Lab, progress: bool) -> None:
+    """It goes on from what the first has saved; one that saved nothing would only fail in the same place."""
+    save = "echo 7 >$JOBSPEC_CHECKPOINT_DIR/step" if progress else ":"
+    spec = lab.command_spec(
+        "again",
+        ["bash", "-c", AGAIN.format(save=save)],
+        nodes=2,
+        launch={"requeue": {"max_attempts": 3}},
+    )
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    lab.cluster.kill("n2", silently=True)
+    lab.await_out_of_running(run["job_id"])
+    state = lab.await_end(run["job_id"], timeout=150)
+    lab.cluster.revive("n2")
+    assert lab.results(run["run_dir"], 1)["findings"][0]["rule"] == "node.lost"
+    if not progress:
+        assert state == ("FAILED", "1:0")
+        assert "the job is not requeued" in text_of(lab, run["run_id"])[1]
+        return
+    assert state == ("COMPLETED", "0:0")
+    nodes = [row["name"] for row in lab.results(run["run_dir"], 2)["nodes"]]
+    assert len(nodes) == 2
+    assert "n2" not in nodes
+    assert "attempt 2: 7" in lab.head_log(run["run_dir"], "command-0", 2)
+    assert text_of(lab, run["run_id"])[0] == 0
 
 
 @pytest.mark.parametrize("phase", [pytest.param("ray", marks=pytest.mark.nightly), "driver"])
@@ -103,6 +183,67 @@ def test_out_of_memory(lab: Lab) -> None:
     assert status["state"] in ("OUT_OF_MEMORY", "FAILED")
     assert lab.await_end(status["job_id"])[0] == status["state"]
     assert "memory" in text_of(lab, "last")[1]
+
+
+SAVE = "trap 'sleep 1; echo saved >$JOBSPEC_SCRATCH/saved.txt; exit 9' TERM; while :; do sleep 0.1; done"
+TERM, INT = ("--batch", "--signal=TERM"), ("--batch", "--signal=INT")
+FORMS = {
+    "batch": ([TERM], "SIGTERM reached the batch script"),
+    "batch-int": ([INT], "SIGINT reached the batch script"),
+    "full": ([("--full", "--signal=TERM")], "SIGTERM reached the batch script"),
+    "twice": ([TERM, TERM], "SIGTERM reached the batch script"),
+    "step": ([("--signal=TERM",)], "SIGTERM reached the run's agent on"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_signal_of_somebody_saves_and_collects(lab: Lab, form: str) -> None:
+    calls, said = FORMS[form]
+    spec = lab.command_spec(
+        "told",
+        ["bash", "-c", SAVE],
+        nodes=2,
+        artifacts={"collect": ["saved.txt"]},
+    )
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    for words in calls:
+        lab.slurm("scancel", *words, run["job_id"])
+    lab.await_end(run["job_id"])
+    found, (rows, artifacts) = lab.results(run["run_dir"]), _collected(run["run_dir"])
+    assert found["outcome"] == "cancelled"
+    assert rows == artifacts == ["n2/saved.txt", "saved.txt"]
+    code, text = text_of(lab, run["run_id"])
+    assert code == 3, text
+    assert said in text
+
+
+def _collected(run_dir: str) -> tuple[list[str], list[str]]:
+    """What the manifest lists, and what is there."""
+    folder = Path(run_dir) / "artifacts"
+    rows = json.loads((folder / "manifest.json").read_text())["files"]
+    there = [str(path.relative_to(folder)) for path in folder.rglob("saved.txt")]
+    return sorted(row["path"] for row in rows if row["path"].endswith("saved.txt")), sorted(there)
+
+
+def test_a_sites_own_warning_signal(lab: Lab) -> None:
+    """`--signal=B:TERM@45` of the site's profile or the user: the step saves as after any signal."""
+    spec = lab.command_spec(
+        "warned",
+        ["bash", "-c", SAVE],
+        resources={"time": "00:01:00"},
+        launch={"requeue": {"grace": 0}},
+        artifacts={"collect": ["saved.txt"]},
+    )
+    site = profile_text(lab.cluster, "warns").replace(
+        "gpus: none", 'extra_sbatch: ["--signal=B:TERM@45"], gpus: none'
+    )
+    (lab.clusters / "warns.yaml").write_text(site)
+    run = lab.submit(spec, cluster="warns")
+    lab.await_end(run["job_id"], timeout=120)
+    assert _collected(run["run_dir"]) == (["saved.txt"], ["saved.txt"])
+    assert "SIGTERM reached the batch script" in text_of(lab, run["run_id"])[1]
 
 
 def test_time_limit(lab: Lab) -> None:

@@ -112,13 +112,13 @@ def test_a_sweep_within_the_sites_array_limit() -> None:
     [
         ("checkpoint: {dir: /shared/c}", "/shared/c", 2),
         ("checkpoint: {dir: /shared/c/}", "/shared/c", 2),
-        ("train: {command: [python3, t.py, --output_dir, /shared/c]}", "/shared/c", 2),
+        ("train: {command: [python3, /c/t.py, --output_dir, /shared/c]}", "/shared/c", 2),
         (
             "train: {command: ['python3 t.py --save=/shared/c --load /shared/base'], shell: true}",
             "/shared/c",
             2,
         ),
-        ("train: {command: [python3, t.py, trainer.ckpt_path=/shared/c]}", "/shared/c", 2),
+        ("train: {command: [python3, /c/t.py, trainer.ckpt_path=/shared/c]}", "/shared/c", 2),
         ("train: {command: [x], overrides: {checkpointing: {checkpoint_dir: /shared/c}}}", "/shared/c", 2),
         (
             "train: {command: [t.py, 'ckpt_path=/c/$${trainer.name}'], overrides: {trainer.name: n}}",
@@ -183,7 +183,7 @@ def test_each_point_is_a_run_directory_and_they_share_one_runtime() -> None:
         }
         assert names == {
             "job.sbatch",
-            "ray.sub",
+            "srun.sh",
             "driver.sh",
             "attach.sh",
             "plan.json",
@@ -192,7 +192,7 @@ def test_each_point_is_a_run_directory_and_they_share_one_runtime() -> None:
         }
     assert (
         b" /shared/runs/x/1/runtime.pyz node --run-dir /shared/runs/x/1/points/1"
-        in made.files["points/1/ray.sub"]
+        in made.files["points/1/srun.sh"]
     )
     assert b"#SBATCH --array=0-2\n" in made.files["job.sbatch"]
     assert b"#SBATCH --output=/shared/runs/x/1/points/%a/job-%A_%a.log\n" in made.files["job.sbatch"]

@@ -309,3 +309,30 @@ def test_any_progress_bar_is_read(line: str) -> None:
     """A bar on a line with a time of its own has no clock that is needed."""
     cause = first_cause(scan_lines([line, line.replace("33%", "66%"), OOM]))
     assert cause is not None and cause.signature == "gpu.out-of-memory"
+
+
+def skyrl_step(*inside: str) -> list[str]:
+    """A step by SkyRL's timer, which says `Finished` of a step that raised, too."""
+    said = "2026-08-22 10:00:01.000 | INFO     | skyrl.train.trainer:train:279 - {}"
+    first = ["Finished: 'sync_weights', time cost: 0.17s", "Started: 'step'", "Started: 'policy_train'"]
+    last = ["Finished: 'policy_train', time cost: 2.48s", *inside, "Finished: 'step', time cost: 5.66s"]
+    return [said.format(text) for text in (*first, *last)]
+
+
+def test_step_of_skyrl_that_raised_is_no_finished_step() -> None:
+    failed = ["Traceback (most recent call last):", OOM]
+    workers = [
+        "time to initialize megatron (seconds): 3.2",
+        *(f"(MegatronPolicyWorker pid=7) {x}" for x in failed),
+    ]
+    done, raised = skyrl_step("Finished: 'sync_weights', time cost: 0.19s"), skyrl_step()
+    effect = (
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::MegatronPolicyWorker.forward_backward() (pid=7)"
+    )
+    for lines, verdict, survived in (
+        ([*workers, *raised, effect], "Blocked", False),
+        ([*workers, *done, effect], "Blocked", True),
+        ([*done, *workers, *raised, effect], "Fail", False),
+    ):
+        cause = first_cause(scan_lines(lines))
+        assert cause is not None and (cause.verdict, cause.survived) == (verdict, survived), lines

@@ -11,7 +11,9 @@ from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
 from jobspec.cli.commands.status import as_json
 from jobspec.cli.live import observe
+from jobspec.cli.live.observe import View
 from jobspec.finding import JobspecError
+from jobspec.launchers import JobState
 from jobspec.runs.owner import own
 
 
@@ -42,6 +44,12 @@ def run(args: argparse.Namespace) -> int:
         elif before.launch and before.launch.launcher == "local" and not before.launch.submitted:
             print(f"run {before.run.run_id}: not started, its submission was interrupted")
         else:
-            state = now.status.state.value if now.status else ""
-            print(f"run {now.run.run_id}: cancelled" + ("" if now.final else f", still {state}"))
+            print(f"run {now.run.run_id}: {_end(now)}")
     return 0
+
+
+def _end(now: View) -> str:
+    state = now.status.state if now.status else JobState.UNKNOWN
+    if state is JobState.COMPLETED:  # it was quicker
+        return f"already {state.value}"
+    return "cancelled" if now.final else f"cancelled, still {state.value}"

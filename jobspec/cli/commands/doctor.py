@@ -16,6 +16,7 @@ from pathlib import Path
 
 from jobspec.cli import output, parser
 from jobspec.disk import exists
+from jobspec.words import install_command
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,27 @@ def _slurm() -> Iterator[Item]:
 
 
 def _output(argv: list[str]) -> str:
-    """The first line that a command prints; empty when it fails to run in time."""
+    """The last line that a command prints; empty when it fails to run in time."""
+    return (_text(argv).splitlines() or [""])[-1]
+
+
+def _text(argv: list[str]) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-    return lines[-1] if lines else ""
+    return done.stdout.strip() or done.stderr.strip()
 
 
 def _containers() -> Iterator[Item]:
-    names = {"enroot": "pyxis", "apptainer": "apptainer", "ch-run": "charliecloud", "podman": "podman",
+    names = {"apptainer": "apptainer", "ch-run": "charliecloud", "podman": "podman",
              "bwrap": "bubblewrap", "crun": "oci"}  # fmt: skip
     installed = [f"{runtime} ({name})" for name, runtime in names.items() if shutil.which(name)]
+    # Pyxis is a plugin of srun, and the nodes alone need the program enroot.
+    if "--container-image" in _text(["srun", "--help"]):
+        installed.insert(0, "pyxis (srun --container-image)")
+    elif shutil.which("enroot"):
+        installed.append("enroot, without Pyxis: srun has no --container-image")
     yield Item(
         "container runtimes",
         bool(installed),
@@ -113,7 +122,7 @@ def _packages() -> Iterator[Item]:
             try:
                 yield Item(name, True, version(name))
             except PackageNotFoundError:
-                yield Item(name, False, "", f"pip install 'jobspec-rl[{extra}]'")
+                yield Item(name, False, "", install_command(extra))
 
 
 def _places() -> Iterator[Item]:

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json([_as_json(*row) for row in shown])
         return 0
-    unknown = {fit.why for _, _, fit in rows if fit.holds == "not known" and "site profile" in fit.why}
+    unknown = {fit.why for _, _, fit in rows if fit.of_site}
     heads = ("RECIPE", "NODES x GPUS", "PARALLEL", "MODEL", "CHANGED", "FITS")
     output.print_table(heads, [_row(*row) for row in shown])
     _print_rest(rows, shown, args.all)
@@ -74,7 +74,7 @@ def _notes(name: str, repo: str, family: str) -> list[RecipeNote]:
 
 def _row(note: RecipeNote, day: str, fit: Fit) -> tuple[str, ...]:
     sizes = " ".join(f"{name}{size}" for name, size in note.sizes.items())
-    told = fit.holds == "yes" or "site profile" in fit.why  # said once for all
+    told = fit.holds == "yes" or fit.of_site  # said once for all
     holds = fit.holds if told else f"{fit.holds}: {fit.why}"
     problem = f"cannot run: {note.problem}" if note.problem else holds
     return note.name, f"{note.nodes} x {note.gpus}", sizes or "-", note.model, day or "-", problem

@@ -31,7 +31,9 @@ def require(framework: Framework, repo: str, since: str, spec: str | None, as_js
         _write(Path(spec), _spec_text(framework.name, folder, together))
     if as_json:
         rows = [{**asdict(need.rule), "asked_by": list(need.asked_by)} for need in needs]
-        output.print_json({"repo": str(folder), "since": since, "changed": len(changes), "needs": rows})
+        told = {"spec": spec, "not_in_spec": [row for row in rows if row["nodes"] != rows[0]["nodes"]]}
+        answer = {"repo": str(folder), "since": since, "changed": len(changes), "needs": rows}
+        output.print_json({**answer, **(told if spec and needs else {})})
         return 0
     print(f"{len(changes)} files changed in {folder} since `{since}`")
     names = {level.number: level.name for level in framework.levels}

@@ -33,7 +33,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "--learning",
         metavar="METRIC",
-        help="metric that must rise (default: the framework's own, where the level asks for one)",
+        help="metric that must rise, a loss fall (default: the framework's, where the level asks for one)",
     )
     into.add_argument(
         "--require", metavar="TEXT", action="append", default=[], help='e.g. "max(reward) > 0.8"'

@@ -1,6 +1,7 @@
 """Print what a run has written: by default the driver's log of the newest attempt, else the job's.
 
-`-f` follows until the job has ended; `--list` names all logs.
+`-f` follows until the job has ended, and bears a scheduler that is away for ten minutes; `--list` names all
+logs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import BinaryIO
 from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
 from jobspec.cli.live import observe
+from jobspec.cli.live.follow import Asker
 from jobspec.cli.live.metrics import ProgressReader
 from jobspec.cli.live.screen import PLAIN_PROGRESS_S, shown
 from jobspec.finding import fail, visible
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import read_launch
+from jobspec.runs.records import read_launch, read_scheduler
 from jobspec.runtime.base.run_files import UnfitFileError, open_file
 from jobspec.words import did_you_mean
 
@@ -58,12 +60,15 @@ def run(args: argparse.Namespace) -> int:
     printer.print_new(files, args.lines)
     steps = _Steps(run_paths)
     steps.print_new()
-    while args.follow and not observe.observe([run_paths])[0].final:
-        time.sleep(POLL_S)
-        if launch is not None:
-            launchers.sync(launch)
-        printer.print_new(observe.log_files(run_paths, args.node, args.name))
-        steps.print_new()
+    if args.follow and launch is not None and read_scheduler(run_paths) is None:
+        asker = Asker(launch)
+        while not (status := asker.ask()).state.final:
+            time.sleep(POLL_S)
+            asker.sync()
+            printer.print_new(observe.log_files(run_paths, args.node, args.name))
+            steps.print_new()
+        launchers.sync(launch)
+        launchers.record_final(run_paths, status)
     files = observe.log_files(run_paths, args.node, args.name)
     if not files:  # the run has ended without a log of that name
         raise _nothing(run_paths, args)

@@ -7,6 +7,8 @@ The points of `coverage.levels` are one validation and told as one summary; `md`
 table. Several runs of one framework, such as the levels of one validation, give one summary by
 `--format summary`. Its result is the worst, and each level has its line.
 
+A scheduler that does not answer is told; the verdict then stands on the run's files alone.
+
 The exit code is the verdict: 0 Pass, 1 Fail, 3 Blocked, 4 nothing ran.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
 from jobspec.cli.live import conclude, observe
-from jobspec.finding import JobspecError
+from jobspec.finding import Finding, JobspecError, visible
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
 
@@ -59,7 +61,12 @@ def _settle(run_paths: RunPaths) -> None:
     launch = read_launch(run_paths)
     if launch is None:
         return
-    status = observe.observe([run_paths])[0].status
+    unanswered: list[Finding] = []
+    status = observe.observe([run_paths], unanswered)[0].status
+    if unanswered:
+        what = f"{unanswered[0].what}: the verdict stands on the run's files alone, without how the job ended"
+        print(f"{visible(what)}; `jobspec report {run_paths.ref}` asks again", file=sys.stderr)
+        return
     if status is not None and not status.state.final:
         message = f"run {run_paths.ref} is {status.state.value}: the verdict covers its files so far"
         print(message, file=sys.stderr)

@@ -1,11 +1,15 @@
 """Render a spec and start it; SPEC may also be a folder that `jobspec render` wrote.
 
 Submitting the same folder again never starts a second job: a submission without an answer is looked up.
+While an earlier run of the spec's name has none, the spec is refused (`launch.unsettled`) with the command
+that goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from pathlib import Path
 
 from jobspec import pipeline
@@ -65,8 +69,18 @@ def _nothing_to_run(run_paths: RunPaths, as_json: bool) -> int:
 
 
 def submit(request: Request, as_json: bool) -> tuple[RunPaths, Launch | None]:
-    """`pipeline.submit`; findings are printed before the start."""
-    return pipeline.submit(request, None if as_json else _tell)
+    """`pipeline.submit`; findings and the next step are printed before the start."""
+
+    def tell(rendered: Rendered) -> None:
+        if not as_json:
+            _tell(rendered)
+        # Before the scheduler can make anybody wait: the way back to a run whose submission is interrupted.
+        if rendered.scheduler != "local" and not rendered.idle:
+            file = ["--cluster-file", str(request.cluster_file)] if request.cluster_file else []
+            again = shlex.join(["jobspec", "submit", str(rendered.run.root), *file])
+            print(f"run {rendered.run.run_id}: if interrupted, `{again}` goes on", file=sys.stderr)
+
+    return pipeline.submit(request, tell)
 
 
 def _tell(rendered: Rendered) -> None:

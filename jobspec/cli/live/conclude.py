@@ -13,10 +13,12 @@ from jobspec.cli.live import observe
 from jobspec.finding import fail, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
+from jobspec.sweeps.finished import read_points
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.report import Report
+    from jobspec.report.driver_log import DriverLog
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -32,14 +34,34 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
         return _conclude_sweep(run, fmt)
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
+    from jobspec.report.driver_log import driver_log
+
     evidence, verdict = pipeline.judge_run(run.root, baseline)
     _write_reports(run, verdict, evidence)
     print_report(evidence, verdict, fmt)
     if fmt == "text" and verdict.exit_code != 0 and show_tail:
-        _print_tail(run, verdict.first_cause)
+        _print_tail(run, verdict.first_cause, driver_log(evidence))
     if fmt == "text" and (run.root / "report.html").is_file():
         print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
+
+
+def write_reports(run: RunPaths) -> None:
+    """Judge an ended run and write its reports, those of a sweep's points too; print nothing.
+
+    Raises: JobspecError for a damaged sweep, OSError where the folder cannot be written.
+    """
+    from jobspec.report import write_reports as write
+
+    if not run.is_sweep:
+        evidence, verdict = pipeline.judge_run(run.root)
+        write(run.root, verdict, evidence)
+        return
+    table, judged = _judged_sweep(run)
+    for point in read_points(run).points:
+        if not point.reused:
+            write(point.run.root, judged[point.index][1], judged[point.index][0])
+    _write_table(run, table)
 
 
 def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None = None) -> int:
@@ -96,12 +118,17 @@ def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
         print(f"the reports could not be written: {problem}", file=sys.stderr)
 
 
-def _print_tail(run: RunPaths, cause: Cause | None) -> None:
-    """Print the end of the log that holds the cause; without a cause, of the last log."""
+def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> None:
+    """Print the end of the log that holds the cause; without a cause, of the last log.
+
+    The report itself has shown the end of the failed command's log.
+    """
     logs = observe.log_files(run)[-1:]
     if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
         logs = [run.root / cause.file]
     for path in logs:
+        if shown is not None and path == run.root / shown.file:
+            continue
         print(visible(f"\nlast lines of {path.relative_to(run.root)}:"))
         for line in observe.tail(path, TAIL_LINES):
             print(visible(f"  {strip_ansi(line)}"))
@@ -114,8 +141,6 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     """
     from jobspec.planning.levels import is_spread
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
-    from jobspec.sweeps.finished import read_points
-    from jobspec.sweeps.table import sweep_table
 
     record = read_points(run)
     joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
@@ -125,12 +150,11 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
         raise fail(
             "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
-    judged = {}
+    table, judged = _judged_sweep(run)
     for point in record.points:
-        evidence, verdict = judged[point.index] = pipeline.judge_run(point.run.root)
         if not point.reused:
+            evidence, verdict = judged[point.index]
             _write_reports(point.run, verdict, evidence)
-    table = sweep_table(run, judged)
     _write_table(run, table)
     if joint:
         _print_joint(list(judged.values()))
@@ -139,6 +163,13 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     if fmt == "text":
         print(f"\nreport: {run.root / 'report.html'}")
     return table.exit_code
+
+
+def _judged_sweep(run: RunPaths) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
+    from jobspec.sweeps.table import sweep_table
+
+    judged = {point.index: pipeline.judge_run(point.run.root) for point in read_points(run).points}
+    return sweep_table(run, judged), judged
 
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:

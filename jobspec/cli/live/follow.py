@@ -22,6 +22,7 @@ FILES_S = 0.25
 _QUERY_S = {"local": 0.25, "slurm": 3.0}
 # A restart or failover of the controller takes minutes and does not harm the job.
 SILENCE_S = 600.0
+ANSWER_S = 10.0  # of one question: files are shown between two
 # NFS clients keep directory entries for up to 60 s by default (acdirmax); most mounts here are quicker.
 RESULTS_S = 15.0
 # A remote cluster's files cost a round trip each.
@@ -44,7 +45,7 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
     """Show a run until its job's state is final; returns that state and records it in the run directory."""
     events, progress = observe.EventTail(run), ProgressReader(run)
-    asker = _Asker(launch)
+    asker = Asker(launch)
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
     while True:
         status = asker.ask()
@@ -57,7 +58,7 @@ def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
         time.sleep(pause)
 
 
-class _Asker:
+class Asker:
     """Asks the scheduler at intervals, and bears an absent controller for a while."""
 
     def __init__(self, launch: Launch) -> None:
@@ -74,8 +75,8 @@ class _Asker:
         if now < self._next or self._status.state.final:
             return self._status
         with self._of_scheduler():
-            self._status = self._launcher.query([self._launch])[self._launch]
-        self._next = now + _QUERY_S[self._launch.launcher]
+            self._status = self._launcher.query([self._launch], ANSWER_S)[self._launch]
+        self._next = time.monotonic() + _QUERY_S[self._launch.launcher]
         if self._status.state.final:
             self.final_since = now
         return self._status

@@ -71,8 +71,12 @@ def _settled(view: View, status: JobStatus | None) -> View:
     """The view with the scheduler's answer, which is written down once it is final."""
     if view.launch is None or status is None:
         return view
+    launch = view.launch
+    if not launch.submitted:  # the query may have settled it
+        launch = read_launch(view.run) or launch
+        view = replace(view, launch=launch)
     if status.state.final:
-        launchers.sync(view.launch)
+        launchers.sync(launch)
         launchers.record_final(view.run, status)
         return replace(view, status=status, progress=progress(view.run))
     # A run that trains has staged: its many events are not read.

@@ -20,15 +20,15 @@ from jobspec.plan import ExpectPlan
 BACKENDS = {"simple": "data-plane-simple", "mooncake_cpu": "data-plane-mooncake"}
 """Backends of the data plane, each with the proof that its storage was used."""
 ANNOUNCES = BACKENDS["mooncake_cpu"]
-GRPO = ("sync", "async", "transfer_queue")
-ALONE = ("single_controller", "vlm")  # entry points with one line for every way they train
+ALONE: tuple[Trainer, ...] = ("single_controller", "vlm")  # one line of theirs for every way they train
+ON_GRPO: tuple[Trainer, ...] = ("sync", "async", "transfer_queue", *ALONE)
 REPLAY, ASYNC = "router-replay", "grpo.async_grpo.enabled"
 VALIDATE = {"NRL_ROUTER_REPLAY_VALIDATE": "1"}
 
 
 def settled(variant: Variant, composed: Config) -> Variant:
     """The variant with the trainer, proofs and tools that its composed configuration asks for."""
-    if variant.trainer not in (*GRPO, *ALONE):
+    if variant.trainer not in ON_GRPO:
         return variant
     data_plane = get(composed, "data_plane.enabled") is True
     replay = get(composed, "policy.router_replay.enabled") is True

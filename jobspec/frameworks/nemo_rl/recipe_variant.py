@@ -14,7 +14,7 @@ from jobspec.frameworks.base import Context, RecipeNote
 from jobspec.frameworks.nemo_rl.arguments import gives_sizes
 from jobspec.frameworks.nemo_rl.printed_config import PEFT
 from jobspec.frameworks.nemo_rl.proof_lines import SIZE_KEYS
-from jobspec.frameworks.nemo_rl.properties import BACKENDS
+from jobspec.frameworks.nemo_rl.properties import BACKENDS, ON_GRPO, REPLAY
 from jobspec.frameworks.nemo_rl.recipes import Recipe, sizes_of
 from jobspec.frameworks.nemo_rl.suite import Suite
 from jobspec.frameworks.nemo_rl.train_shape import sized
@@ -22,7 +22,6 @@ from jobspec.frameworks.nemo_rl.variant import MODEL_KEYS, MetricCheck, Trainer,
 from jobspec.frameworks.shared.nemo_recipe import MEGATRON, Config, get, number
 
 PRINTS_NOTHING: tuple[Trainer, ...] = ("distillation",)
-GRPO: tuple[Trainer, ...] = ("sync", "async", "transfer_queue", "single_controller", "vlm")
 FEATURES = {
     "non-colocated": ("policy.generation.colocated.enabled", False),
     "megatron-generation": ("policy.generation.backend", "megatron"),
@@ -31,9 +30,8 @@ FEATURES = {
     "fp8-training": ("policy.megatron_cfg.fp8_cfg.enabled", True),
     "draft-loss": ("policy.draft.enabled", True),
     "draft-refit": ("policy.draft.enabled", True),
-    "router-replay": ("policy.router_replay.enabled", True),
 }
-"""What must be shown where a recipe's key has this value; `properties.py` adds the data plane."""
+"""What must be shown where a recipe's key has this value; `properties.py` adds the rest."""
 # Agreement of the generator with the trainer: it must hold at every step of every size.
 AGREEMENT = ("train/token_mult_prob_error", "train/gen_kl_error")
 MACHINE = ("timing/", "ray/")  # seconds and bytes of the maintainers' machines at the recipe's own size
@@ -78,7 +76,7 @@ def with_proofs(variant: Variant, composed: Config) -> Variant:
     if variant.trainer in PRINTS_NOTHING:
         return replace(variant, proves=proves)
     shown = [name for name, key in SIZE_KEYS.items() if (number(composed, f"{MEGATRON}.{key}") or 1) > 1]
-    features = FEATURES.items() if variant.trainer in GRPO else ()
+    features = FEATURES.items() if variant.trainer in ON_GRPO else ()
     shown += [name for name, (key, value) in features if get(composed, key) == value]
     return replace(variant, proves=proves, proofs=tuple(shown), lora=get(composed, PEFT) is True)
 
@@ -86,9 +84,9 @@ def with_proofs(variant: Variant, composed: Config) -> Variant:
 def lacks(variant: Variant) -> str:
     """What the variant's level proves and this recipe does not have; empty where it has it."""
     proofs = set(variant.proofs)
-    features = proofs & {*FEATURES, *BACKENDS.values()}
+    features = proofs & {*FEATURES, REPLAY, *BACKENDS.values()}
     has = {
-        0: ("GRPO", variant.trainer in GRPO),
+        0: ("GRPO", variant.trainer in ON_GRPO),
         1: ("a LoRA adapter", variant.lora),
         2: ("a generator on GPUs of its own", "non-colocated" in proofs),
         3: ("Megatron as the generator", "megatron-generation" in proofs),

@@ -170,11 +170,10 @@ def training_deliverable(evidence: Evidence, metric: str, finite: Iterable[str] 
         return Deliverable(TRAINING, Status.FAIL, (row_item(bad),), reason)
     done += f", logged every {every} steps" if every > 1 else ""
     if not announced and failure_shown(evidence):
-        reason = (
-            f"{done}, then the log shows a failure, and no file says how many were planned: give `--steps`"
-        )
+        unknown = "and jobspec finds no number of planned steps: give `--steps`"
+        reason = f"{done}, then the log shows a failure, {unknown}"
         return Deliverable(TRAINING, Status.BLOCKED, ends, reason)
-    done += "" if announced else " up to the last logged one, and no file says how many were planned"
+    done += "" if announced else " up to the last logged one, and jobspec finds no number of planned steps"
     return Deliverable(TRAINING, Status.PASS, ends, f"{done}; {all_finite(evidence.metrics)}")
 
 

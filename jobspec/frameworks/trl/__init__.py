@@ -64,6 +64,7 @@ class TrlFramework:
     summary = "GRPO by Hugging Face TRL in Ray Train: data-parallel, CPU or GPU"
     signs = ("trl/trainer/", "GRPOTrainer", "trl.trainer", "completions/mean_length", "completion_length")
     levels = LEVELS
+    modules = ("torch", "transformers", "trl")
 
     def validate(self, context: Context) -> Iterable[Finding]:
         overrides = rules.split_overrides(context.spec.train.overrides)

@@ -20,7 +20,7 @@ HYDRA = "actor_rollout_ref.rollout.name"
 
 
 def check_image(context: Context) -> Iterator[Finding]:
-    image, engine = (context.spec.container.image or "").lower(), _engine(context)
+    image, (key, engine) = (context.spec.container.image or "").lower(), _engine(context)
     named = [name for name, word in WORDS.items() if word.search(image)]
     if engine not in WORDS or not named or engine in named:
         return
@@ -28,12 +28,16 @@ def check_image(context: Context) -> Iterator[Finding]:
         "verl.image-engine",
         f"the image's name says {one_of(named)}, and the rollouts need `{engine}`",
         "an image of verl has one engine, and a run without its engine ends when the rollouts start",
-        f"use an image for `{engine}`, or set `train.overrides.ENGINE` to the image's engine",
+        f"use an image for `{engine}`, or set `train.overrides.{key}` to the image's engine",
         path="container.image",
     )
 
 
-def _engine(context: Context) -> str:
-    """The engine of the rollouts: a Hydra key comes after the script's variable, and wins."""
-    overrides = {key.lstrip("+"): value for key, value in context.spec.train.overrides.items()}
-    return str(overrides.get(HYDRA, overrides.get("ENGINE", "vllm")))
+def _engine(context: Context) -> tuple[str, str]:
+    """The override that decides the engine of the rollouts, and the engine.
+
+    A Hydra key comes after the script's variable, and wins.
+    """
+    given = {key.lstrip("+"): (key, value) for key, value in context.spec.train.overrides.items()}
+    key, engine = given.get(HYDRA) or given.get("ENGINE") or ("ENGINE", "vllm")
+    return key, str(engine)

@@ -38,28 +38,30 @@ class Builder:
     keys: dict[Path, Place] = field(default_factory=dict)
     _count: int = 0
     _open: set[int] = field(default_factory=set)
+    _seen: set[int] = field(default_factory=set)
 
     def build(self, node: Node, shape: Shape = ANY, path: Path = ()) -> Any:
-        """The data of a document; None and a finding when its aliases expand to too many values."""
+        """The data of a document; None and a finding when it has too many values, by itself or by aliases."""
         try:
             return self._value(node, shape, path)
         except _TooManyNodesError:
-            why = "anchors that refer to anchors multiply"
-            self._add(
-                error,
-                "spec.alias",
-                f"aliases expand to more than {MAX_NODES} values",
-                node,
-                path,
-                why,
-                "write the values out",
-            )
+            if len(self._seen) < MAX_NODES // 2:  # most of them are repeated
+                self._add(
+                    error, "spec.alias", f"aliases expand to more than {MAX_NODES} values", node, path,
+                    "anchors that refer to anchors multiply", "write the values out",
+                )  # fmt: skip
+            else:
+                self._add(
+                    error, "spec.size", f"the file has more than {MAX_NODES} values", node, path,
+                    "a spec holds settings, not data", "put data into a file that the spec names",
+                )  # fmt: skip
             return None
 
     def _value(self, node: Node, shape: Shape, path: Path) -> Any:
         self._count += 1
         if self._count > MAX_NODES:
             raise _TooManyNodesError
+        self._seen.add(id(node))
         self.values[path] = _place(node)
         if isinstance(node, ScalarNode):
             return self._scalar(node, shape, path)

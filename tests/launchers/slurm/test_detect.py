@@ -28,9 +28,12 @@ AccountingStorageType   = (null)
 
 
 def client(
-    sinfo: str = SINFO, default: str = "main*\nlow\n", srun: str = "--container-image=[USER@]…"
+    sinfo: str = SINFO,
+    default: str = "main*\nlow\n",
+    srun: str = "--container-image=[USER@]…",
+    config: str = CONFIG,
 ) -> FakeClient:
-    return FakeClient(sinfo=[says(sinfo), says(default)], scontrol=[says(CONFIG)], srun=[says(srun)])
+    return FakeClient(sinfo=[says(sinfo), says(default)], scontrol=[says(config)], srun=[says(srun)])
 
 
 @pytest.mark.parametrize(
@@ -59,10 +62,57 @@ def test_proposal_is_a_valid_profile(partition: str) -> None:
     profile = parse_cluster(text, Path("site.yaml")).profile
     assert profile.slurm.partition == (partition or "main")
     assert profile.container.runtime == "pyxis"
-    assert profile.limits.max_array == 2001
+    assert profile.limits.max_array == 2000  # the largest index
     assert profile.slurm.gpus == ("none" if partition == "cpu" else "gres")
     assert "linuxproc" in text
     assert "no accounting database" in text
+
+
+MIXED = """\
+mixed|1-00:00:00|4|64|512000|gpu:h100:8(S:0-1)|up
+mixed|1-00:00:00|2|32|256000|gpu:nvidia_a100_1g.10gb:7,gpu:3g.40gb:2|up
+mixed|1-00:00:00|1|8|16000|(null)|up
+"""
+
+
+def test_nodes_with_whole_gpus_are_what_a_profile_is_for() -> None:
+    """Seven slices and no GPU at all are no smaller nodes of the same kind."""
+    found = detect(client(MIXED, "mixed*\n"))
+    part = found.partition
+    assert (part.nodes, part.cpus, part.memory_mb, part.gpus) == (4, 64, 512000, 8)
+    unlike, least, slices = [
+        note for note in found.notes if "linuxproc" not in note and "database" not in note
+    ]
+    assert unlike == (
+        "the nodes are unlike: 4 with 64 CPUs, 512000 MB, gpu:h100:8; 2 with 32 CPUs, 256000 MB, "
+        "gpu:nvidia_a100_1g.10gb:7,gpu:3g.40gb:2; 1 with 8 CPUs, 16000 MB, no GPU"
+    )
+    assert least.endswith(
+        "with whole GPUs; keep jobs off the others by `slurm.extra_sbatch: [--constraint=FEATURE]`"
+    )
+    assert "NCCL does not work between them" in slices
+    text = profile_text(found, "site")
+    assert parse_cluster(text, Path("site.yaml")).profile.limits.max_nodes == 4
+    assert f"# note: {unlike}\n" in text
+
+
+def test_partition_of_slices_counts_them_and_says_so() -> None:
+    found = detect(client("mig|1:00:00|2|32|256000|gpu:1g.10gb:7|up\n", "mig*\n"))
+    assert found.partition.gpus == 7
+    assert any("slices of GPUs (MIG)" in note for note in found.notes)
+    assert not any("unlike" in note for note in found.notes)
+
+
+def test_unlike_nodes_are_asked_for_one_by_one() -> None:
+    """sinfo joins nodes of several sizes to `16+` otherwise."""
+    asked = client()
+    detect(asked)
+    assert "--exact" in asked.calls[0]
+
+
+def test_cluster_without_arrays_proposes_no_size_of_one() -> None:
+    off = client(config="MaxArraySize = 0\n")
+    assert "max_array" not in profile_text(detect(off), "site")
 
 
 def test_cluster_without_pyxis_is_proposed_without() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.finding import JobspecError
+from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access.command import missing_program
 from jobspec.launchers.base import Access, JobState
 from jobspec.launchers.slurm.launcher import SlurmLauncher
 from jobspec.launchers.slurm.upstream import UpstreamLauncher
@@ -208,7 +209,7 @@ def launches(tmp_path: Path, count: int, first: int = 1, array: str = "") -> lis
 
 def test_thousand_running_jobs_cost_one_call(tmp_path: Path) -> None:
     known = launches(tmp_path, 1000)
-    client = FakeClient(squeue=[says("".join(queued(launch.job_id, "RUNNING") for launch in known))])
+    client = FakeClient(squeue=[says("".join(queued(launch.job_id, "RUNNING", "n") for launch in known))])
     found = launcher(client).query(known)
     assert {status.state for status in found.values()} == {JobState.RUNNING}
     assert len(client.calls) == 1
@@ -228,7 +229,7 @@ def test_ended_jobs_cost_one_call_more(tmp_path: Path) -> None:
 def test_busy_controller_is_waited_for(tmp_path: Path) -> None:
     known = launches(tmp_path, 1)
     busy = says(stderr="slurm_load_jobs error: Unable to contact slurm controller (connect failure)", code=1)
-    client = FakeClient(squeue=[busy, busy, says(queued("1", "RUNNING"))])
+    client = FakeClient(squeue=[busy, busy, says(queued("1", "RUNNING", "n"))])
     assert launcher(client).query(known)[known[0]].state is JobState.RUNNING
 
 
@@ -273,7 +274,7 @@ def test_restarts_of_a_live_job_are_counted_by_its_attempts(tmp_path: Path) -> N
     known = launches(tmp_path, 1)
     for number in (1, 2, 3):
         (Path(known[0].root) / "attempts" / str(number)).mkdir(parents=True)
-    client = FakeClient(squeue=[says(queued("1", "RUNNING"))])
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "n"))])
     assert launcher(client).query(known)[known[0]].restarts == 2
 
 
@@ -298,12 +299,124 @@ def test_array_reports_its_tasks(tmp_path: Path) -> None:
     assert status.tasks[1].exit_code == 3
 
 
-def test_unanswered_submission_has_no_state_yet(tmp_path: Path) -> None:
-    launch = launches(tmp_path, 1)[0]
-    unsent = Launch(**{**launch.__dict__, "job_id": ""})
-    client = FakeClient()
-    assert launcher(client).query([unsent])[unsent].state is JobState.UNKNOWN
-    assert client.calls == []
+def lost_submission(run: RunPaths) -> Launch:
+    """The record of a submission that was interrupted while sbatch had it."""
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted
+    return launch
+
+
+def test_lost_submission_is_settled_by_the_name_of_its_job(run: RunPaths, tmp_path: Path) -> None:
+    """Beside a run that is known, each for its own state, and written down for every later command."""
+    lost, known = lost_submission(run), launches(tmp_path, 1)[0]
+    client = FakeClient(
+        squeue=[says(queued("45", "RUNNING")), says(queued("45", "RUNNING") + queued("1", name="n"))]
+    )
+    found = launcher(client).query([lost, known])
+    assert [found[item].state for item in (lost, known)] == [JobState.RUNNING, JobState.PENDING]
+    settled = read_launch(run)
+    assert settled is not None and (settled.job_id, settled.submit_time) == ("45", lost.intent_time)
+    assert client.count("sacct") == 0
+
+
+def test_lost_submission_whose_job_has_ended_is_settled_by_accounting(run: RunPaths) -> None:
+    lost = lost_submission(run)
+    ended = says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")
+    client = FakeClient(squeue=[says("")], sacct=[ended])
+    assert launcher(client).query([lost])[lost].state is JobState.COMPLETED
+
+
+def test_accounting_is_not_searched_for_what_was_lost_long_ago(run: RunPaths) -> None:
+    lost = replace(lost_submission(run), intent_time=1000.0 - 8 * 86400)
+    client = FakeClient(squeue=[says("")])
+    assert launcher(client).query([lost])[lost].state is JobState.UNKNOWN
+    assert client.count("squeue") == 1
+
+
+@pytest.mark.parametrize("silent", [says(""), says(stderr="sacct: error: no answer", code=1)])
+def test_lost_submission_of_which_no_job_is_known_says_how_to_go_on(run: RunPaths, silent: Answer) -> None:
+    lost = lost_submission(run)
+    status = launcher(FakeClient(squeue=[says("")], sacct=[silent])).query([lost])[lost]
+    assert status.state is JobState.UNKNOWN
+    assert status.reason == f"no job `{NAME}` is known (yet); `jobspec submit {run.root}` goes on"
+    assert read_launch(run) == lost
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_job_of_somebody_else_that_has_the_id_now_is_not_ours(tmp_path: Path, state: str) -> None:
+    """Slurm begins anew after its largest job id, or when its controller lost what it knew."""
+    known = launches(tmp_path, 1)
+    client = FakeClient(
+        squeue=[says(queued("1", state, "somebody-elses"))],
+        sacct=[says("1|FAILED|7:0|n1|x|n\n1|RUNNING|0:0|n9|x|somebody-elses\n")],
+    )
+    status = launcher(client).query(known)[known[0]]
+    assert (status.state, status.exit_code, status.nodes, status.restarts) == (JobState.FAILED, 7, "n1", 0)
+
+
+@pytest.mark.parametrize("name", ["", "allocation"])
+def test_accounting_that_does_not_know_the_name_yet_is_believed(tmp_path: Path, name: str) -> None:
+    """slurmdbd hears of a short job's end before its start: as_mysql_job_start writes `allocation`."""
+    known = launches(tmp_path, 1)
+    client = FakeClient(
+        squeue=[says(queued("1", "FAILED", "n"))],
+        sacct=[says(f"1|FAILED|7:0|n1|x|{name}\n")],
+    )
+    assert launcher(client).query(known)[known[0]].exit_code == 7
+
+
+def cut(argv, secrets):  # type: ignore[no-untyped-def]
+    raise fail("launch.ssh-closed", "the connection to `login` was lost", fix="try again")
+
+
+def test_connection_lost_in_mid_submit_is_looked_up_at_once(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[cut], squeue=[says(""), says(queued("46"))], sacct=[says("")])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "46"
+    assert client.count("sbatch") == 1
+
+
+def test_sbatch_of_a_login_node_that_does_not_answer_is_not_called_again(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(timed_out=True), says("99\n")], squeue=[says("")], sacct=[says("")])
+    made = SlurmLauncher(client, Access("login.example"), sleep=lambda seconds: None)
+    with pytest.raises(JobspecError, match=r"sbatch on `login.example` did not answer within 60 s"):
+        made.submit(run, PLAN, {})
+    assert client.count("sbatch") == 1
+
+
+def test_submission_that_no_sbatch_took_is_not_lost(run: RunPaths) -> None:
+    def missing(argv, secrets):  # type: ignore[no-untyped-def]
+        raise missing_program("sbatch", "here")
+
+    with pytest.raises(JobspecError, match="sbatch"):
+        launcher(FakeClient(sbatch=[missing])).submit(run, PLAN, {})
+    assert read_launch(run) is None
+
+
+def test_login_node_that_is_gone_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
+    def gone(argv, secrets):  # type: ignore[no-untyped-def]
+        raise fail("launch.ssh", "no SSH connection to `login`")
+
+    client = FakeClient(sbatch=[says(timed_out=True), gone], squeue=[says("")], sacct=[says("")])
+    with pytest.raises(JobspecError, match="no SSH connection"):
+        launcher(client).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted
+
+
+def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[cut, says("99\n")], squeue=[says("")], sacct=[says("")])
+    with pytest.raises(JobspecError, match="connection to `login` was lost") as caught:
+        launcher(client).submit(run, PLAN, {})
+    assert f"jobspec submit {run.root}" in caught.value.findings[0].fix
+    assert client.count("sbatch") == 1
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted, "the intent stays for the next call"
 
 
 def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:

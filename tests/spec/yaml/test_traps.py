@@ -182,6 +182,13 @@ def test_alias_bomb_ends_with_one_finding() -> None:
     assert [f.rule for f in findings_of("\n".join(rows))] == ["spec.alias"]
 
 
+@pytest.mark.parametrize("more", ["", "\ny: &y x\nz: *y"])
+def test_file_with_too_many_values_does_not_blame_aliases(more: str) -> None:
+    rows = "\n".join(f"key{i}: {i}" for i in range(200_000))
+    (finding,) = findings_of(rows + more)
+    assert (finding.rule, finding.what) == ("spec.size", "the file has more than 100000 values")
+
+
 def test_merge_bomb_ends_with_a_finding() -> None:
     rows = ["a0: &a0 {k: v}"]
     rows += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}" for i in range(1, 12)]

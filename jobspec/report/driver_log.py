@@ -1,0 +1,75 @@
+"""The last lines of the log of the command that failed: what a traceback, a usage message or a crash left."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from jobspec.evidence.evidence import CommandResult, Evidence
+from jobspec.finding import visible
+from jobspec.log_text import bare, strip_ansi
+from jobspec.runtime.base.run_files import UnfitFileError, open_file
+
+MAX_LINES = 20
+MAX_CHARS = 400  # of one line
+_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class DriverLog:
+    """The end of a log; `file` is relative to the run directory, `ended` says how the command ended."""
+
+    file: str
+    command: str
+    ended: str
+    lines: tuple[str, ...]
+
+
+def driver_log(evidence: Evidence) -> DriverLog | None:
+    """The log of the command that failed first in the last attempt; None when none failed or has a log.
+
+    The other ranks of a command are ended because one of them has failed.
+    """
+    last = evidence.last
+    if last is None or last.results is None:
+        return None
+    failed = [item for item in last.results.commands if item.exit_code != 0 or item.signal]
+    for command in sorted(failed, key=lambda item: item.end or math.inf):
+        log = next((item for item in last.logs if command.log and item.path.endswith(command.log)), None)
+        log = log or last.log(command.name)
+        lines = _tail(evidence, log.path) if log is not None else ()
+        if log is not None and lines:
+            return DriverLog(log.path, command.name, how_it_ended(command), lines)
+    return None
+
+
+def how_it_ended(command: CommandResult) -> str:
+    """`exit code 3`, `signal 11 (Segmentation fault)`."""
+    if not command.signal:
+        return "no end of its own" if command.exit_code is None else f"exit code {command.exit_code}"
+    try:
+        meaning = signal.strsignal(int(command.signal))
+    except ValueError:
+        meaning = None
+    return f"signal {command.signal}" + (f" ({meaning})" if meaning else "")
+
+
+def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
+    try:
+        with open_file(evidence.root / path) as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except (OSError, UnfitFileError):
+        return ()
+    lines = [visible(strip_ansi(line))[:MAX_CHARS] for line in text.splitlines()]
+    return tuple(_folded(line for line in lines if line.strip()))[-MAX_LINES:]
+
+
+def _folded(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; of those that many ranks print alike, one after another, the first and their number."""
+    for _, group in itertools.groupby(lines, key=bare):
+        first, *more = group
+        yield f"{first}  [and {len(more)} more alike]" if more else first

@@ -1,0 +1,78 @@
+"""What the head and the batch script leave for each other in files, since no channel joins them.
+
+attempts/<n>/signal           the script's: the signals that it got, a line each (`Attempt` reads them)
+attempts/<n>/exit             the head's: its exit code, then the nodes that it lost
+<node_local>/exit-<job>.<n>   the same, where the run's folder cannot be written
+attempts/<n>/requeue          the head's: the lost nodes, when another attempt is worth it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Iterator, Sequence, Tuple
+
+from jobspec.finding import Finding, warning
+from jobspec.runtime.base.safe_write import write_text
+from jobspec.runtime.head.attempt import Attempt
+from jobspec.runtime.head.record import Cause
+
+SAMPLES = "gpu-"  # of the runtime's own sampler: they say nothing of the command's progress
+
+
+def leave_exit(attempt: Attempt, code: int, lost: Sequence[str] = ()) -> None:
+    """Leave the code that the job ends with when srun waits for a dead node; at once with nodes `lost`."""
+    text = " ".join((str(code), *lost)) + "\n"
+    places = [attempt.node.paths.attempt / "exit"]
+    if attempt.who.job_id:
+        places.append(Path(attempt.plan.node_local, f"exit-{attempt.who.job_id}.{attempt.who.attempt}"))
+    for place in places:
+        try:
+            write_text(place, text)
+            return
+        except OSError as problem:
+            sys.stderr.write(f"jobspec: {attempt.who.name}: `{place}`: {problem.strerror}\n")
+
+
+def ask_for_another_attempt(attempt: Attempt, cause: Cause) -> None:
+    """After the loss of nodes, where this attempt has got on: else the next would end in the same place."""
+    lost = lost_nodes(cause)
+    if not lost or not attempt.plan.slurm.requeue_max:
+        return
+    if not _has_got_on(attempt):
+        attempt.record.find("collect", _not_requeued())
+        return
+    with contextlib.suppress(OSError):
+        write_text(attempt.node.paths.attempt / "requeue", ",".join(lost) + "\n")
+
+
+def lost_nodes(cause: Cause) -> Tuple[str, ...]:
+    return tuple(sorted({finding.node for finding in cause.findings if finding.rule == "node.lost"}))
+
+
+def _has_got_on(attempt: Attempt) -> bool:
+    """Whether a checkpoint or a metric was written since the attempt began, by the clock of that storage."""
+    paths = attempt.node.paths
+    with contextlib.suppress(OSError):
+        began = (paths.attempt / "canary" / "head").stat().st_mtime
+        return any(_written(paths.metrics, began)) or any(_written(Path(paths.checkpoint), began))
+    return False
+
+
+def _written(folder: Path, since: float) -> Iterator[bool]:
+    for root, _, names in os.walk(folder):
+        for path in (Path(root, name) for name in names if not name.startswith(SAMPLES)):
+            with contextlib.suppress(OSError):
+                found = path.stat()
+                yield bool(found.st_size) and found.st_mtime > since
+
+
+def _not_requeued() -> Finding:
+    return warning(
+        "requeue.no-progress",
+        "the job is not requeued: this attempt has saved no checkpoint and written no metric",
+        "the next attempt would begin where this one did",
+        "submit again, or save a checkpoint earlier",
+    )

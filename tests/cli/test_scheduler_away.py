@@ -1,0 +1,145 @@
+"""The controller is away: what a run's files say is said at once, and what Slurm would add is marked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from jobspec.runs.paths import RunPaths
+from tests.kits.project_kit import Project
+from tests.kits.slurm_kit import AWAY, SITE, SPEC, Controller
+from tests.kits.verdict_kit import RunFolder
+
+SITE_FILE = ("--cluster-file", "site.yaml")
+
+
+@pytest.fixture
+def slurm(project: Project, monkeypatch: pytest.MonkeyPatch) -> Controller:
+    controller = Controller(project.root / "slurm")
+    monkeypatch.setenv("PATH", f"{controller.programs}:{os.environ['PATH']}")
+    project.write("site.yaml", SITE.format(runs=project.root / "runs"))
+    project.write("away.yaml", SPEC)
+    assert project.cli("submit", "away.yaml", *SITE_FILE).code == 0
+    controller.say("RUNNING")
+    return controller
+
+
+def train(run: RunPaths, ended: bool) -> Path:
+    """What the head writes while the driver runs, and once it has ended well; the driver's log."""
+    folder = RunFolder(run.root)
+    for phase in ("preflight", "driver", "collect") if ended else ("preflight",):
+        folder.phase(phase)
+    if not ended:
+        folder.event("driver", "start")
+    plan = run.plan.read_text()
+    folder.write()
+    run.plan.write_text(plan)
+    if ended:
+        folder.results(commands=[{"name": "command", "exit_code": 0, "start": 1.0, "end": 2.0}])
+    return folder.log("step one\n")
+
+
+@pytest.mark.parametrize("more", [(), ("last",)])
+def test_status_tells_what_the_files_say(project: Project, slurm: Controller, more: tuple[str, ...]) -> None:
+    train(project.last(), ended=True)
+    slurm.set("down")
+    (row,) = project.cli("status", *more, "--json").json
+    assert (row["state"], row["final"], row["job_id"]) == ("UNKNOWN", False, "41")
+    assert row["scheduler"]["reason"].startswith("results.json says `ok`; `squeue` failed with exit code 1")
+    done = project.cli("status", *more)
+    assert (done.code, AWAY in done.err) == (2 if more else 0, True)
+    assert "results.json says `ok`" in done.out
+    assert not project.last().scheduler.exists(), "nobody knows how the job ended"
+
+
+def test_status_of_a_run_without_results_has_its_progress(project: Project, slurm: Controller) -> None:
+    metrics = project.last().attempt(1) / "metrics"
+    train(project.last(), ended=False)
+    metrics.mkdir()
+    (metrics / "metrics.jsonl").write_text('{"step": 7, "loss": 0.5}\n')
+    slurm.set("down")
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["state"], row["step"]) == ("UNKNOWN", 7)
+
+
+def test_report_judges_the_files_and_says_what_is_missing(project: Project, slurm: Controller) -> None:
+    train(project.last(), ended=True)
+    slurm.set("down")
+    done = project.cli("report", "last")
+    assert done.code == 0
+    assert done.out.startswith("PASS  ")
+    assert "- how Slurm saw the job end is not recorded" in done.out
+    assert "the verdict stands on the run's files alone, without how the job ended" in done.err
+    slurm.set("down", on=False)
+    slurm.forget("COMPLETED")
+    done = project.cli("report", "last")
+    assert (done.code, done.err) == (0, "")
+    assert "how Slurm saw the job end" not in done.out
+    assert json.loads(project.last().scheduler.read_text())["state"] == "COMPLETED"
+
+
+def test_followed_logs_go_on(project: Project, slurm: Controller) -> None:
+    log = train(project.last(), ended=False)
+    slurm.set("down")
+    followed = subprocess.Popen(
+        [sys.executable, "-m", "jobspec.cli", "logs", "-f", "last"],
+        cwd=project.root,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    lines: list[str] = []
+    assert followed.stdout is not None
+
+    def read() -> None:
+        lines.extend(iter(followed.stdout.readline, ""))  # type: ignore[union-attr]
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    asked = slurm.count("squeue")
+    while slurm.count("squeue") < asked + 4 and followed.poll() is None:  # as often as one query tries
+        time.sleep(0.1)
+    with log.open("a") as file:
+        file.write("step two\n")
+    while "step two\n" not in lines and followed.poll() is None:
+        time.sleep(0.1)
+    assert followed.poll() is None, "it has not given up"
+    slurm.set("down", on=False)
+    slurm.forget("COMPLETED")
+    reader.join(60)
+    assert followed.wait(60) == 0
+    assert lines == ["step one\n", "step two\n"]
+    assert json.loads(project.last().scheduler.read_text())["state"] == "COMPLETED"
+
+
+def test_report_on_a_full_disk_prints_its_verdict(project: Project, slurm: Controller) -> None:
+    """`ulimit -f 0` lets every write to a file fail, as a full disk does."""
+    train(project.last(), ended=True)
+    slurm.forget("COMPLETED")
+    argv = shlex.join([sys.executable, "-m", "jobspec.cli", "report", "last"])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 0; exec {argv}"],
+        cwd=project.root,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("PASS  ")
+    assert "the reports could not be written" in done.stderr
+    assert not project.last().scheduler.exists()
+
+
+def test_job_that_has_our_id_now_is_not_watched(project: Project, slurm: Controller) -> None:
+    train(project.last(), ended=True)
+    (slurm.home / "queue").write_text("41|RUNNING|1|n9|N/A|somebody-elses|None\n")
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["state"], row["final"]) == ("COMPLETED", True)

@@ -1,0 +1,113 @@
+"""Relative files of a command: passed on by an absolute path, or refused with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobspec.planning.lock import lock_text
+from jobspec.planning.resolve import Resolved, resolve
+from jobspec.spec.find_site import parse_cluster
+from jobspec.spec.load import parse_spec
+from jobspec.spec.yaml.dump import dump_spec
+
+SITE = {
+    "version": 1,
+    "name": "here",
+    "scheduler": "local",
+    "paths": {"runs": "/tmp/r", "node_local": "/tmp/n"},
+}
+IMAGE_SITE = {**SITE, "container": {"runtime": "apptainer"}}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "conf.yaml").write_text("a: 1\n")
+    (tmp_path / "code" / "sub").mkdir(parents=True)
+    (tmp_path / "code" / "sub" / "fit.py").write_text("import ray\n")
+    return tmp_path
+
+
+def resolved(base: Path, command: list[str], site: dict[str, Any] = SITE, **more: Any) -> Resolved:
+    train = {"command": command, **more.pop("train", {})}
+    data = {"version": 1, "name": "x", "framework": "command", "train": train, **more}
+    cluster = parse_cluster(dump_spec(site), Path("here.yaml"), "--cluster-file", {})
+    return resolve(parse_spec(dump_spec(data), str(base / "spec.yaml"), env={}), cluster, env={})
+
+
+def rules(found: Resolved) -> list[str]:
+    return [item.rule for item in found.findings if item.rule.startswith("command.")]
+
+
+def argv(found: Resolved) -> tuple[str, ...]:
+    return found.ready_plan.commands[0].argv
+
+
+def test_a_script_beside_the_spec_is_found_and_said_to_be_unrecorded(base: Path) -> None:
+    found = resolved(base, ["python3", "-u", "train.py", "--lr", "1"])
+    assert argv(found) == ("python3", "-u", f"{base}/train.py", "--lr", "1")
+    assert rules(found) == ["command.not-recorded"]
+
+
+def test_a_script_of_a_repository_is_found_and_the_lock_names_it_below_the_checkout(base: Path) -> None:
+    repos = [{"name": "code", "path": "code"}]
+    for word in ("sub/fit.py", "code/sub/fit.py", "./code/sub/fit.py"):
+        found = resolved(base, ["python3", word], repos=repos)
+        assert argv(found) == ("python3", f"{base}/code/sub/fit.py")
+        assert rules(found) == []
+        assert found.ready_plan.mode == "ray"  # the script imports it
+        assert yaml.safe_load(lock_text(found))["train"]["command"] == ["python3", "sub/fit.py"]
+
+
+def test_the_lock_names_a_script_outside_of_checkouts_by_its_place(base: Path) -> None:
+    locked = yaml.safe_load(lock_text(resolved(base, ["bash", "../" + base.name + "/train.py"])))
+    assert locked["train"]["command"] == ["bash", f"{base}/train.py"]
+
+
+def test_a_script_that_is_nowhere_is_refused_with_the_nearest_name(base: Path) -> None:
+    found = resolved(base, ["python3", "trian.py"])
+    assert rules(found) == ["command.file"]
+    assert found.findings[0].why == "did you mean `train.py`?"
+
+
+def test_a_file_that_an_image_may_hold_or_the_command_may_write_is_not_refused(base: Path) -> None:
+    image = {"image": "/images/x.sif"}
+    assert rules(resolved(base, ["python3", "trian.py"], IMAGE_SITE, container=image)) == []
+    assert rules(resolved(base, ["python3", "-c", "x", "--out", "new.py"])) == []
+    assert rules(resolved(base, ["tool.py"])) == []  # a program of PATH
+
+
+def test_a_container_sees_no_script_beside_the_spec(base: Path) -> None:
+    image = {"image": "/images/x.sif"}
+    assert rules(resolved(base, ["python3", "train.py"], IMAGE_SITE, container=image)) == ["command.file"]
+    mounted = {**image, "mounts": [{"source": str(base), "target": str(base)}]}
+    found = resolved(base, ["python3", "train.py"], IMAGE_SITE, container=mounted)
+    assert rules(found) == ["command.not-recorded"]
+
+
+def test_another_file_beside_the_spec_is_left_and_named(base: Path) -> None:
+    found = resolved(base, ["/bin/cat", "conf.yaml"])
+    assert (argv(found), rules(found)) == (("/bin/cat", "conf.yaml"), ["command.file-beside"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("set -e\npython3 train.py --x", ["command.file"]),
+        ("cd /src && python3 train.py", []),
+        ("python3 /src/train.py; python3 $HOME/train.py; bash other.sh", []),
+    ],
+)
+def test_a_bash_text_that_names_a_script_beside_the_spec(base: Path, text: str, expected: list[str]) -> None:
+    assert rules(resolved(base, [text], train={"shell": True})) == expected
+
+
+def test_a_module_beside_the_spec_needs_a_repository(base: Path) -> None:
+    assert rules(resolved(base, ["python3", "-m", "train"])) == ["command.file"]
+    repos = [{"name": "code", "path": ".", "pythonpath": ["."]}]
+    assert rules(resolved(base, ["python3", "-m", "train"], repos=repos)) == []
+    assert rules(resolved(base, ["python3", "-m", "json.tool"])) == []
