@@ -13,11 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
-from jobspec.finding import JobspecError
 from jobspec.metrics import Row
 from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.names import logged_name
-from jobspec.metrics.requirements import parse_requirement
+from jobspec.metrics.requirements import required_metric
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.verdict import Result, Verdict
@@ -197,7 +196,7 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
     compared = [item.metric for item in planned.tolerances] if planned is not None else []
     names = {**{metric: names.get(metric, metric) for metric in compared}, **names}
     for text in evidence.plan.expect.metrics_require:
-        metric = _required_metric(text)
+        metric = required_metric(text)
         if metric:
             names.setdefault(metric, metric)
     for metric, name in list(names.items())[:MAX_CURVES]:
@@ -220,13 +219,6 @@ def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
         for at, row in enumerate(rows, 1)
         if math.isfinite(row.value)
     ]
-
-
-def _required_metric(text: str) -> str:
-    try:
-        return parse_requirement(text).metric
-    except JobspecError:
-        return ""
 
 
 def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:
