@@ -174,12 +174,12 @@ def resolve(request: Request, fetch: bool = False) -> Resolved:
 
     `fetch` clones repositories that the spec names by URL alone; only a run needs them.
     """
-    from jobspec import launchers
     from jobspec.checks import not_allowed
+    from jobspec.launchers import with_far_side
     from jobspec.planning.resolve import resolve as resolve_spec
 
     loaded, site = _load(request)
-    resolved = resolve_spec(loaded, launchers.with_far_side(site), allow=request.allow, fetch=fetch)
+    resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch)
     return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
 
