@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
     from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
-    from jobspec.spec.find_site import Elsewhere, LoadedCluster
+    from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.site import ClusterProfile
     from jobspec.sweeps.points import SweepOutcome
     from jobspec.verdict import Verdict
 
@@ -102,20 +101,7 @@ def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
-    site = cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
-    return loaded, replace(site, elsewhere=_elsewhere(site.profile))
-
-
-def _elsewhere(site: ClusterProfile) -> Elsewhere | None:
-    """The login node to ask about checkouts, for a cluster whose disks are not this machine's."""
-    if site.scheduler != "slurm" or site.access.login == "here":
-        return None
-    from jobspec.launchers.access import connect
-    from jobspec.launchers.access.far_side import FarSide
-    from jobspec.rendering.run_folder import build_far_side
-
-    access = site.access
-    return FarSide(connect(access.login, access.user or "", access.jump or ""), build_far_side)
+    return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:
@@ -202,10 +188,11 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
     `fetch` clones repositories that the spec names by URL alone; only a run needs them.
     """
     from jobspec.checks import not_allowed
+    from jobspec.launchers import with_far_side
     from jobspec.planning.resolve import resolve as resolve_spec
 
     loaded, site = load_on_site(request)
-    resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch, lookups=lookups)
+    resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
     return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
 
