@@ -173,6 +173,18 @@ def on(where: str, command: str, undo: str = "", then: bool = False) -> Act:
     return act
 
 
+def away(where: str, seconds: float) -> Act:
+    """The node sees an empty folder where the runs should be, for a while."""
+
+    def act(trial: Trial) -> None:
+        on(where, AWAY)(trial)
+        time.sleep(seconds)
+        on(where, BACK)(trial)
+        finish(trial)
+
+    return act
+
+
 def controller(trial: Trial, meanwhile: Act = no_act) -> None:
     """slurmctld is down for some seconds, then comes back with its state."""
     cluster = trial.lab.cluster
@@ -335,18 +347,11 @@ def rows() -> list[Row]:
             r"Read-only|written|results",
             kept=False,
         )
-        add(
-            f"runs away from {where}",
-            "training",
-            on(node, AWAY, BACK, then=True),
-            "FAILED|COMPLETED",
-            r"No such|not there|written|results|cannot",
-            kept=False,
-        )
+        add(f"runs away from {where} for 5 s", "training", away(node, 5), "COMPLETED", "^$")
         add(
             f"node disk of {where} full",
             "training",
-            on(node, FULL, then=True),
+            on(node, FULL, "rm -f /tmp/jobspec-root/fill", then=True),
             "FAILED|COMPLETED",
             r"^$|No space",
             script="small-disk",

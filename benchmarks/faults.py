@@ -121,15 +121,17 @@ def try_row(lab: Lab, row: Row) -> Seen:
     try:
         await_moment(row, trial)
         began = time.time()
-        row.act(trial)
-        lab.await_out_of_running(trial.job, 150)
-        ended = time.time() - began
+        with ThreadPoolExecutor(1) as pool:  # a fault may take longer than the run bears it
+            acting = pool.submit(row.act, trial)
+            lab.await_out_of_running(trial.job, 150)
+            ended = time.time() - began
+            acting.result()
         undo(trial)
         state = " ".join(lab.await_end(trial.job, 150))
         return judge(lab, row, trial, began, ended, state)
     finally:
-        lab.cluster.run("ctl", ["scancel", "--signal=KILL", "--full", trial.job])
         undo(trial)
+        lab.cluster.run("ctl", ["scancel", "--signal=KILL", "--full", trial.job])
         for node in trial.nodes:
             if lab.cluster.alive(node) and lab.cluster.run(node, ["mountpoint", "-q", LOCAL]).returncode != 0:
                 give_disk(lab, node)
