@@ -27,7 +27,7 @@ def render_junit(report: Report) -> str:
         tag: sum(case.find(tag) is not None for case in cases) for tag in ("failure", "error", "skipped")
     }
     attributes = {
-        "name": _text(f"{report.name} {verdict.level}"),
+        "name": xml_text(f"{report.name} {verdict.level}"),
         "tests": str(len(cases)),
         "failures": str(counts["failure"]),
         "errors": str(counts["error"]),
@@ -41,7 +41,7 @@ def render_junit(report: Report) -> str:
     suite.extend(cases)
     if report.driver_log is not None:
         lines = "\n".join(report.driver_log.lines)
-        ElementTree.SubElement(suite, "system-err").text = _text(f"{report.driver_log.file}\n{lines}")
+        ElementTree.SubElement(suite, "system-err").text = xml_text(f"{report.driver_log.file}\n{lines}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -57,23 +57,27 @@ def _properties(suite: ElementTree.Element, report: Report) -> None:
     noise = (finding for finding in verdict.findings if finding.rule == RESIDUAL_NOISE)
     rows += [("note", f"{finding.what} ({finding.file}:{finding.line})") for finding in noise]
     for name, value in rows:
-        ElementTree.SubElement(properties, "property", {"name": name, "value": _text(value)})
+        ElementTree.SubElement(properties, "property", {"name": name, "value": xml_text(value)})
 
 
 def _case(report: Report, item: Deliverable) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", {"classname": _text(f"{report.framework}.{report.verdict.level}")})
-    case.set("name", _text(item.name))
+    case = ElementTree.Element(
+        "testcase", {"classname": xml_text(f"{report.framework}.{report.verdict.level}")}
+    )
+    case.set("name", xml_text(item.name))
     case.set("time", "0")
     tag = {Status.FAIL: "failure", Status.BLOCKED: "error"}.get(item.status)
     if tag is not None:
-        problem = ElementTree.SubElement(case, tag, {"message": _text(item.reason), "type": str(item.status)})
-        problem.text = _text("\n".join(evidence_text(part) for part in item.evidence))
+        problem = ElementTree.SubElement(
+            case, tag, {"message": xml_text(item.reason), "type": str(item.status)}
+        )
+        problem.text = xml_text("\n".join(evidence_text(part) for part in item.evidence))
     elif item.status is not Status.PASS:
         ElementTree.SubElement(
-            case, "skipped", {"message": _text(f"{item.status}: {item.reason}".rstrip(": "))}
+            case, "skipped", {"message": xml_text(f"{item.status}: {item.reason}".rstrip(": "))}
         )
     return case
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     return NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,71 @@
+"""The points of a sweep while it runs: how each of them is, looked at again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jobspec.cli.live.metrics import NO_PROGRESS, Progress, ProgressReader
+from jobspec.finding import JobspecError
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import read_results
+from jobspec.sweeps.finished import PointRecord, read_points
+from jobspec.sweeps.points import label
+
+WAITING, RUNNING = "waiting", "running"
+
+
+@dataclass(frozen=True)
+class PointState:
+    """One point at one moment: what it sets, how it is, and how far. `outcome` is that of its results."""
+
+    index: int
+    label: str
+    outcome: str
+    progress: Progress = NO_PROGRESS
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome not in (WAITING, RUNNING)
+
+
+@dataclass
+class PointWatch:
+    """Reads the points of a sweep; one that has ended is not read again. A single run has no points."""
+
+    run: RunPaths
+    _points: tuple[PointRecord, ...] | None = None
+    _readers: dict[int, ProgressReader] = field(default_factory=dict)
+    _ended: dict[int, PointState] = field(default_factory=dict)
+
+    def read(self) -> tuple[PointState, ...]:
+        if self._points is None:
+            try:
+                self._points = read_points(self.run).points if self.run.is_sweep else ()
+            except JobspecError:  # the report says so
+                self._points = ()
+        return tuple(self._state(point) for point in self._points)
+
+    def _state(self, point: PointRecord) -> PointState:
+        if point.index in self._ended:
+            return self._ended[point.index]
+        name = label(point.sets)
+        if point.reused:
+            state = PointState(point.index, name, f"of run {point.reused}")
+        else:
+            reader = self._readers.setdefault(point.index, ProgressReader(point.run))
+            state = PointState(point.index, name, _outcome(point.run), reader.read())
+        if state.ended:
+            self._ended[point.index] = state
+        return state
+
+
+def _outcome(run: RunPaths) -> str:
+    if not run.attempts():
+        return WAITING
+    try:
+        results = read_results(run)
+    except JobspecError:
+        return "damaged"
+    if results is not None:
+        return str(results.get("outcome") or "ended")
+    return "ended" if run.exit_file.is_file() else RUNNING
