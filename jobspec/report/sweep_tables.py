@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 from jobspec.finding import one_line, visible
-from jobspec.report.junit import xml_text
+from jobspec.report.junit import junit_case, junit_text
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
 
 if TYPE_CHECKING:
@@ -211,23 +209,16 @@ def _html(table: SweepTable) -> str:
 def _junit(table: SweepTable) -> str:
     """A test case for each point: FAIL and OOM fail, BLOCKED is an error, what has not run is skipped."""
     tags = {"FAIL": "failure", "OOM": "failure", "BLOCKED": "error", "OK": ""}
-    suite = ElementTree.Element("testsuite", {"name": xml_text(f"{table.name} {table.run_id}")})
-    counts = Counter(tags.get(row.status, "skipped") for row in table.rows)
-    suite.attrib |= {"tests": str(len(table.rows)), "failures": str(counts["failure"])}
-    suite.attrib |= {"errors": str(counts["error"]), "skipped": str(counts["skipped"])}
+    package = f"jobspec.sweep.{table.name}"
+    cases = []
     for row in table.rows:
-        name = f"point {row.index}: {_sets(row)}"
-        case = ElementTree.SubElement(
-            suite, "testcase", {"classname": xml_text(table.name), "name": xml_text(name)}
-        )
-        case.set("time", f"{(row.step_s or 0.0) * row.steps:.3f}")
         tag = tags.get(row.status, "skipped")
-        if tag:
-            ElementTree.SubElement(case, tag, {"message": xml_text(f"{row.status} {row.reason}".strip())})
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+        message = f"{row.status} {row.reason}".strip() if tag else ""
+        cases.append(junit_case(package, f"point {row.index}: {_sets(row)}", row.seconds, tag, message))
+    return junit_text(
+        name=f"{table.name} {table.run_id}", package=package, host="", start=table.start, cases=cases,
+        seconds=sum(row.seconds for row in table.rows), properties=[("run", table.run_id)], out=_text(table),
+    )  # fmt: skip
 
 
 @cache

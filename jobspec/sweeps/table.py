@@ -35,7 +35,8 @@ class SweepRow:
     """One point. Speeds are medians over its steps without the first, which warms up; None: not measured.
 
     `reused` is the id of the earlier run that the result is from, `page` the point's own report, relative to
-    the sweep's. `metrics` are the last values of the verdict's figures, `score` is the value by `--best`.
+    the sweep's. `metrics` are the last values of the verdict's figures, `score` is the value by `--best`,
+    `start` and `seconds` are the point's own time.
     """
 
     index: int
@@ -52,6 +53,8 @@ class SweepRow:
     metrics: Mapping[str, float] = field(default_factory=dict)
     score: float | None = None
     page: str = ""
+    start: float = 0.0
+    seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,6 +72,7 @@ class SweepRow:
             "metrics": dict(self.metrics),
             "score": self.score,
             "page": self.page,
+            "seconds": round(self.seconds, 3),
         }
 
 
@@ -105,6 +109,11 @@ class SweepTable:
         return tuple(dict.fromkeys(key for row in (*self.rows, *self.pruned) for key in row.sets))
 
     @property
+    def start(self) -> float:
+        """When the first point started, in seconds since the epoch; 0 before."""
+        return min((row.start for row in self.rows if row.start), default=0.0)
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Every metric that a point has a figure of, in the order of first use."""
         return tuple(dict.fromkeys(name for row in self.rows for name in row.metrics))
@@ -135,6 +144,7 @@ def _row(
     run: RunPaths, point: PointRecord, evidence: Evidence, verdict: Verdict, rule: Rule | None
 ) -> SweepRow:
     evidence = _with_log_metrics(evidence)
+    times = [event.time for attempt in evidence.attempts for event in attempt.events]
     status, reason = _status(point.run, evidence, verdict)
     speed = _measured(evidence, TOKENS)
     step = _measured(evidence, STEP_TIME)
@@ -152,6 +162,8 @@ def _row(
         reused=point.reused,
         metrics={item.metric: item.last for item in verdict.figures if math.isfinite(item.last)},
         score=rule.value(evidence.metrics) if rule is not None else None,
+        start=min(times, default=0.0),
+        seconds=max(times, default=0.0) - min(times, default=0.0),
         page=os.path.relpath(point.run.root / "report.html", run.root),
     )
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
+from tests.kits.junit_kit import junit_problems
 from tests.kits.project_kit import Project
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -126,7 +127,9 @@ def test_every_form_of_the_table(grid: Project) -> None:
     for fmt, text in forms.items():
         name = {"md": "report.md", "html": "report.html"}.get(fmt, f"sweep.{fmt}")
         assert (grid.last().root / name).read_text() == text
-    suite = ElementTree.fromstring(grid.cli("report", "last", "--format", "junit").out).find("testsuite")
+    junit = grid.cli("report", "last", "--format", "junit").out
+    assert junit_problems(junit) == []
+    suite = ElementTree.fromstring(junit).find("testsuite")
     assert suite is not None and (suite.get("tests"), suite.get("failures")) == ("2", "1")
     data = json.loads(grid.cli("report", "last", "--json").out)
     jsonschema.validate(data, json.loads(files("jobspec.report").joinpath("sweep.schema.json").read_text()))

@@ -98,7 +98,7 @@ def named(framework: str, repo: str, name: str) -> RecipeNote:
     if listed is None:
         what = f"`{framework}` has no recipes by name"
         raise fail("init.recipe", what, fix="leave out --from-recipe, or use nemo_rl")
-    notes = {note.name: note for note in listed(repo)}
+    notes: dict[str, RecipeNote] = {note.name: note for note in listed(repo)}
     note = notes.get(name.removesuffix(".yaml"))
     if note is None:
         what = f"`{repo}` has no recipe `{name}`"

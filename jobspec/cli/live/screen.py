@@ -186,15 +186,9 @@ class LiveScreen:
             )
         for point in self._drawn():
             style = _STYLES.get(point.outcome, "yellow" if point.ended else "")
-            cells = (
-                f"{point.index}: {point.label}",
-                point.outcome,
-                point.progress.text(),
-                shown(point.progress),
-            )
-            head, outcome, *rest = (Text(one_line(cell), overflow="fold") for cell in cells)
-            outcome.stylize(style)
-            table.add_row(head, outcome, *rest)
+            head = Text(one_line(f"{point.index}: {point.label}"), overflow="fold")
+            rest = (Text(one_line(text)) for text in (point.progress.text(), shown(point.progress)))
+            table.add_row(head, Text(one_line(point.outcome), style=style), *rest)
         return table
 
     def _drawn(self) -> Sequence[PointState]:
