@@ -1,7 +1,7 @@
 """The report as JUnit XML, for continuous integration: one test case per deliverable.
 
 `Fail` is a failure, `Blocked` an error: CI systems count both as red and show them apart. Order and
-attributes are those of the schema for Apache Ant (windyroad/JUnit-Schema, JUnit.xsd), which Jenkins reads too.
+attributes are those of the schema for Apache Ant (windyroad/JUnit-Schema, JUnit.xsd); Jenkins reads them too.
 """
 
 from __future__ import annotations
