@@ -55,7 +55,9 @@ def image(framework: str, profile: ClusterProfile) -> str:
         suffix = {"pyxis": ".sqsh", "apptainer": ".sif"}.get(site.runtime, "")
         return str(cache / f"{word}{suffix}")
     host, _, rest = published.partition("/")
-    return {"pyxis": f"{host}#{rest}", "apptainer": f"docker://{published}"}.get(site.runtime, published)
+    # Enroot takes a name without a registry for one of Docker Hub, whose host serves no images by itself.
+    of_enroot = rest if host == "docker.io" else f"{host}#{rest}"
+    return {"pyxis": of_enroot, "apptainer": f"docker://{published}"}.get(site.runtime, published)
 
 
 def _with_image(text: str, name: str) -> str:

@@ -13,10 +13,12 @@ import pytest
 from jobspec.cli import boundary, output
 from jobspec.cli.commands import command_names
 from jobspec.cli.parser import build_parser
+from jobspec.cli.site_spec import image
 from jobspec.finding import fail
 from jobspec.frameworks import BUILT_IN
 from jobspec.reference.commands import reference
 from jobspec.spec.load import load_spec
+from jobspec.spec.site import ClusterProfile, Paths, SiteContainer
 from jobspec.units import duration
 from tests.kits.project_kit import HELLO, Project
 
@@ -303,6 +305,24 @@ def test_starting_spec_for_a_site_has_its_image_sizes_and_checkouts(
     # The folders hold no framework, which its own rules say; nothing of the site is wrong.
     of_site = ("error[container", "error[resources", "error[repo", "error[spec")
     assert not {rule for rule in rules if rule.startswith(of_site)}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "framework", "expected"),
+    [
+        ("pyxis", "nemo_rl", "nvcr.io#nvidia/nemo-rl:v0.4.0"),
+        ("pyxis", "verl", "verlai/verl:vllm024.dev2"),
+        ("apptainer", "verl", "docker://docker.io/verlai/verl:vllm024.dev2"),
+        ("podman", "verl", "docker.io/verlai/verl:vllm024.dev2"),
+        ("oci", "verl", "/s/images/verl"),
+        ("pyxis", "trl", "/s/images/trl.sqsh"),
+    ],
+)
+def test_a_published_image_has_the_form_of_the_runtime(runtime: str, framework: str, expected: str) -> None:
+    site = ClusterProfile(
+        version=1, name="x", paths=Paths(node_local="/n"), container=SiteContainer(runtime, "/s/images")
+    )
+    assert image(framework, site) == expected
 
 
 def test_an_image_file_of_the_site_comes_first(project: Project) -> None:
