@@ -13,7 +13,6 @@ from jobspec.cli.live import observe
 from jobspec.finding import fail, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
-from jobspec.sweeps.finished import read_points
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -62,6 +61,8 @@ def write_reports(run: RunPaths) -> None:
         evidence, verdict = pipeline.judge_run(run.root)
         write(run.root, verdict, evidence)
         return
+    from jobspec.sweeps.finished import read_points
+
     table, judged = _judged_sweep(run)
     for point in read_points(run).points:
         if not point.reused:
@@ -146,6 +147,7 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
     """
     from jobspec.planning.levels import is_spread
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
+    from jobspec.sweeps.finished import read_points
 
     record = read_points(run)
     joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
@@ -173,6 +175,7 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
 def _judged_sweep(
     run: RunPaths, rule: Rule | None = None
 ) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
+    from jobspec.sweeps.finished import read_points
     from jobspec.sweeps.table import sweep_table
 
     judged = {point.index: pipeline.judge_run(point.run.root) for point in read_points(run).points}

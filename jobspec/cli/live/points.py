@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from jobspec.cli.live.metrics import NO_PROGRESS, Progress, ProgressReader
 from jobspec.finding import JobspecError
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_results
-from jobspec.sweeps.finished import PointRecord, read_points
-from jobspec.sweeps.points import label
+
+if TYPE_CHECKING:  # of a single run nothing of sweeps is loaded
+    from jobspec.sweeps.finished import PointRecord
 
 WAITING, RUNNING = "waiting", "running"
 
@@ -39,15 +41,14 @@ class PointWatch:
 
     def read(self) -> tuple[PointState, ...]:
         if self._points is None:
-            try:
-                self._points = read_points(self.run).points if self.run.is_sweep else ()
-            except JobspecError:  # the report says so
-                self._points = ()
+            self._points = _points(self.run) if self.run.is_sweep else ()
         return tuple(self._state(point) for point in self._points)
 
     def _state(self, point: PointRecord) -> PointState:
         if point.index in self._ended:
             return self._ended[point.index]
+        from jobspec.sweeps.points import label
+
         name = label(point.sets)
         if point.reused:
             state = PointState(point.index, name, f"of run {point.reused}")
@@ -57,6 +58,15 @@ class PointWatch:
         if state.ended:
             self._ended[point.index] = state
         return state
+
+
+def _points(run: RunPaths) -> tuple[PointRecord, ...]:
+    from jobspec.sweeps.finished import read_points
+
+    try:
+        return read_points(run).points
+    except JobspecError:  # the report says so
+        return ()
 
 
 def _outcome(run: RunPaths) -> str:
