@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
+from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.metrics import Row
 from jobspec.metrics.learning_signal import thin
 from jobspec.metrics.names import logged_name
@@ -100,6 +101,7 @@ class Report:
     provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
     driver_log: DriverLog | None = None
+    trackers: tuple[TrackerFiles, ...] = ()
 
     @property
     def image(self) -> str:
@@ -160,6 +162,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
         driver_log=None if verdict.result is Result.PASS else driver_log(evidence),
+        trackers=evidence.trackers,
     )
 
 

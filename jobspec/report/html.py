@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.report import pictures
 from jobspec.report.content import Report
-from jobspec.report.lines import attempt_text, evidence_text, number, where
+from jobspec.report.lines import attempt_text, evidence_text, number, tracker_lines, where
 from jobspec.report.summary import guide_form, state
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def render_html(report: Report) -> str:
         curves=[pictures.draw_curve(curve) for curve in report.curves],
         states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
+        trackers=tracker_lines(report),
         size=pictures,
     )
 
