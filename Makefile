@@ -27,7 +27,7 @@ SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
 CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
 .PHONY: help quickstart test check lint format types contracts shellcheck pytest coverage nightly packages \
-        cluster cluster-stop bench site clean
+        cluster cluster-stop bench site man clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -98,6 +98,10 @@ bench: $(VENV)/.dev ## the figures of the README: command line speed, and Ray br
 
 site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
 	$(BIN)/zensical build --strict
+
+man: $(VENV)/.dev ## the manual page, in .cache/man: `MANPATH=$PWD/.cache/man: man jobspec`
+	mkdir -p .cache/man/man1
+	$(BIN)/python -m jobspec.reference.man > .cache/man/man1/jobspec.1
 
 clean: ## caches and build output; runs and .venv stay
 	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from jobspec.cli.commands import COMMANDS, command_names
 
-_HEAD = """usage: jobspec COMMAND [OPTION…]
+HEAD = """usage: jobspec COMMAND [OPTION…]
 
 One YAML file in; a verified, reproducible RL post-training run out; and an honest verdict.
 """
-_TAIL = """
+TAIL = """
 RUN is a run id, a unique prefix of one, a name (its newest run), a directory, or `last`.
 `jobspec COMMAND --help` lists a command's options; every listing has --json.
 Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_CLUSTERS (their folders), JOBSPEC_RUNS (folder of runs),
@@ -117,9 +117,9 @@ def _unknown(name: str, known: list[str]) -> Exception:
 
 
 def help_text() -> str:
-    lines = [_HEAD, "\n"]
+    lines = [HEAD, "\n"]
     for title, commands in COMMANDS:
         lines.append(f"{title}:\n")
         lines.extend(f"  {name:<11} {text}\n" for name, text in commands)
         lines.append("\n")
-    return "".join(lines)[:-1] + _TAIL
+    return "".join(lines)[:-1] + TAIL

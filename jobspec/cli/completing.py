@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from jobspec.cli.commands import COMMANDS, command_names
 
+AS_WRITTEN = argparse.RawDescriptionHelpFormatter
 MAX_RUNS = 200  # newest ids; older ones are still found by their names
 FRAMEWORK = re.compile(r"^framework: *[\"']?(\w+)", re.MULTILINE)
 
@@ -28,20 +29,23 @@ def complete() -> None:
 
         words = os.environ.get("COMP_LINE", "").split()
         # Without a prefix a word is a run or a file: options only after a dash.
-        argcomplete.autocomplete(build(words[1] if len(words) > 1 else ""), always_complete_options=False)
+        argcomplete.autocomplete(build(words[1:2]), always_complete_options=False)
     os._exit(1)
 
 
-def build(command: str) -> argparse.ArgumentParser:
-    """The parser of the whole line; of all commands only `command` has its arguments."""
-    root = argparse.ArgumentParser(prog="jobspec")
+def build(wanted: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the whole line; only the wanted commands have their arguments."""
+    usage = "jobspec COMMAND [OPTION…]"
+    root = argparse.ArgumentParser(prog="jobspec", usage=usage, formatter_class=AS_WRITTEN)
     root.add_argument("--version", action="store_true", help="print the version")
-    commands = root.add_subparsers()
+    commands = root.add_subparsers(title="commands", prog="jobspec", metavar="COMMAND")
     for _, group in COMMANDS:
         for name, text in group:
-            parser = commands.add_parser(name, help=text)
-            if name == command:
-                import_module(f"jobspec.cli.commands.{name}").add_arguments(parser)
+            parser = commands.add_parser(name, help=text, formatter_class=AS_WRITTEN)
+            if name in wanted:
+                module = import_module(f"jobspec.cli.commands.{name}")
+                parser.description = module.__doc__
+                module.add_arguments(parser)
                 _equip(name, parser)
     commands.add_parser("help", help="the options of a command").add_argument("of", choices=command_names())
     return root

@@ -14,7 +14,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import argcomplete
+    from argcomplete.shell_integration import shellcode
 
-    print(argcomplete.shellcode(["jobspec"], shell=args.shell), end="")
+    print(shellcode(["jobspec"], shell=args.shell), end="")
     return 0
