@@ -344,7 +344,7 @@ def rows() -> list[Row]:
             "training",
             on(node, READ_ONLY, BACK, then=True),
             "FAILED|COMPLETED",
-            r"Read-only|written|results",
+            r"^$|Read-only|written|results",
             kept=False,
         )
         add(f"runs away from {where} for 5 s", "training", away(node, 5), "COMPLETED", "^$")
@@ -362,15 +362,15 @@ def rows() -> list[Row]:
         "segmentation fault",
         "training",
         no_act,
-        "FAILED 139:0",
-        r"signal 11|139|egmentation",
+        "FAILED (139|11)",
+        r"signal 11|139|egmentation|crashed",
         script="kill -SEGV $$",
     )
     add(
         "kill -9 of itself",
         "training",
         no_act,
-        "FAILED 137:0",
+        "FAILED (137|9)",
         r"signal 9|137|[Kk]illed",
         script="kill -KILL $$",
     )
