@@ -186,9 +186,9 @@ def away(where: str, seconds: float) -> Act:
 
 
 def controller(trial: Trial, meanwhile: Act = no_act) -> None:
-    """slurmctld is down for some seconds, then comes back with its state."""
+    """slurmctld is stopped for some seconds, then comes back with its state."""
     cluster = trial.lab.cluster
-    cluster.run("ctl", ["pkill", "-KILL", "-x", "slurmctld"])
+    cluster.run("ctl", ["pkill", "-TERM", "-x", "slurmctld"])
     meanwhile(trial)
     time.sleep(8)
     out = cluster.lab / "log/slurmctld.out"

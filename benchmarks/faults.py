@@ -237,12 +237,8 @@ def left_overs(lab: Lab, nodes: Sequence[str], digests: Sequence[str], run_id: s
         if count:
             yield f"{count} processes on {node}"
         names = lab.cluster.run(node, ["find", LOCAL, "-maxdepth", "2"]).stdout
-        for digest in digests:
-            yield from (
-                f"{node}:{Path(line).name}"
-                for line in names.splitlines()
-                if digest in line.rsplit("/", 1)[-1]
-            )
+        if any(digest in line.rsplit("/", 1)[-1] for line in names.splitlines() for digest in digests):
+            yield f"folders on {node}"
 
 
 def after_the_next_job(lab: Lab, seen: Sequence[Seen]) -> list[str]:
