@@ -23,12 +23,15 @@ NEVER_SURVIVED = frozenset(
 ENDS = frozenset({"time-limit", "cancelled"})
 # A launcher's refusal: nothing that it was to start has run.
 LAUNCHER = re.compile(
-    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
+    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg"
+    r"|Batch job submission failed|Job submit/allocate failed))"
 )
-# What Slurm or the kernel says last, of which earlier lines of these kinds are effects.
+# What Slurm, the kernel or a container's hook says last, of which earlier lines of these kinds are effects.
 TOLD_LAST = {
     "slurm.node-fail": frozenset({"ray", "network"}),
     "gpu.bad-node": frozenset({"gpu", "collective"}),
+    **dict.fromkeys(("container.driver-old", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})),
+    "gpu.driver-reload": frozenset({"container"}),
 }
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
@@ -151,10 +154,13 @@ def _moments(matches: Iterable[Match]) -> dict[int, float]:
 
 
 def _move_up(launch: Match, ordered: list[Match]) -> None:
-    """Put what a launcher refused before all that its log shows after it, whatever times these have."""
-    level, at = _level(launch), ordered.index(launch)
+    """Put what a launcher refused before all that its log shows after it, whatever times these have and
+    however much they say."""
+    if launch.wrapper or launch.survived or launch.verdict == NOTE:
+        return
+    at = ordered.index(launch)
     for place, match in enumerate(ordered[:at]):
-        if match.file == launch.file and match.line > launch.line and _level(match) == level:
+        if match.file == launch.file and match.line > launch.line:
             ordered.insert(place, ordered.pop(at))
             return
 
