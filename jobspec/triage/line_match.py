@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobspec.log_text import bare
 from jobspec.triage.signatures import NOTE, Signature
-from jobspec.triage.traceback import Traceback, traceback_above
+from jobspec.triage.traceback import Traceback, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 NEAR_LINES = 40  # above a line, where what explains it is looked for
@@ -29,10 +29,11 @@ NOISE = re.compile(
 
 
 class Hit(NamedTuple):
-    """A signature and the part of the line that shows it."""
+    """A signature and the part of the line that shows it, which stands `below` lines under the one that is hot."""
 
     signature: Signature
     text: str
+    below: int = 0
 
 
 def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
@@ -45,6 +46,11 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
                 continue
             if signature.verdict != NOTE and NOISE.search(text):
                 break
+            if signature.below is not None:
+                below, raised = raised_below(lines, offset)
+                if signature.below.search(raised) and not traceback_above(lines, offset + below).ignored:
+                    return Hit(signature, raised, below)
+                continue
             if signature.frames is None and signature.near is None and not signature.generic:
                 return Hit(signature, text)
             above = above or traceback_above(lines, offset)
