@@ -39,13 +39,14 @@ HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-ti
 GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
+CLIENT = "effect.client"
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
-PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
+PARTING = frozenset({CLIENT, "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course`, and what they say: those that show less first.
@@ -98,6 +99,7 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
+    settled = [_of_none(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -284,6 +286,19 @@ def _after_driver(match: Match, matches: Iterable[Match]) -> Match:
     told = any(other.signature not in DRIVERS and other.verdict != NOTE for other in before)
     gone = told and bool(ends) and min(ends) + SAME_MOMENT_S < match.time
     return replace(match, survived=True) if gone else match
+
+
+def _of_none(match: Match, matches: Iterable[Match]) -> Match:
+    """The match; a request that failed is a cause where the code stumbled over a None after it, and no step
+    came between."""
+    if match.signature != CLIENT or match.survived or match.verdict == NOTE:
+        return match
+    later = (other for other in matches if other.file == match.file and other.line > match.line)
+    none = next((other for other in later if other.signature == EXCEPTION and "NoneType" in other.text), None)
+    if none is None:
+        return match
+    fact = f"inferred: the None at {none.file}:{none.line} is the answer that the server did not give"
+    return replace(match, wrapper=False, kind="network", facts=(*match.facts, fact))
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:
