@@ -29,7 +29,7 @@ NOISE = re.compile(
 
 
 class Hit(NamedTuple):
-    """A signature and the part of the line that shows it, which stands `below` lines under the one that is hot."""
+    """A signature and the part of the line that shows it, `below` lines under the one that is hot."""
 
     signature: Signature
     text: str

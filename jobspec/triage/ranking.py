@@ -30,7 +30,9 @@ LAUNCHER = re.compile(
 TOLD_LAST = {
     "slurm.node-fail": frozenset({"ray", "network"}),
     "gpu.bad-node": frozenset({"gpu", "collective"}),
-    **dict.fromkeys(("container.driver-old", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})),
+    **dict.fromkeys(
+        ("container.driver-old", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
+    ),
     "gpu.driver-reload": frozenset({"container"}),
 }
 TERMINATED = "effect.terminated"

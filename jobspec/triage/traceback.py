@@ -110,7 +110,7 @@ def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str
 
 
 def raised_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
-    """What the traceback that begins at `lines[offset]` ends with, and how many lines below; "" if it does not end."""
+    """How many lines below the traceback that begins at `lines[offset]` ends, and with what; "" if nowhere."""
     owner = _owner(_text(lines[offset]))
     for below, line in enumerate(lines[offset + 1 : offset + MAX_LINES], 1):
         raw = _text(line)
