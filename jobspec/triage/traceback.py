@@ -110,7 +110,7 @@ def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str
 
 
 def raised_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
-    """How many lines below the traceback that begins at `lines[offset]` ends, and with what; "" if nowhere."""
+    """How many lines below `lines[offset]` its traceback ends, and with what; "" if nowhere."""
     owner = _owner(_text(lines[offset]))
     for below, line in enumerate(lines[offset + 1 : offset + MAX_LINES], 1):
         raw = _text(line)
