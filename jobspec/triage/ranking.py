@@ -42,6 +42,8 @@ GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: n
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 CLIENT = "effect.client"
+# Requests whose answers the training uses; without those to a tracker it goes on.
+ASKED_FOR_ANSWERS = re.compile(r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b")
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
@@ -293,13 +295,13 @@ def _after_driver(match: Match, matches: Iterable[Match]) -> Match:
 def _of_none(match: Match, matches: Iterable[Match]) -> Match:
     """The match; a request that failed is a cause where the code stumbled over a None after it, and no step
     came between."""
-    if match.signature != CLIENT or match.survived or match.verdict == NOTE:
+    if match.signature != CLIENT or match.survived or ASKED_FOR_ANSWERS.search(match.text) is None:
         return match
     later = (other for other in matches if other.file == match.file and other.line > match.line)
     none = next((other for other in later if other.signature == EXCEPTION and "NoneType" in other.text), None)
     if none is None:
         return match
-    fact = f"inferred: the None at {none.file}:{none.line} is the answer that the server did not give"
+    fact = f"inferred: the None at {none.file}:{none.line} is an answer that was not given"
     return replace(match, wrapper=False, kind="network", facts=(*match.facts, fact))
 
 
