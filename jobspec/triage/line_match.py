@@ -48,7 +48,8 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
                 break
             if signature.below is not None:
                 below, raised = raised_below(lines, offset)
-                if signature.below.search(raised) and not traceback_above(lines, offset + below).ignored:
+                whole = traceback_above(lines, offset + below)
+                if signature.below.search(raised) and whole.frames and not whole.ignored:
                     return Hit(signature, raised, below)
                 continue
             if signature.frames is None and signature.near is None and not signature.generic:

@@ -26,6 +26,7 @@ LAUNCHER = re.compile(
     r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg"
     r"|Batch job submission failed|Job submit/allocate failed))"
 )
+ACCEPTED = "note.submitted"
 # What Slurm, the kernel or a container's hook says last, of which earlier lines of these kinds are effects.
 TOLD_LAST = {
     "slurm.node-fail": frozenset({"ray", "network"}),
@@ -43,8 +44,11 @@ ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
 CLIENT = "effect.client"
 # Requests whose answers the training uses; without those to a tracker it goes on.
-ASKED_FOR_ANSWERS = re.compile(r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b")
+ASKED_FOR_ANSWERS = re.compile(
+    r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"
+)
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+NAMED = "effect.exception-named"  # often one of a chain, or caught: last of its level
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
@@ -131,7 +135,7 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         unordered,
         key=lambda m: (
             _level(m),
-            m.caught and m.generic,
+            (m.caught and m.generic) or m.signature == NAMED,
             moments[id(m)] if timed[_level(m)] else 0.0,
             m.order,
         ),
@@ -165,7 +169,13 @@ def _move_up(launch: Match, ordered: list[Match]) -> None:
     if launch.wrapper or launch.survived or launch.verdict == NOTE:
         return
     at = ordered.index(launch)
+    accepted = any(
+        match.signature == ACCEPTED and match.file == launch.file and match.line > launch.line
+        for match in ordered
+    )
     for place, match in enumerate(ordered[:at]):
+        if accepted and _level(match) < _level(launch):
+            continue
         if match.file == launch.file and match.line > launch.line:
             ordered.insert(place, ordered.pop(at))
             return
