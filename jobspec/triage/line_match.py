@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobspec.log_text import bare
-from jobspec.triage.signatures import NOTE, Signature
+from jobspec.triage.signatures import NOTE, Signature, load_signatures
 from jobspec.triage.traceback import Traceback, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
@@ -48,8 +48,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
                 break
             if signature.below is not None:
                 below, raised = raised_below(lines, offset)
-                whole = traceback_above(lines, offset + below)
-                if signature.below.search(raised) and whole.frames and not whole.ignored:
+                if signature.below.search(raised) and _known_by_traceback(lines, offset + below, raised):
                     return Hit(signature, raised, below)
                 continue
             if signature.frames is None and signature.near is None and not signature.generic:
@@ -60,6 +59,14 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
     return None
+
+
+def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> bool:
+    """Whether only the traceback above shows that the line is an exception: no signature knows its words."""
+    above = traceback_above(lines, offset)
+    if not above.frames or above.ignored:
+        return False
+    return not any(other.shows(raised) for other in load_signatures() if other.below is None)
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
