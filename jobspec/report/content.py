@@ -15,7 +15,7 @@ from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
 from jobspec.metrics import Row
-from jobspec.metrics.learning_signal import thin
+from jobspec.metrics.envelope import envelope
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
@@ -23,7 +23,7 @@ from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.verdict import Result, Verdict
 
 MAX_CURVES = 8
-MAX_POINTS = 400  # of one curve; a longer one is averaged, since no screen shows more
+MAX_POINTS = 100_000  # of one curve; a longer one is its envelope
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over its steps, at most `MAX_POINTS` points, and how many values were not finite.
+    """A metric over its steps, at most `MAX_POINTS` points of it, and how many values were not finite.
 
     `beside` is the same metric of the known-good run called `baseline`.
     """
@@ -204,11 +204,13 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
         points = _points(rows)
         if not points:
             continue
-        curve = Curve(name, metric, tuple(thin(points, MAX_POINTS)), len(rows) - len(points), rows[0].source)
+        curve = Curve(
+            name, metric, tuple(envelope(points, MAX_POINTS)), len(rows) - len(points), rows[0].source
+        )
         known = baseline.metrics if baseline is not None else None
         theirs = _points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
         if baseline is not None and theirs:
-            curve = replace(curve, beside=tuple(thin(theirs, MAX_POINTS)), baseline=baseline.name)
+            curve = replace(curve, beside=tuple(envelope(theirs, MAX_POINTS)), baseline=baseline.name)
         yield curve
 
 

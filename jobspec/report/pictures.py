@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from jobspec.metrics.envelope import FEW_POINTS, envelope
+from jobspec.metrics.learning_signal import thin
 from jobspec.report.content import Bar, Curve, Report
 from jobspec.report.lines import number
 from jobspec.units import duration
@@ -102,8 +104,8 @@ class TimeLine:
 
 def draw_curve(curve: Curve) -> CurvePicture:
     """The picture of one metric."""
-    points = curve.points
-    drawn = (*points, *curve.beside)
+    points, beside = (envelope(part, FEW_POINTS) for part in (curve.points, curve.beside))
+    drawn = (*points, *beside)
     x_low, x_high = _range([x for x, _ in drawn])
     y_low, y_high = _range([y for _, y in drawn])
 
@@ -113,8 +115,9 @@ def draw_curve(curve: Curve) -> CurvePicture:
         return round(right, 1), round(up, 1)
 
     marks = tuple((*place(x, y), f"step {number(x)}: {number(y)}") for x, y in points)
-    smooth = _smooth(points) if len(points) >= MIN_SMOOTHED else []
-    theirs = _smooth(curve.beside) if len(curve.beside) >= MIN_SMOOTHED else curve.beside
+    # A trend is of means: the extremes alone would give each spike half of the weight.
+    smooth = _smooth(thin(curve.points, FEW_POINTS)) if len(points) >= MIN_SMOOTHED else []
+    theirs = _smooth(thin(curve.beside, FEW_POINTS)) if len(beside) >= MIN_SMOOTHED else beside
     first, last = min(x for x, _ in drawn), max(x for x, _ in drawn)
     middle = (y_low + y_high) / 2
     return CurvePicture(

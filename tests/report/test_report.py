@@ -223,12 +223,15 @@ def test_reports_judge_by_themselves(tmp_path: Path) -> None:
     assert set(write_reports(tmp_path)) == set(FORMATS)
 
 
-def test_long_curves_are_thinned(tmp_path: Path) -> None:
-    run = passing_run(tmp_path)
-    run.metrics(learning_rows(5000))
-    report = build_report(*judged(run))
-    reward = report.curves[0]
-    assert len(reward.points) <= 400 and reward.points[-1][0] == 5000
+def test_long_curves_are_thinned_and_keep_their_spike(tmp_path: Path) -> None:
+    """Means of blocks hid what had ended a run."""
+    run, rows = passing_run(tmp_path), learning_rows(5000)
+    rows[4321]["reward"] = 99.0
+    run.metrics(rows)
+    data = json.loads(render_report(*judged(run), "json"))
+    points = data["curves"][0]["points"]
+    assert len(points) <= 400 and points[-1][0] == 5000
+    assert [4322, 99.0] in points
 
 
 def test_constant_and_single_values_can_be_drawn(tmp_path: Path) -> None:
