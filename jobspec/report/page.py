@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.report import pictures
 from jobspec.report.lines import attempt_text, evidence_text, number
 from jobspec.report.plots import in_words, plot_data
+from jobspec.units import duration
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,8 +39,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     env.filters.update(
-        attempt=attempt_text, bytes=_bytes, code=_code, css=_css, data=_data, evidence=evidence_text,
-        number=number, when=_when, words=in_words,
+        attempt=attempt_text, bytes=_bytes, code=_code, css=_css, data=_data, duration=duration,
+        evidence=evidence_text, number=number, when=_when, words=in_words,
     )  # fmt: skip
     env.globals.update(style=_style, script=_script, script_hash=_script_hash)
     return env
