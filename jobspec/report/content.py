@@ -20,6 +20,9 @@ from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
+from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
+from jobspec.report.plots import Plot
+from jobspec.report.usage import usage_plots
 from jobspec.verdict import Result, Verdict
 
 MAX_CURVES = 8
@@ -101,6 +104,8 @@ class Report:
     provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
     driver_log: DriverLog | None = None
+    usage: tuple[Plot, ...] = ()  # on the scale of `bars`
+    logs: tuple[LogExcerpt, ...] = ()
 
     @property
     def image(self) -> str:
@@ -117,6 +122,7 @@ class Report:
 def build_report(verdict: Verdict, evidence: Evidence) -> Report:
     """The model of every form of the report."""
     plan, last = evidence.plan, evidence.last
+    bars = tuple(bar for attempt in evidence.attempts for bar in _bars(attempt))
     times = [event.time for attempt in evidence.attempts for event in attempt.events]
     results = last.results if last else None
     return Report(
@@ -133,7 +139,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         gpus_per_node=plan.gpus_per_node,
         start=min(times, default=0.0),
         end=max(times, default=0.0),
-        bars=tuple(bar for attempt in evidence.attempts for bar in _bars(attempt)),
+        bars=bars,
         curves=tuple(_curves(verdict, evidence)),
         repos=plan.repos,
         inputs=plan.stage,
@@ -160,7 +166,14 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
         driver_log=None if verdict.result is Result.PASS else driver_log(evidence),
+        usage=usage_plots(evidence, *time_line(bars)) if bars else (),
+        logs=() if verdict.result is Result.PASS else log_excerpts(evidence, verdict.first_cause),
     )
+
+
+def time_line(bars: Sequence[Bar]) -> tuple[float, float]:
+    """When the first phase began and the last one ended; there is at least one."""
+    return min(bar.start for bar in bars), max(bar.end for bar in bars)
 
 
 def _model(plan: Plan) -> str:

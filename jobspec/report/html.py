@@ -12,15 +12,16 @@ from jobspec.report.summary import guide_form, state
 
 def render_html(report: Report) -> str:
     """The report as an HTML page."""
-    curves = [pictures.draw_plot(plot) for plot in _plots(report)]
+    curves, usage = ([pictures.draw_plot(plot) for plot in plots] for plots in (_plots(report), report.usage))
     return render_page(
         "report.html.j2",
-        scripted=bool(curves),
+        scripted=bool(curves or usage),
         report=report,
         verdict=report.verdict,
         where=where(report),
         guide_form=guide_form(report, after=""),
         curves=curves,
+        usage=usage,
         states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
     )

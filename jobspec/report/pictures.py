@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from jobspec.metrics.envelope import FEW_POINTS, Point, envelope
 from jobspec.metrics.learning_signal import thin
-from jobspec.report.content import Bar, Report
+from jobspec.report.content import Bar, Report, time_line
 from jobspec.report.lines import number
-from jobspec.report.plots import TIME, Line, Plot
+from jobspec.report.plots import STEP, TIME, Line, Plot
 from jobspec.units import duration
 
 TOP, BOTTOM = 12, 22
@@ -143,7 +143,7 @@ def draw_plot(plot: Plot) -> PlotPicture:
         plot=plot,
         frame=frame,
         lines=tuple(
-            _line(line, points, place, at, len(drawn) <= MAX_MARKS)
+            _line(line, points, place, at, plot.along, len(drawn) <= MAX_MARKS)
             for at, (line, points) in enumerate(zip(plot.lines, few, strict=True))
         ),
         x_ticks=tuple(_x_ticks(plot, drawn, lambda x: place(x, y_low)[0])),
@@ -153,10 +153,16 @@ def draw_plot(plot: Plot) -> PlotPicture:
 
 
 def _line(
-    line: Line, points: Sequence[Point], place: Callable[[float, float], Point], at: int, marked: bool
+    line: Line,
+    points: Sequence[Point],
+    place: Callable[[float, float], Point],
+    at: int,
+    along: str,
+    marked: bool,
 ) -> LinePicture:
     # A trend is of means: the extremes alone would give each spike half of the weight.
-    trend = _smooth(thin(line.points, FEW_POINTS)) if len(points) >= MIN_SMOOTHED else []
+    smoothed = along == STEP and len(points) >= MIN_SMOOTHED
+    trend = _smooth(thin(line.points, FEW_POINTS)) if smoothed else []
     raw = () if line.known_good and trend else points
     return LinePicture(
         line=line,
@@ -182,7 +188,7 @@ def draw_time_line(report: Report) -> TimeLine | None:
     bars = [bar for bar in report.bars if bar.end >= bar.start]
     if not bars:
         return None
-    start, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
+    start, end = time_line(bars)
     span = max(end - start, 0.1)
     scale = (LINE_WIDTH - LINE_LEFT) / span
     rows = tuple(_row(at, label, group, start, scale) for at, (label, group) in enumerate(_groups(bars)))

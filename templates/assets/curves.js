@@ -4,6 +4,8 @@
 (() => {
   const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
   const COLOURS = 8;
+  const STEPS = Array.from({length: 39}, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3)); // whole steps only
+  const SECONDS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400, 432000];
   const drawn = new Map(); // figure -> function that draws it anew
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -12,14 +14,15 @@
     const size = Math.abs(value);
     return size >= 1e6 || (size > 0 && size < 1e-3) ? value.toExponential(3) : String(+value.toPrecision(6));
   };
-  const clock = (seconds) =>
-    seconds < 120 ? `${+seconds.toFixed(1)} s` :
-    seconds < 7200 ? `${+(seconds / 60).toFixed(1)} min` : `${+(seconds / 3600).toFixed(2)} h`;
+  const clock = (seconds, longest = seconds) =>
+    longest < 120 ? `${+seconds.toFixed(1)} s` :
+    longest < 7200 ? `${+(seconds / 60).toFixed(2)} min` : `${+(seconds / 3600).toFixed(2)} h`;
 
   // An exponential mean without the pull of its start, as TensorBoard draws it.
   function smooth(values, weight) {
     let mean = 0, share = 0;
     return values.map((value) => {
+      if (value == null) return null;
       mean = mean * weight + value * (1 - weight);
       share = share * weight + 1 - weight;
       return mean / share;
@@ -42,10 +45,12 @@
     });
   }
 
-  function axes(plot, width) {
+  function axes(plot, edge, width) {
     const common = {stroke: colour("--soft"), grid: {stroke: colour("--rule"), width: 1}, ticks: {show: false}, font: "11px system-ui"};
-    const along = plot.span ? {values: (_, ticks) => ticks.map(clock)} : {values: (_, ticks) => ticks.map(number)};
-    const left = plot.left ? plot.left * width : (_, values) => 14 + 6.5 * Math.max(2, ...(values ?? []).map((text) => text.length));
+    const along = plot.span
+      ? {incrs: SECONDS, space: 70, values: (_, ticks) => ticks.map((tick) => clock(tick, ticks.at(-1)))}
+      : {incrs: STEPS, values: (_, ticks) => ticks.map(number)};
+    const left = edge.left ? edge.left * width : (_, values) => 14 + 6.5 * Math.max(2, ...(values ?? []).map((text) => text.length));
     return [
       {...common, ...along, size: 26},
       {...common, size: left, values: (_, ticks) => ticks.map((value) => (value == null ? "" : number(value)))},
@@ -54,11 +59,16 @@
 
   function start(figure) {
     const plot = JSON.parse(figure.querySelector("script").textContent);
+    const edge = figure.dataset; // shares of the width left and right of the lines, for a common scale
     const box = figure.querySelector(".live");
     const said = figure.querySelector(".unseen");
     const tools = figure.closest("section").querySelector(".tools");
     const every = plot.lines.flatMap((line) => [line.x[0], line.x.at(-1)]).filter((x) => x != null);
     const [first, last] = plot.span ?? [Math.min(...every), Math.max(...every)];
+    for (const line of plot.span ? plot.lines : []) { // holes at the ends: the scale is that of the phases
+      if (line.x[0] > first) { line.x.unshift(first); line.y.unshift(null); }
+      if (line.x.at(-1) < last) { line.x.push(last); line.y.push(null); }
+    }
     const positive = plot.lines.some((line) => line.y.some((value) => value > 0));
     const hidden = new Set();
     let chart = null;
@@ -72,12 +82,12 @@
       chart = figure.chart = new uPlot({
         width,
         height: plot.span ? 150 : 210,
-        padding: [8, plot.right ? plot.right * width : 18, 0, 0],
+        padding: [8, edge.right ? edge.right * width : 18, 0, 0],
         scales: {
           x: {time: false, range: (_, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high])},
           y: log ? {distr: 3} : {},
         },
-        axes: axes(plot, width),
+        axes: axes(plot, edge, width),
         series: [{label: plot.along, value: (_, x) => (x == null ? "–" : plot.span ? clock(x) : number(x))}, ...series(plot.lines, weight)],
         legend: {markers: {width: 2, stroke: (_, at) => colour(plot.lines[Math.floor((at - 1) / each)]?.dashed ? "--soft" : `--c${Math.floor((at - 1) / each) % COLOURS}`)}},
         hooks: {setSeries: [(self, at, change) => {

@@ -156,7 +156,9 @@ def test_html_is_whole_and_loads_nothing(request: pytest.FixtureRequest, name: s
 
 def test_html_shows_curves_phases_and_evidence(passed: tuple[Verdict, Evidence]) -> None:
     html = render_report(*passed, "html")
-    assert html.count("<figure>") == html.count('<script type="application/json">') == 4
+    assert html.count("<figure>") == 4
+    assert html.count("<figure data-left") == 1  # tokens/s, below the phases
+    assert html.count('<script type="application/json">') == 5
     for part in (
         "attempts/1/metrics/metrics.jsonl:46",
         "1a2b3c4d5e",
