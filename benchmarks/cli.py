@@ -36,7 +36,7 @@ framework: command
 cluster: bench
 resources: {nodes: 4, gpus_per_node: 8, time: "01:00:00"}
 launch: {mode: srun}
-train: {command: [python3, train.py, --seed, "0"], seed: 0}
+train: {command: [python3, /code/train.py, --seed, "0"], seed: 0}
 container: {env: {NCCL_DEBUG: WARN}}
 """
 PROFILE = """\
@@ -151,6 +151,19 @@ class Bench:
             }
             (folder / "launch.json").write_text(json.dumps(record))
 
+    def end_runs(self, count: int) -> None:
+        """Another folder of runs: so many that have ended and were judged."""
+        template = next((self.root / "runs" / "bench").iterdir())
+        for number in range(count):
+            run_id = f"20260102-{number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06x}"
+            folder = self.root / f"ended-{count}" / "bench" / run_id
+            folder.mkdir(parents=True)
+            os.link(template / "plan.json", folder / "plan.json")
+            record = json.loads((template / "launch.json").read_text())
+            (folder / "launch.json").write_text(json.dumps({**record, "run_id": run_id}))
+            (folder / "scheduler.json").write_text(json.dumps({"state": "COMPLETED", "exit_code": 0}))
+            (folder / "report.json").write_text(json.dumps({"result": "Pass", "level": "run", "reason": ""}))
+
     def python(self, code: str, *argv: object) -> None:
         self._run([sys.executable, "-c", code, *map(str, argv)])
 
@@ -193,6 +206,17 @@ def rows(bench: Bench) -> list[Row]:
         Row(f"jobspec render, sweep of {many} points", lambda: bench.render("sweep.yaml"), "2 s"),
         Row(f"jobspec status, {runs} live runs", lambda: bench.jobspec("status", "--all"), "0.1 s, 1 call"),
     ]
+    for count, aim in ((runs, "0.1 s"), (10 * runs, "0.3 s")):
+        bench.end_runs(count)
+        folder = str(bench.root / f"ended-{count}")
+        bench.jobspec("status", "--all", "--runs", folder)  # fills the index
+        found.append(
+            Row(
+                f"jobspec status of {count} ended runs",
+                lambda f=folder: bench.jobspec("status", "--runs", f),
+                aim,
+            )
+        )
     if importlib.util.find_spec("submitit"):
         folder = bench.root / "submitit"
         found += [

@@ -56,6 +56,7 @@ class ContainerPlan:
     remap_root: Optional[bool] = None
     source_tag: str = ""  # of an image file: the tag that it was made from
     digest: str = ""  # of the image, where it can be known at submission
+    by_tag: bool = False  # `digest` is what the tag named then; the nodes fetch what it names later
 
     @property
     def pin(self) -> str:
@@ -113,6 +114,7 @@ class StagePlan:
     allow: Tuple[str, ...] = ()
     ignore: Tuple[str, ...] = ()
     env: str = ""
+    load: bool = False  # of a model: load config and tokenizer once, offline, before it is trusted
 
     @property
     def moves(self) -> bool:

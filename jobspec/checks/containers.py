@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from jobspec.disk import is_file
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import NOT_PINNED, Plan
 from jobspec.spec.job import JobSpec
@@ -79,17 +80,31 @@ def image_has_the_runtimes_form(plan: Plan, spec: JobSpec, profile: ClusterProfi
 def image_is_pinned(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     """A tag means another image once somebody pushes it anew; the lock can only say so."""
     container = plan.container
-    if container.pin != NOT_PINNED or container.runtime in NEEDS_FOLDER or container.image.startswith("-"):
+    if (
+        (container.pin != NOT_PINNED and not container.by_tag)
+        or container.runtime in NEEDS_FOLDER
+        or container.image.startswith("-")
+    ):
         return
     _, mark, tag = re.split(r"[/#]", container.image)[-1].partition(":")
     latest = not mark or tag == "latest"
+    if container.by_tag and not latest:
+        return  # the lock has its digest
+    kept = _kept_image(container.image, profile.container.image_cache or "")
+    fix = "name an image file, with `container.source_tag` for where it is from, or a digest (`@sha256:…`)"
     yield warning(
         "container.image-latest" if latest else "container.image-tag",
         f"`{container.image}` is {'whatever was pushed last' if latest else 'a tag'}, not one known image",
         why="it may be another image at the next start, and no lock can bring this one back",
-        fix="name an image file, with `container.source_tag` for where it is from, or a digest (`@sha256:…`)",
+        fix=f"name the file that the site has of it, `{kept}`" if kept else fix,
         path="container.image",
     )
+
+
+def _kept_image(image: str, cache: str) -> str:
+    """The file that `enroot import` made of `image` in the site's folder, or an empty string."""
+    name = re.sub("[/:]", "+", image.removeprefix("docker://").rpartition("#")[2]) + ".sqsh"
+    return f"{cache}/{name}" if cache and is_file(f"{cache}/{name}") else ""
 
 
 def source_tag_is_of_a_file(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:

@@ -87,7 +87,7 @@ def frozen_copies_reach_the_cluster(plan: Plan, spec: JobSpec, profile: ClusterP
                 "repo.freeze-remote",
                 f"the copy of `{repo.name}` would lie on this machine, and the run is on `{plan.cluster}`",
                 why="the cluster behind `access.login` has file systems of its own",
-                fix="remove `freeze`, or submit from the login node",
+                fix="remove `freeze`, or submit from the login node; a copy by `sync` is frozen anyway",
                 path=f"repos[{index}].freeze",
             )
 

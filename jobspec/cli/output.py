@@ -46,13 +46,34 @@ def print_json(data: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO | None = None) -> None:
-    """Print columns as wide as their content, without a frame: people and awk can read them."""
+    """Print columns as wide as their content, without a frame: people and awk can read them.
+
+    On a terminal the columns fit it: a long text goes on in the line below, but not in the first column.
+    """
     stream = stream or sys.stdout
     table = [[one_line(cell) for cell in row] for row in (header, *rows)]
+    if stream.isatty():
+        _print_fitted(table, stream)
+        return
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    for number, row in enumerate(table):
+    for row in table:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        print(f"{_BOLD}{line}{_RESET}" if number == 0 and colored(stream) else line, file=stream)
+        print(line, file=stream)
+
+
+def _print_fitted(table: Sequence[Sequence[str]], stream: TextIO) -> None:
+    from rich.console import Console  # a tenth of a second: only a terminal pays
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold" if colored(stream) else ""
+    )
+    for at, name in enumerate(table[0]):
+        shown.add_column(Text(name), no_wrap=at == 0, overflow="fold")
+    for row in table[1:]:
+        shown.add_row(*(Text(cell) for cell in row))
+    Console(file=stream, no_color=not colored(stream), highlight=False).print(shown)
 
 
 def print_mapping(pairs: Mapping[str, str]) -> None:

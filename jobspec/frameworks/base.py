@@ -138,6 +138,7 @@ class FrameworkPlan:
     they run in their own phase, and `commands` run only when all of them passed.
     `abort_when` are conditions on metrics that end a run which can prove nothing any more.
     `made` are folders outside the run's own that its programs make; the end of the run removes them.
+    `loads_model` says that training loads the spec's model by transformers, which is then tried first.
     `shape` holds Megatron's sizes, for the rules and the memory estimate of `jobspec.checks.megatron`.
     """
 
@@ -152,6 +153,7 @@ class FrameworkPlan:
     shape: TrainShape | None = None
     abort_when: tuple[AbortPlan, ...] = ()
     made: tuple[MadePlan, ...] = ()
+    loads_model: bool = False
 
 
 class Framework(Protocol):

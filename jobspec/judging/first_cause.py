@@ -58,6 +58,7 @@ REQUEUE_LIMIT = "slurm.requeue-limit"
 # A worker's last word, and srun's about the agent of the head, which is its first task.
 HEAD_GONE = re.compile(r"^jobspec: \S+: the head is gone: (.*)")
 HEAD_KILLED = re.compile(r"srun: error: (\S+): task 0: (Killed)")
+KILLED = "137"  # 128 + SIGKILL
 # What `results.json` says, for launchers whose scheduler says nothing.
 ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
 
@@ -123,21 +124,23 @@ def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
     told = results is not None and not (results.collecting and results.outcome == "ok")
     if told or evidence.foreign or evidence.plan.mode == "upstream" or _end_state(evidence, attempt):
         return
-    lines = [match for match in attempt.matches if "/" not in match.file]
-    gone = next(((line, found) for line in lines if (found := HEAD_GONE.search(line.text))), None)
-    killed = next(((line, found) for line in lines if (found := HEAD_KILLED.search(line.text))), None)
-    told_by = gone or killed
-    if told_by is None:
+    place, how, name = None, "", ""
+    for match in (match for match in attempt.matches if "/" not in match.file):
+        if found := HEAD_KILLED.search(match.text):
+            name = found[1]
+        if found := HEAD_GONE.search(match.text) or (None if place else found):
+            place, how = match, found[found.lastindex or 0]
+    if place is None and evidence.scheduler.exit_code != KILLED:
         return
-    name = killed[1].group(1) if killed else _head_of(attempt)
+    name = name or _head_of(attempt)
     last = attempt.events[-1] if attempt.events else None
     yield Cause(
-        text=f"head node{f' `{name}`' if name else ''} left"
-        f"{f' during `{last.phase}`' if last else ''}: {told_by[1].group(told_by[1].lastindex or 0)}",
+        text=f"head node{f' `{name}`' if name else ''} left{f' during `{last.phase}`' if last else ''}: "
+        + (how or f"exit code {KILLED}"),
         kind="node.lost",
         verdict=Result.BLOCKED,
-        file=told_by[0].file,
-        line=told_by[0].line,
+        file=place.file if place else "scheduler.json",
+        line=place.line if place else 0,
         node=name,
         time=last.time if last else 0.0,
         why="its agent was killed or froze, or the network between the nodes failed",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jobspec.evidence.evidence import Attempt
+from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.log_facts import Facts
 from jobspec.triage.signatures import NOTE
 from jobspec.verdict import Deliverable, EvidenceItem, Status
@@ -74,3 +74,30 @@ def _exit_code(facts: Facts) -> tuple[int, EvidenceItem | None]:
 def _proved(others: Sequence[Deliverable]) -> bool:
     statuses = [item.status for item in others if item.required and item.status is not Status.NOT_REQUESTED]
     return bool(statuses) and all(status is Status.PASS for status in statuses)
+
+
+def is_short(evidence: Evidence, steps: int, framework_items: Sequence[Deliverable]) -> bool:
+    """Whether planned steps are missing, or nothing says how many there were to be."""
+    planned = steps or evidence.metrics.planned
+    if planned:
+        return (evidence.metrics.last_step() or 0) < planned
+    return not any(item.required for item in framework_items)
+
+
+def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
+    """What is not shown of a run whose announced steps are not all logged."""
+    planned, last = steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
+    if last >= planned:
+        return None
+    reason = (
+        f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is among the files"
+    )
+    return Deliverable(RUN, Status.BLOCKED, reason=reason)
+
+
+def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
+    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
+    metrics = evidence.metrics
+    asked = steps or metrics.planned
+    all_steps = asked and (metrics.last_step() or 0) >= asked
+    return bool(all_steps) or run.status is Status.PASS

@@ -24,13 +24,14 @@ from jobspec.finding import fail
 from jobspec.frameworks import find_level
 from jobspec.frameworks.base import Framework, Level
 from jobspec.judging.first_cause import cause_from, first_cause
-from jobspec.judging.foreign_end import RUN, as_stopped, judge_end
+from jobspec.judging.foreign_end import as_stopped, is_complete, is_short, judge_end, missing_steps
 from jobspec.judging.judge import cause_of, decide, figures, for_guide, held_back, line_findings
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics import Table
 from jobspec.metrics.found import as_asked, read_found
 from jobspec.metrics.names import FALLS
 from jobspec.metrics.requirements import parse_requirement
+from jobspec.metrics.trackers import mlflow_ends
 from jobspec.plan import ImportProof, LearningPlan, Plan, Scalar
 from jobspec.triage import scan_files
 from jobspec.verdict import (
@@ -225,11 +226,11 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
         _imports(foreign.imports, expectation.imports),
         metrics_deliverable(evidence, finished=True),
     )
-    short = _is_short(evidence, expectation, framework_items)
+    short = is_short(evidence, expectation.steps, framework_items)
     attempt = as_stopped(attempt) if short else attempt
     run = judge_end(_own_facts(foreign.facts, attempt), attempt, (imports, *framework_items, metrics), short)
     if run.status is Status.SKIPPED and not any(item.required for item in framework_items):
-        run = _missing_steps(evidence, expectation) or run
+        run = missing_steps(evidence, expectation.steps) or run
     deliverables = (imports, run, *framework_items, metrics)
     if not any(item.required and item.status is not Status.NOT_REQUESTED for item in deliverables):
         reason = (
@@ -247,7 +248,9 @@ def _judge(foreign: Foreign, expectation: Expected) -> Verdict:
     elif lacks_only_imports(deliverables):
         cause = cause_of(deliverables)  # no line of the log explains what was not printed
     elif decide(deliverables, None) is not Result.PASS:
-        cause = _cause(evidence, attempt, deliverables, complete=_complete(evidence, expectation, run))
+        cause = _cause(
+            evidence, attempt, deliverables, complete=is_complete(evidence, expectation.steps, run)
+        )
     result = Result.BLOCKED if void is not None else decide(deliverables, cause)
     if run.status is Status.BLOCKED:
         # The run was stopped from outside: evidence missing for that reason is no failure of the tested code.
@@ -292,33 +295,6 @@ def _reason(deliverables: Sequence[Deliverable], result: Result, cause: Cause | 
     return f"{bad[0].name}: {bad[0].reason}"
 
 
-def _is_short(evidence: Evidence, expectation: Expected, framework_items: Sequence[Deliverable]) -> bool:
-    """Whether planned steps are missing, or nothing says how many there were to be."""
-    planned = expectation.steps or evidence.metrics.planned
-    if planned:
-        return (evidence.metrics.last_step() or 0) < planned
-    return not any(item.required for item in framework_items)
-
-
-def _missing_steps(evidence: Evidence, expectation: Expected) -> Deliverable | None:
-    """What is not shown of a run whose announced steps are not all logged."""
-    planned, last = expectation.steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
-    if last >= planned:
-        return None
-    reason = (
-        f"not shown: {last:g} of {planned} announced steps are logged, and no exit code is among the files"
-    )
-    return Deliverable(RUN, Status.BLOCKED, reason=reason)
-
-
-def _complete(evidence: Evidence, expectation: Expected, run: Deliverable) -> bool:
-    """Whether every requested or announced step is logged, or the run's own exit code is 0."""
-    metrics = evidence.metrics
-    steps = expectation.steps or metrics.planned
-    all_steps = steps and (metrics.last_step() or 0) >= steps
-    return bool(all_steps) or run.status is Status.PASS
-
-
 def _cause(
     evidence: Evidence, attempt: Attempt, deliverables: tuple[Deliverable, ...], complete: bool
 ) -> Cause | None:
@@ -339,6 +315,8 @@ def _limitations(foreign: Foreign, expectation: Expected) -> Iterator[str]:
         if any(row.source == source for row in metrics):
             source = foreign.names.get(source, source)
             yield f"the values in {source} name no step: it is inferred from the progress bar or their order"
+    for folder, status in mlflow_ends(foreign.evidence.root, {row.source for row in metrics}):
+        yield f"MLflow's own record says {status} of the run in {folder}"
     if not foreign.facts.ended and not foreign.facts.stated:
         yield "no exit code of the run is among the files"
     yield "jobspec did not launch the run: only the command line says what was planned"

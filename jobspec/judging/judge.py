@@ -23,7 +23,7 @@ from jobspec.evidence.deliverables import (
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
-from jobspec.judging.first_cause import SCHEDULER_ENDS, cause_from, first_cause
+from jobspec.judging.first_cause import ONLY_HOW_IT_ENDED, SCHEDULER_ENDS, cause_from, first_cause
 from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
@@ -195,7 +195,8 @@ def _reason(deliverables: tuple[Deliverable, ...], cause: Cause | None, result: 
     if cause is not None:
         # A finding's own words say what is wrong; a log line and a state need their explanation.
         explained = cause.signature or cause.kind in SCHEDULER_ENDS
-        return cause.why if explained and cause.why else cause.text
+        where = f" on `{cause.node}`" if cause.kind in ONLY_HOW_IT_ENDED and cause.node else ""
+        return cause.why if explained and cause.why else f"{cause.text}{where}"
     order = (Status.FAIL, Status.BLOCKED, Status.SKIPPED)
     bad = sorted(
         (d for d in deliverables if d.required and d.status in order), key=lambda d: order.index(d.status)

@@ -78,6 +78,9 @@ def _of_sources(evidence: Evidence) -> Iterator[str]:
             yield f"the attempts ran different code of `{repo.name}`: a checkpoint may be of another one"
     if plan.container.pin == NOT_PINNED:
         yield f"the image `{plan.container.image}` was named by a tag: which image ran is not known"
+    if plan.container.by_tag:
+        image, digest = plan.container.image, plan.container.digest
+        yield f"the image `{image}` was {digest} at submission, and its tag may have moved before the start"
 
 
 def _states(evidence: Evidence, repo: str) -> set[tuple[str, str]]:

@@ -11,6 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from jobspec.metrics.table import Table
 from jobspec.runtime.base.metric_files import SERIES_FOLDER, STEP_KEYS, Row, record_rows
 from jobspec.runtime.base.run_files import open_file
 
+# `meta.yaml` of a run of MLflow. Source: mlflow `entities/run_status.py`.
+STATUS_LINE = re.compile(r"^status: *['\"]?(\w+)", re.MULTILINE)
+NOT_FINISHED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
+NOT_FINISHED |= {word: word for word in NOT_FINISHED.values()}
 STATE, SUMMARY = "trainer_state.json", "wandb-summary.json"
 CHECKPOINT = re.compile(r"checkpoint-(\d{1,15})$")
 STEP_COLUMNS = (*STEP_KEYS, "steps", "epoch")  # the first of these that a header has
@@ -104,6 +109,16 @@ def _csv_rows(lines: Iterable[list[str]], header: list[str], at: int, source: st
             value = to_number(cells[column]) if column < len(cells) else None
             if value is not None:
                 yield Row(name, int(step), value, None, source, number)
+
+
+def mlflow_ends(root: Path, sources: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The folder of each run of MLflow that did not end well by its own record, and that word."""
+    parts = {source.partition(f"/{SERIES_FOLDER}/") for source in sources}
+    for folder in sorted(name for name, found, _ in parts if found):
+        with suppress(OSError):
+            found = STATUS_LINE.search((root / folder / "meta.yaml").read_text("utf-8", "replace"))
+            if found is not None and found[1] in NOT_FINISHED:
+                yield folder, NOT_FINISHED[found[1]]
 
 
 def read_series(path: Path, source: str) -> Table:

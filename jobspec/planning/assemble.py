@@ -19,6 +19,7 @@ from jobspec.plan import (
     Plan,
     RayPlan,
     SlurmPlan,
+    StagePlan,
 )
 from jobspec.planning.container import mounts_for
 from jobspec.planning.lookups import Lookups
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from jobspec.frameworks.base import Context, FrameworkPlan, Level
     from jobspec.planning.repos import RepoSource
     from jobspec.spec.find_site import Elsewhere
-    from jobspec.spec.job import JobSpec
+    from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
 
 
@@ -81,7 +82,7 @@ def assemble(
         secrets=spec.secrets,
         repos=tuple(repo.plan for repo in repos),
         proofs=tuple(ImportProof(r.prove, proof_root(r), r.plan.name) for r in repos if r.prove),
-        stage=(*stage, *framework_plan.stage),
+        stage=(*_loaded(stage, spec.model, framework_plan.loads_model), *framework_plan.stage),
         helpers=_helpers(resolution, repos),
         ray=_ray(resolution, gpus) if with_ray else None,
         upstream=framework_plan.upstream if spec.launch.mode == "upstream" else None,
@@ -105,6 +106,13 @@ def assemble(
         time_limit_s=parse_time(spec.resources.time) if spec.resources.time else None,
     )
     return replace(plan, container=replace(plan.container, mounts=mounts_for(plan)))
+
+
+def _loaded(stage: Sequence[StagePlan], model: Model | None, by_default: bool) -> Iterator[StagePlan]:
+    """The items, with the mark on the model that it is loaded before it is trusted."""
+    wanted = by_default if model is None or model.load is None else model.load
+    for item in stage:
+        yield replace(item, load=wanted) if item.kind == "model" else item
 
 
 def _conditions(spec: JobSpec) -> Iterator[AbortPlan]:

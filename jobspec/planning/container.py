@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.disk import is_file, is_folder
-from jobspec.plan import ContainerPlan, Mount, Plan
+from jobspec.finding import Finding, warning
+from jobspec.plan import NOT_PINNED, ContainerPlan, Mount, Plan
 from jobspec.planning.paths import absolute
 from jobspec.planning.provenance import image_digest
+from jobspec.planning.registry import parse_tag, tag_digest
 from jobspec.units import is_below
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def settle_container(
     of_spec, site = spec.container, profile.container
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
-    image = "" if bare else _settled_image(of_spec.image or "", site.image_cache, base, env)
+    image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env)
     return ContainerPlan(
         runtime=site.runtime,
         image=image,
@@ -46,7 +48,28 @@ def settle_container(
     )
 
 
-def _settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
+def with_tag_digest(container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
+    """The container with the digest that its image's tag has now, or a warning why that is not known."""
+    site, tag = profile.container, parse_tag(container.image)
+    if container.pin != NOT_PINNED or tag is None or not site.ask_registry:
+        return container, []
+    tag = replace(tag, host=tag.host or site.registry or "")
+    if not tag.host:
+        return container, []
+    digest, why = tag_digest(tag)
+    if digest:
+        return replace(container, digest=digest, by_tag=True), []
+    found = warning(
+        "container.tag-unknown",
+        f"which image `{container.image}` is now is not known",
+        why=why,
+        fix="check the name; without a network set `container.ask_registry: false` in the site profile",
+        path="container.image",
+    )
+    return container, [found]
+
+
+def settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
     """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
 
     Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from jobspec.planning.container import with_tag_digest
 from jobspec.planning.elsewhere import read_elsewhere
 from jobspec.planning.interpreter import lacking_modules, missing_modules
 from jobspec.planning.model import find_data, find_model
@@ -19,7 +20,7 @@ from jobspec.planning.repos import RepoSource, read_repos
 if TYPE_CHECKING:
     from jobspec.finding import Finding
     from jobspec.frameworks.base import FoundModel
-    from jobspec.plan import Plan, StagePlan
+    from jobspec.plan import ContainerPlan, Plan, StagePlan
     from jobspec.spec.find_site import Elsewhere
     from jobspec.spec.job import JobSpec, Model
     from jobspec.spec.site import ClusterProfile
@@ -49,6 +50,13 @@ class Lookups:
             ("elsewhere", spec.repos, base),
             lambda: read_elsewhere(spec, base, profile, far, fetch, state),
         )
+
+    def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
+        """The container with the digest of its image's tag, as the registry tells it once."""
+        site = profile.container
+        key = ("image", container.image, container.runtime, site.registry, site.ask_registry)
+        asked, findings = self._once(key, lambda: with_tag_digest(container, profile))
+        return replace(container, digest=asked.digest, by_tag=asked.by_tag), findings
 
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(

@@ -196,6 +196,14 @@ def _changed_image(was: str, now: ContainerPlan) -> Iterator[Finding]:
             fix="name an image file, or a digest (`@sha256:…`)",
             path="container.image",
         )
+    elif was and not now.digest and not now.image.startswith("/"):
+        yield warning(
+            "reproduce.image",
+            f"nobody was asked whether `{now.image}` is still the image of the run",
+            why=f"its tag was {was} then",
+            fix="`jobspec submit` asks the registry; or name the digest (`@sha256:…`)",
+            path="container.image",
+        )
     elif was and now.digest != was:
         yield error(
             "reproduce.image",

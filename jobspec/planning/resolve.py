@@ -30,6 +30,7 @@ from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
+from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
@@ -140,13 +141,17 @@ def resolve(
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
-    placed = [_placed(finding, loaded) for finding in _causes(findings, allow)]
+        if outcome.sketch is not None:
+            about = check(outcome.sketch, resolution.spec, profile)
+            findings += [item for item in about if item.rule not in OF_THE_FRAMEWORK]
+            findings += check_secrets(resolution.spec.secrets, environ)
+    told = [placed(finding, loaded) for finding in causes(findings, allow)]
     if any(repo.there for repo in outcome.repos):
-        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, placed)
-        outcome, placed = replace(outcome, plan=plan, repos=repos), [*moved_findings]
+        plan, repos, moved_findings = moved(outcome.plan, outcome.repos, told)
+        outcome, told = replace(outcome, plan=plan, repos=repos), [*moved_findings]
     return Resolved(
         outcome.plan,
-        allow_rules(placed, allow, usable=outcome.plan is not None),
+        allow_rules(told, allow, usable=outcome.plan is not None),
         resolution.spec,
         loaded,
         cluster,
@@ -157,14 +162,24 @@ def resolve(
     )
 
 
+# Rules about what only the framework's own plan has.
+OF_THE_FRAMEWORK = frozenset({"launch.no-command", "launch.upstream-unsupported"})
+
+
 @dataclass(frozen=True)
 class _Outcome:
+    """`sketch` is a plan without the framework's part, made where errors leave no real one.
+
+    It is there for the rules alone: an error of the framework must not hide those of the site.
+    """
+
     plan: Plan | None
     level: Level | None = None
     repos: tuple[RepoSource, ...] = ()
     gpus: int = 0
     training: Training | None = None
     modules: tuple[str, ...] = ()
+    sketch: Plan | None = None
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -181,6 +196,10 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
+    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env)
+    if fetch:
+        container, about_image = resolution.lookups.image(container, resolution.profile)
+        resolution.findings += about_image
     context = Context(
         resolution.spec,
         resolution.profile,
@@ -190,14 +209,15 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
         resolution.base,
         hf_home,
         resolution.lookups.model(resolution.spec, resolution.base, hf_home, resolution.profile.scheduler),
-        settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env),
+        container,
     )
     if resolution.spec.container.python is None:
         this = context.container.python == sys.executable
         resolution.default("container.python", "default", "this interpreter" if this else "")
     framework_plan = _ask(resolution, framework, context)
     if framework_plan is None:
-        return _Outcome(None, level, repos, gpus)
+        sketch = assemble(resolution, FrameworkPlan(()), context, repos)
+        return _Outcome(None, level, repos, gpus, sketch=sketch)
     training = _training(resolution, framework_plan, context.model)
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
@@ -360,36 +380,3 @@ def _gpus_per_node(resolution: Resolution) -> int:
         return gpus
     resolution.default("resources.gpus_per_node", "cluster", resolution.profile.name)
     return 0 if resolution.profile.scheduler == "local" else resolution.profile.node.gpus
-
-
-def _causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
-    """Each finding once. A finding that is the consequence of another one is left out.
-
-    A missing checkout holds no framework, and a missing model has no known sizes.
-    """
-    distinct = dict.fromkeys(findings)
-    absent = any(item.rule == "repo.not-fetched" for item in distinct) or any(
-        item.rule in ("repo.missing", "repo.unreadable") and item.is_error
-        for item in allow_rules(distinct, allow)
-    )
-    model = next((item for item in distinct if (item.rule, item.path) == ("stage.missing", "model")), None)
-    consequences = [
-        item
-        for item in distinct
-        if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
-        or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
-    ]
-    if model is not None and any(item.rule == "megatron.model-unknown" for item in consequences):
-        unchecked = replace(model, why=f"{model.why}; its layers, heads, experts and memory are not checked")
-        return [unchecked if item is model else item for item in distinct if item not in consequences]
-    return [item for item in distinct if item not in consequences]
-
-
-def _placed(finding: Finding, loaded: LoadedSpec) -> Finding:
-    """The finding with the place of the key that it names: an option, or file, line and column."""
-    if finding.file or not finding.path:
-        return finding
-    if setting := loaded.setting_of(finding.path):
-        return finding.at(setting)
-    line, column = loaded.positions.at(finding.path)
-    return finding.at(str(loaded.path), line, column)

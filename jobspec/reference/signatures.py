@@ -14,6 +14,7 @@ AREAS = {
     "slurm": "Slurm and the allocation",
     "container": "Containers",
     "ray": "Ray",
+    "cloud": "Machines of a cloud",
     "network": "Network and ports",
     "gpu": "GPUs",
     "disk": "Disks",

@@ -112,7 +112,8 @@ class Report:
         """The image, which one it is, and where its file came from; empty on a bare node."""
         container = self.container
         origin = f", from {container.source_tag}" if container.source_tag else ""
-        return f"{container.image} ({container.pin}){origin}" if container.image else ""
+        pin = f"{container.pin} at submission" if container.by_tag else container.pin
+        return f"{container.image} ({pin}){origin}" if container.image else ""
 
     @property
     def seconds(self) -> float:

@@ -293,6 +293,13 @@ class Model(Base, frozen=True):
     ignore: Annotated[
         tuple[str, ...], doc("Files that match one of these globs are not staged.", ["*.gguf"])
     ] = ()
+    load: Annotated[
+        bool | None,
+        doc(
+            "Load config and tokenizer of the staged model once, offline, by transformers in the image, "
+            "before training. Default: for `nemo_rl`, `skyrl` and `verl`."
+        ),
+    ] = None
     config: Annotated[
         dict[str, Any],
         doc(

@@ -53,6 +53,14 @@ class SiteContainer(Base, frozen=True):
         doc("`pyxis` (srun --container-image), `oci` (srun --container), a program for srun, or `none`."),
     ] = "none"
     image_cache: Annotated[str | None, doc("Shared folder for imported images.", "/shared/images")] = None
+    registry: Annotated[
+        str | None,
+        doc("Host of the registry for images whose name has none.", "registry.example.com"),
+    ] = None
+    ask_registry: Annotated[
+        bool,
+        doc("Submission asks the registry for the digest of an image's tag. `false`: there is no network."),
+    ] = True
     mount_home: Annotated[bool, doc("Make the user's home visible in the container.")] = False
     remap_root: Annotated[
         bool | None,

@@ -70,7 +70,8 @@ def conclude(logs: Sequence[Sequence[Part]]) -> list[Match]:
     found, ends = _settled(last), [_settled(parts) for parts in [*_attempts(before), *earlier]]
     told = tuple(_told(at, matches) for at, matches in enumerate(ends, 1))
     if told:
-        this = f"this is attempt {len(told) + 1} in these logs"
+        # That logs of several jobs are tries of one run is read from their times and names alone.
+        this = f"{'inferred: ' if before else ''}this is attempt {len(told) + 1} in these logs"
         found = [
             match if match.verdict == NOTE else replace(match, facts=(*match.facts, this, *told))
             for match in found

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, error, fail, warning
+from jobspec.launchers.function_jobs.container_check import Start, judge_container, start_container
 from jobspec.launchers.function_jobs.submit import await_end, last_words, new_executor, submit
 
 if TYPE_CHECKING:
@@ -97,14 +98,19 @@ def _place() -> tuple[list[str], int]:
     return (["127.0.0.1"], 0) if here.num_nodes == 1 else (list(here.hostnames), int(here.node))
 
 
-def probe_node(canary: str, node_local: str, hf_home: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """What one node sees, and the result of an all-reduce over the GPUs of all nodes."""
+def probe_node(
+    canary: str, node_local: str, hf_home: str, env: Mapping[str, str], start: Start | None
+) -> dict[str, Any]:
+    """What one node sees, whether a container starts, and an all-reduce over the GPUs of all nodes."""
     facts = probe(canary, node_local, hf_home)
-    return {**facts, "all_reduce": reduce_all(int(facts["gpus"]), env, canary)}
+    started = start_container(start) if start is not None else None
+    return {**facts, "started": started, "all_reduce": reduce_all(int(facts["gpus"]), env, canary)}
 
 
-def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> ProbeResult:
-    """Run `probe` on nodes of the cluster and compare with the profile.
+def check_cluster(
+    profile: ClusterProfile, nodes: int, timeout_s: float, start: Start | None = None
+) -> ProbeResult:
+    """Run `probe` on nodes of the cluster and compare with the profile; `start` starts a container there.
 
     Raises: JobspecError when submitit is missing, the cluster is behind SSH, or the job does not end in time.
     """
@@ -127,7 +133,8 @@ def check_cluster(profile: ClusterProfile, nodes: int, timeout_s: float) -> Prob
         what = f"`paths.runs` ({profile.paths.runs}) cannot be written from here"
         raise fail("check.runs", what, why, fix, path="paths.runs") from problem
     try:
-        arguments = (str(canary), profile.paths.node_local, profile.paths.hf_home or "", dict(profile.env))
+        hf_home, env = profile.paths.hf_home or "", dict(profile.env)
+        arguments = (str(canary), profile.paths.node_local, hf_home, env, start)
         facts = _run(profile, folder, nodes, timeout_s, arguments)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -230,6 +237,7 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
             "set the site's NCCL variables in the profile's `env`, `NCCL_SOCKET_IFNAME` first", node=node,
         )  # fmt: skip
     yield from _check_variables(profile, reduced or {}, node)
+    yield from judge_container(profile, facts)
 
 
 def _check_variables(profile: ClusterProfile, reduced: Mapping[str, Any], node: str) -> Iterator[Finding]:

@@ -105,11 +105,20 @@ class SlurmLauncher:
         A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
         """
         argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        lost = False
         for pause in (*BACK_OFF_S, None):
             try:
                 done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
             except JobspecError as problem:
-                return self._after_cut(launch, problem)
+                if problem.findings[0].rule == "launch.ssh-closed":
+                    return self._after_cut(launch, problem)
+                if not lost:  # there is no sbatch, or no way to it
+                    run.state.unlink()
+                raise
+            lost = True
+            if done.timed_out and launch.login != "here":  # nobody has ended it there
+                what = f"sbatch on `{launch.login}` did not answer within {SUBMIT_TIMEOUT_S:.0f} s"
+                return self._after_cut(launch, fail("launch.scheduler", what))
             job_id = commands.parse_submitted(done.stdout) if done.code == 0 else ""
             if job_id:
                 return job_id
@@ -133,12 +142,10 @@ class SlurmLauncher:
         )
 
     def _after_cut(self, launch: Launch, problem: JobspecError) -> str:
-        """The id of the job after the connection was lost under sbatch, which may go on at the other end.
+        """The id of the job after the answer of an sbatch was lost that may go on at the other end.
 
         For that reason it is not called again. Raises: `problem` when the job does not show up.
         """
-        if problem.findings[0].rule != "launch.ssh-closed":
-            raise problem
         for pause in BACK_OFF_S:
             self._sleep(pause)
             accepted_id = self._find(launch)
@@ -225,7 +232,7 @@ class SlurmLauncher:
         if not launch.submitted:
             reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
             return JobStatus(JobState.UNKNOWN, reason)
-        in_queue, in_records = queued.get(_key(launch), {}), accounted.get(_key(launch), {})
+        in_queue, in_records = queued.get(_key(launch), {}), _recorded(launch, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -281,6 +288,12 @@ Key = tuple[str, str]  # id and name: Slurm uses an id again, and the name has t
 
 def _key(launch: Launch) -> Key:
     return launch.job_id, launch.job_name
+
+
+def _recorded(launch: Launch, accounted: Mapping[Key, Tasks]) -> Tasks:
+    """Accounting's rows of the job; for some seconds slurmdbd may know it by no name, or by `allocation`."""
+    keys = (_key(launch), (launch.job_id, ""), (launch.job_id, "allocation"))
+    return next((accounted[key] for key in keys if key in accounted), {})
 
 
 def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:

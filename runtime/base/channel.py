@@ -31,6 +31,9 @@ from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, T
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 8.0  # no line for this long: the other side is dead
+MORE_S = 2.0  # where its host still answers
+ANSWER_S = 0.5
+QUIET_S = 3.0  # no line for this long, and then one again: worth a word
 SLICE_S = 1.0  # a wait is cut into slices: one that takes much longer shows that this process stood still
 STANDSTILL_S = 2.0
 HANDSHAKE_S = 5.0  # from the first byte to the last
@@ -78,10 +81,12 @@ class Link:
         self._sends, self._receives = sends, receives
         self._sent = self._received = 0
         self._rest = b""
+        self.quiet_s = 0.0  # the longest silence before or within the last message
         self._lock = threading.Lock()
         # Now: a connection that the other side has reset has no address any more.
         self.local_ip = str(sock.getsockname()[0])
-        self.peer_ip = str(sock.getpeername()[0])
+        self._peer = sock.getpeername()[:2]
+        self.peer_ip = str(self._peer[0])
         self.patience(SILENCE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -113,6 +118,7 @@ class Link:
         return message
 
     def _line(self) -> bytes:
+        self.quiet_s = 0.0
         buffer = memoryview(bytearray(READ_BYTES))
         chunks, size = [self._rest], len(self._rest)
         while b"\n" not in chunks[-1]:
@@ -128,7 +134,7 @@ class Link:
         """How many bytes came, at least one. Raises: ChannelError at the end or after silence."""
         try:
             if self._patience is not None:
-                _wait_for_bytes(self._socket, self._patience)
+                self.quiet_s = max(self.quiet_s, _wait_for_bytes(self._socket, self._patience, self._peer))
             count = self._socket.recv_into(view)
         except (OSError, ValueError) as error:  # ValueError: this side has closed it
             raise EndedError(f"connection lost: {error}") from error
@@ -337,19 +343,33 @@ def _cut(data: bytes, at: int) -> Tuple[bytes, bytes]:
     return data[:at], data[at:]
 
 
-def _wait_for_bytes(sock: socket.socket, patience_s: float) -> None:
-    """Return when there is something to read. Raises: ChannelError after `patience_s` without.
+def answers(address: Tuple[str, int]) -> bool:
+    """Whether a kernel answers there, and be it by a refusal: the host is up, and so is the way to it."""
+    try:
+        socket.create_connection(address, timeout=ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _wait_for_bytes(sock: socket.socket, patience_s: float, peer: Tuple[str, int]) -> float:
+    """Return when there is something to read, with the seconds waited. Raises: ChannelError after silence.
 
     The time in which this process itself stood still (`scontrol suspend`) says nothing of the other side.
+    TCP sends again 7 to 9 s after the last line when the link was broken for 5 s: a host that answers gets
+    some more time.
     """
     poller = select.poll()  # of any number of descriptors, unlike select(2)
     poller.register(sock, select.POLLIN)
     slice_s, quiet = min(SLICE_S, patience_s), 0.0
     while True:
         before = time.monotonic()
-        if poller.poll(slice_s * 1000):
-            return
+        ready = poller.poll(slice_s * 1000)
         took = time.monotonic() - before
         quiet = 0.0 if took > slice_s + STANDSTILL_S else quiet + took
-        if quiet >= patience_s:
-            raise ChannelError(f"silent for {patience_s:.0f} s")
+        if ready:
+            return quiet
+        if quiet >= patience_s and not (quiet < patience_s + MORE_S and answers(peer)):
+            raise ChannelError(f"silent for {quiet:.0f} s")

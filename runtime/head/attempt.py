@@ -12,8 +12,9 @@ import traceback
 from dataclasses import replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from jobspec.finding import Finding, error
+from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
+from jobspec.runtime.base.channel import QUIET_S
 from jobspec.runtime.base.events import EventLog
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.head.nodes import Call, DeadlineError, Nodes, RunStoppedError
@@ -34,7 +35,9 @@ class Attempt:
         paths = self.node.paths
         log = EventLog(paths.attempt / "events.jsonl", self.node.redactor)
         self.record = Record(who.attempt, paths.attempt, log, self.node.redactor)
-        self.nodes = Nodes(who, self._on_message, self._on_joined, self._on_lost, self._on_refused)
+        self.nodes = Nodes(
+            who, self._on_message, self._on_joined, self._on_lost, self._on_refused, self._on_quiet
+        )
         self.nodes.set_local(self.node)
         self.cause: Optional[Cause] = None
         self.signals = 0
@@ -111,6 +114,18 @@ class Attempt:
         )
         outcome, code = (FAILED, 1) if self.driving else ("blocked", 3)
         self.stop(Cause(outcome, code, self.phase, (finding,)))
+
+    def _on_quiet(self, index: int, seconds: float) -> None:
+        """A node that came back: the run goes on, and the report says why a step took long."""
+        name = self.who.hosts[index]
+        data = {"what": "quiet", "seconds": round(seconds, 1)}
+        self.record.log.emit(self.phase, "progress", node=name, data=data)
+        what = f"node `{name}` sent nothing for more than {QUIET_S:.0f} s, and came back"
+        why, fix = (
+            "the node, or the network between the nodes, stood still",
+            "see the site's log of that time",
+        )
+        self.record.find(self.phase, warning("node.quiet", what, why, fix, node=name))
 
     def _on_refused(self, address: str, reason: str) -> None:
         self.record.log.emit("preflight", "progress", data={"refused": address, "reason": reason})

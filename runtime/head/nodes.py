@@ -12,12 +12,22 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
-from jobspec.runtime.base.channel import ChannelError, EndedError, Hello, Link, accept, keep_alive, listen
+from jobspec.runtime.base.channel import (
+    QUIET_S,
+    ChannelError,
+    EndedError,
+    Hello,
+    Link,
+    accept,
+    keep_alive,
+    listen,
+)
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.node.agent import Node, Reply
 
 GOODBYE_S = 3.0  # for the workers to leave by themselves
 ACCEPT_PAUSE_S = 0.1
+DOUBT_S = 0.5
 MAX_REFUSED = 20  # reported connections with a wrong token; a port scanner must not fill the log
 
 
@@ -53,9 +63,10 @@ class Nodes:
         on_joined: Callable[[int, str], None],
         on_lost: Callable[[int, str], None],
         on_refused: Callable[[str, str], None],
+        on_quiet: Callable[[int, float], None] = lambda index, seconds: None,
     ) -> None:
         self._who = who
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message, self._on_lost, self._on_quiet = on_message, on_lost, on_quiet
         self._on_joined, self._on_refused = on_joined, on_refused
         self._local: Optional[Node] = None
         self._links: Dict[int, Link] = {}
@@ -133,6 +144,8 @@ class Nodes:
             self._read(index, link)
         except ChannelError as error:
             reason = str(error)
+            # `scancel JOB.0` kills all agents, this one a little later: then no node has left.
+            self._closing.wait(DOUBT_S)
         except Exception as bug:  # noqa: BLE001 - told as the node's loss
             reason = f"the head failed while it read the node's messages: {type(bug).__name__}: {bug}"
         self._lose(index, reason)
@@ -141,6 +154,8 @@ class Nodes:
         """Raises: ChannelError at its end, and whatever taking a message raises."""
         while True:
             message = link.receive()
+            if link.quiet_s >= QUIET_S:
+                self._on_quiet(index, link.quiet_s)
             if "reply" in message:
                 self._finish((index, int(message["id"])), message["reply"])
             elif "heartbeat" not in message:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 from jobspec.finding import Finding, error, warning
 from jobspec.runtime.base import upstream_marks
-from jobspec.runtime.base.channel import candidate_ports
+from jobspec.runtime.base.channel import ANSWER_S, SILENCE_S, STANDSTILL_S, answers, candidate_ports
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import DeadlineError, RunStoppedError
+from jobspec.runtime.head.record import blocked
 from jobspec.runtime.node.worker import join_deadline_s
+
+PROBE_S = 1.0  # between two looks at a node that has not come
 
 
 def meet(attempt: Attempt) -> None:
@@ -31,15 +37,47 @@ def meet(attempt: Attempt) -> None:
             ),
         )
     deadline = join_deadline_s(attempt.plan)
+    for index in attempt.nodes.absent():
+        threading.Thread(target=_watch, args=(attempt, index, ports[0]), daemon=True, name="watch").start()
     try:
         attempt.nodes.wait_connected(deadline)
     except DeadlineError as missed:
         attempt.fail("preflight", *(_never_came(attempt, index, deadline) for index in missed.indices))
     except RunStoppedError:
         # srun ends all tasks when one fails: the node that is not here may be the reason.
+        named = {finding.node for finding in attempt.cause.findings} if attempt.cause is not None else set()
         for index in attempt.nodes.absent():
+            if attempt.who.hosts[index] in named:
+                continue
             attempt.record.find("preflight", _not_there(attempt.who.hosts[index]))
         raise
+
+
+def _watch(attempt: Attempt, index: int, port: int) -> None:
+    """End the run when a node that has answered answers no more, before its agent has come.
+
+    A living kernel refuses a connection at once. A node that never answers may be behind a firewall.
+    """
+    name, heard = attempt.who.hosts[index], 0.0
+    while not attempt.nodes.stopped and index in attempt.nodes.absent():
+        before = time.monotonic()
+        answered, now = answers((name, port)), time.monotonic()
+        if answered or (heard and now - before > ANSWER_S + STANDSTILL_S):  # we stood still ourselves
+            heard = now
+        elif heard and now - heard >= SILENCE_S:
+            attempt.stop(blocked("preflight", _gone(name)))
+            return
+        time.sleep(PROBE_S)
+
+
+def _gone(name: str) -> Finding:
+    return error(
+        "node.lost",
+        f"node `{name}` left before its agent had connected: it answers nothing for {SILENCE_S:.0f} s",
+        "the node lost power, or the network between the nodes failed",
+        "see the scheduler's view of the node",
+        node=name,
+    )
 
 
 def _need_setups(attempt: Attempt) -> None:

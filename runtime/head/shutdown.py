@@ -58,14 +58,12 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
 
 
 def _write_results(attempt: Attempt) -> int:
-    """The exit code that the results state, also where they cannot be written."""
-    cause = attempt.judge()
+    """The exit code that the results state; that of a blocked run where they cannot be written."""
     try:
-        return attempt.record.write(cause)
+        return attempt.record.write(attempt.judge())
     except OSError as problem:
-        finding = _no_results(problem, attempt.who.name)
-        sys.stderr.write(finding.text() + "\n")
-        return cause.exit_code if cause is not None and cause.exit_code else EXIT_BLOCKED
+        sys.stderr.write(_no_results(problem, attempt.who.name).text() + "\n")
+        return EXIT_BLOCKED
 
 
 def _stop_commands(attempt: Attempt, cause: Any) -> None:

@@ -39,7 +39,7 @@ from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
 from jobspec.runtime.node.sweep import claim, sweep_beside
 from jobspec.runtime.raycluster import process
-from jobspec.runtime.staging import swarm
+from jobspec.runtime.staging import loading, swarm
 from jobspec.runtime.staging.disk_space import cap_bytes
 
 Reply = Dict[str, Any]
@@ -215,8 +215,10 @@ class Node:
             stage_variable(item): result.ready.get(item.env or item.name, "") for item in self.plan.stage
         }
         moved = {"bytes": result.bytes, "received": result.received}
-        outcome = {**moved, "cached": result.cached, "ready": variables}
-        return {**outcome, "findings": _json(result.findings)}
+        findings = list(result.findings)
+        if self.who.index == 0 and result.ok:  # all nodes have the same bytes
+            findings += loading.load_all(self.plan.stage, result.ready, sys.executable, self.env, self.say)
+        return {**moved, "cached": result.cached, "ready": variables, "findings": _json(findings)}
 
     def end_stage(self, arguments: Mapping[str, Any]) -> Reply:
         """All nodes have all files: nobody is served any more. Idempotent."""

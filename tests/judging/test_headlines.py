@@ -51,7 +51,8 @@ def test_exit_without_a_line_names_rank_and_node(tmp_path: Path) -> None:
     run.results("failed", 5)
     verdict, cause = judged(tmp_path)
     assert (cause.text, cause.node) == ("command `train` (rank 1) exited with 5", "n6")
-    assert (verdict.result, verdict.reason) == (Result.FAIL, cause.text)
+    assert verdict.result is Result.FAIL
+    assert verdict.reason == "command `train` (rank 1) exited with 5 on `n6`"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,15 @@ def test_lost_head_is_blocked_and_named(
     assert (verdict.result, cause.kind, cause.node) == (Result.BLOCKED, "node.lost", node)
     assert verdict.reason == f"head node{' `n5`' if node else ''} left during `driver`: {how}"
     assert cause.file == "job-7.log"
+
+
+def test_job_that_ends_by_a_kill_has_lost_its_head(tmp_path: Path) -> None:
+    """Of one node, or of this machine, nobody is left to tell."""
+    run_cut_off(tmp_path, "")
+    (tmp_path / "scheduler.json").write_text('{"state": "FAILED", "reason": "", "exit_code": 137}')
+    verdict, cause = judged(tmp_path)
+    assert (verdict.result, cause.kind, cause.node) == (Result.BLOCKED, "node.lost", "n5")
+    assert verdict.reason == "head node `n5` left during `driver`: exit code 137"
 
 
 def test_head_that_is_lost_while_files_are_collected_is_named(tmp_path: Path) -> None:

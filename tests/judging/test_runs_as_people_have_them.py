@@ -250,3 +250,12 @@ def test_failure_that_explains_missing_values_is_the_headline(tmp_path: Path) ->
     write(tmp_path / "train.log", [*TRACE, "NameError: name 'x' is not defined"])
     verdict = judged(tmp_path, learning="reward")
     assert verdict.result is FAIL and "NameError: name 'x' is not defined" in verdict.reason
+
+
+@pytest.mark.parametrize(("status", "told"), [("4", ["FAILED"]), ("3", [])])
+def test_end_by_mlflow_is_told(status: str, told: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "mlruns/0/ab12"
+    write(run / "metrics/reward", (f"{1772616000000 + i} {value} {i}" for i, value in enumerate(rising(50))))
+    write(run / "meta.yaml", ["run_id: ab12", f"status: {status}"])
+    said = [text for text in judged(tmp_path, learning="reward").limitations if "MLflow" in text]
+    assert said == [f"MLflow's own record says {word} of the run in mlruns/0/ab12" for word in told]

@@ -438,3 +438,19 @@ def test_tests_that_an_adapter_would_leave_out_are_an_error(tmp_path: Path) -> N
         )
         findings = resolve(parse_spec(spec, "/s.yaml", env={}), site, env={}).findings
         assert [item.path for item in findings if item.rule == "coverage.checks"] == missed
+
+
+@pytest.mark.parametrize("framework", ["nemo_rl", "verl", "skyrl", "rlix"])
+def test_a_missing_checkout_hides_no_error_of_the_site(framework: str) -> None:
+    from jobspec.cli.commands.init import starter
+
+    loaded = parse_spec(
+        starter(framework, "x"),
+        "/specs/spec.yaml",
+        ("container.env.SLURM_X=1", "resources.gpus_per_node=16"),
+        env={"HOME": "/nowhere"},
+    )
+    cluster = parse_cluster(dump_spec(PYXIS), Path("lab.yaml"), "--cluster-file", {})
+    found = rules(resolve(loaded, cluster, env={"HOME": "/nowhere"}))
+    assert {"repo.missing", "resources.gpus-per-node", "container.image-missing", "env.reserved"} <= {*found}
+    assert "launch.no-command" not in found

@@ -187,7 +187,7 @@ def test_lost_nodes_lead_to_another_attempt_without_them(
     """The head's mark of them is there when the attempt has got on; the last attempt says that it is."""
     stage.program("srun", then=LOSES)
     stage.program("scontrol", then=SCONTROL.format(before=before))
-    script = run_dir(SPEC + "launch: {requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
     done = stage.bash(script, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts})
     assert done.returncode == 1
     asked = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]

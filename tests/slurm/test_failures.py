@@ -71,9 +71,40 @@ def test_power_failure_of_a_worker_with_the_runs_read_only_on_the_head(lab: Lab)
         lab.cluster.kill("n2", silently=True)
         lab.await_out_of_running(run["job_id"])
     lab.cluster.revive("n2")
-    assert lab.await_end(run["job_id"], timeout=120) == ("FAILED", "1:0")
+    assert lab.await_end(run["job_id"], timeout=120) == ("FAILED", "3:0")
     assert "n2" in "".join(text_of(lab, run["run_id"])[1].splitlines()[:3])
     assert "exit-" not in lab.cluster.run("n1", ["ls", "/tmp/jobspec-root"]).stdout
+
+
+def test_power_failure_of_a_worker_before_it_joined_names_the_node(lab: Lab) -> None:
+    """Its agent waits for the run's folder, which it does not see: only its kernel answers."""
+    hide = ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(lab.runs)]
+    assert lab.cluster.run("n2", hide).returncode == 0
+    run = lab.submit(lab.command_spec("early", SLEEP, nodes=2))
+    lab.await_phase(run["run_dir"], "preflight")
+    time.sleep(2)
+    lab.cluster.kill("n2", silently=True)
+    lab.await_out_of_running(run["job_id"])
+    lab.cluster.revive("n2")
+    assert lab.await_end(run["job_id"], timeout=120) == ("FAILED", "3:0"), "NODE_FAIL: Slurm was quicker"
+    first = lab.results(run["run_dir"])["findings"][0]
+    assert (first["rule"], first["node"]) == ("node.lost", "n2")
+    code, text = text_of(lab, run["run_id"])
+    assert code == 3
+    assert "node `n2` left before its agent had connected" in "".join(text.splitlines()[:3])
+
+
+def test_link_that_comes_back_after_5_seconds_costs_nothing(lab: Lab) -> None:
+    run = lab.submit(lab.command_spec("flap", ["sleep", "14"], nodes=2))
+    lab.await_phase(run["run_dir"], "driver")
+    lab.cluster.link("n2", up=False)
+    time.sleep(5)
+    lab.cluster.link("n2", up=True)
+    assert lab.await_end(run["job_id"]) == ("COMPLETED", "0:0")
+    assert [found["rule"] for found in lab.results(run["run_dir"])["findings"]] == ["node.quiet"]
+    code, text = text_of(lab, run["run_id"])
+    assert code == 0
+    assert "node `n2` sent nothing for more than 3 s, and came back" in text
 
 
 AGAIN = """\

@@ -30,7 +30,7 @@ def spec_of(
         "resources": {"nodes": nodes, "gpus_per_node": 2, "time": "00:10:00", **FEW_CPUS},
         "repos": [{"name": "skyrl", "path": str(folder / "SkyRL"), "pythonpath": ["."],
                    "prove": {"import": "skyrl"}}],
-        "model": {"path": str(folder / "model"), "require": ["chat_template.jinja"]},
+        "model": {"path": str(folder / "model"), "require": ["chat_template.jinja"], "load": False},
         "data": [{"name": "gsm8k", "source": str(folder / "data")}],
         "train": {
             "command": [str(lab.python), "-m", "skyrl.train.entrypoints.main_base"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from jobspec.triage import Match, first_cause, scan_lines
+from jobspec.triage import Match, first_cause, scan_files, scan_lines
 
 
 def raised(file: str, function: str, statement: str, exception: str, head: str = "") -> list[str]:
@@ -264,3 +266,37 @@ def test_advice_that_speaks_of_a_statement_tells_it() -> None:
     code = "start_epoch = consumed_samples // args.train_batch_size // num_update_steps_per_epoch"
     lines = raised("/x/sft_trainer.py", "fit", code, "ZeroDivisionError: integer division or modulo by zero")
     assert f"/x/sft_trainer.py:12 fit (`{code}`)" in cause_of(lines).fix
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "2026-03-04T09:12:04.123456789Z ",  # kubectl and docker with --timestamps
+        "2026-03-04T09:12:04.123456789Z stderr F ",  # containerd's files
+        "[pod/trainer-0/main] ",
+        "trainer-1  | ",
+        "Mar 04 09:12:04 node7 python3[4123]: ",
+    ],
+)
+def test_traceback_behind_heads_of_services_is_read(head: str) -> None:
+    cause = cause_of(raised("/x/grpo.py", "step", "self.check(x)", "LookupError: no answer", head))
+    assert cause.title.endswith("LookupError: no answer, raised in grpo.py:12 step")
+
+
+def test_logs_of_two_jobs_are_only_inferred_to_be_tries_of_one_run(tmp_path: Path) -> None:
+    ended = "slurmstepd: error: *** JOB 41 ON a CANCELLED AT 2026-03-04T09:53:00 DUE TO PREEMPTION ***"
+    (tmp_path / "slurm-41.out").write_text(f"2026-03-04 09:12:00 INFO start\n{ended}\n")
+    (tmp_path / "slurm-42.out").write_text("2026-03-04 11:00:00 INFO start\nLookupError: no answer\n")
+    cause = first_cause(scan_files(sorted(tmp_path.iterdir())))
+    assert cause is not None and cause.facts[0] == "inferred: this is attempt 2 in these logs"
+
+
+def test_failure_between_two_good_ends_is_none() -> None:
+    lines = [
+        "step:1 - actor/pg_loss:0.1 - training/global_step:1",
+        "Final validation metrics: {'val-core/x': 0.6}",
+        "node_manager.cc:3065: 3 Workers (tasks / actors) killed due to memory pressure (OOM)",
+        "2026-03-04 09:56:00,001 SUCC cli.py:64 -- Job 'raysubmit_1' succeeded",
+    ]
+    assert first_cause(scan_lines(lines)) is None
+    assert first_cause(scan_lines(lines[:-1])) is not None

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.finding import Finding
+from jobspec.finding import Finding, fail
+
+if TYPE_CHECKING:
+    from jobspec.launchers.function_jobs.container_check import Start
+    from jobspec.spec.site import ClusterProfile
+
+IMPORT_SHARE = 0.8  # of the check's time: what is left is for its job to tell
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -27,6 +35,9 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="prove a profile with a small job", allow_abbrev=False)
     check.add_argument(
         "--nodes", type=parser.whole_number(1), default=1, metavar="N", help="nodes of the job (default 1)"
+    )
+    check.add_argument(
+        "--image", metavar="IMAGE", help="also start a container of it on each node, as a run would"
     )
     check.add_argument(
         "--timeout",
@@ -115,11 +126,35 @@ def _reduced(result: dict[str, Any]) -> str:
     )
 
 
+def _container(profile: ClusterProfile, image: str, timeout_s: float) -> Start:
+    """How a container of `image` starts. Raises: JobspecError where the profile has no runtime."""
+    from jobspec.launchers.function_jobs.container_check import Start
+    from jobspec.plan import ContainerPlan
+    from jobspec.planning.container import settled_image
+    from jobspec.rendering.step_prefix import step_prefix
+
+    site = profile.container
+    if site.runtime == "none":
+        what = f"`--image` needs a container runtime, and `{profile.name}` has none"
+        raise fail("usage.arguments", what, fix="set `container.runtime` in the site profile")
+    plan = ContainerPlan(
+        runtime=site.runtime,
+        image=settled_image(image, site.image_cache, Path.cwd(), os.environ),
+        mount_home=site.mount_home,
+        remap_root=site.remap_root,
+    )
+    prefix = step_prefix(plan, f"jobspec-check-{secrets.token_hex(4)}", gpus=profile.node.gpus)
+    # Without a name Pyxis removes the container by itself.
+    flags = tuple(flag for flag in prefix.flags if not flag.startswith("--container-name="))
+    return Start(flags, prefix.words, profile.hooks.setup, timeout_s * IMPORT_SHARE)
+
+
 def _check(args: argparse.Namespace) -> int:
     from jobspec.launchers.function_jobs.site_check import check_cluster
 
     loaded = pipeline.profile(args.name, args.cluster_file)
-    result = check_cluster(loaded.profile, args.nodes, args.timeout)
+    start = _container(loaded.profile, args.image, args.timeout) if args.image else None
+    result = check_cluster(loaded.profile, args.nodes, args.timeout, start)
     findings: tuple[Finding, ...] = (*loaded.findings, *result.findings)
     failed = any(finding.is_error for finding in findings)
     if args.json:
@@ -129,6 +164,8 @@ def _check(args: argparse.Namespace) -> int:
         return 2 if failed else 0
     for node in result.nodes:
         print(f"{node['host']}: {_facts(node)}")
+        if "python" in (node.get("started") or {}):
+            print(f"{node['host']}: a container started, with Python {node['started']['python']}")
         reduced = node.get("all_reduce") or {}
         if reduced.get("backend") and not reduced["problem"]:
             print(f"{node['host']}: {_reduced(reduced)}")

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             asker.sync()
             printer.print_new(observe.log_files(run_paths, args.node, args.name))
             steps.print_new()
-        asker.sync()
+        launchers.sync(launch)
         launchers.record_final(run_paths, status)
     files = observe.log_files(run_paths, args.node, args.name)
     if not files:  # the run has ended without a log of that name

@@ -1,29 +1,36 @@
-"""Show where runs are: state, step, reward and other figures, attempt, staging, the scheduler's reason.
+"""Show where runs are: state, verdict, step, reward and other figures, staging, the scheduler's reason.
 
-Without RUN the list has the newest runs. A run named as RUN has more rows: one for each point, and one for
-each node that stages. One query asks the scheduler about all runs, except those that have ended. A scheduler
-that does not answer is told, and REASON has what the run's own files say; the exit code for a RUN is then 2.
+Without RUN the list has the newest runs that fit the filters. A run named as RUN has more rows: one for each
+point, and one for each node that stages. One query asks the scheduler about all runs, except those that have
+ended. A run that has ended since gets its verdict and its reports now. A scheduler that does not answer is
+told, and REASON has what the run's own files say; the exit code for a RUN is then 2.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from jobspec import pipeline
-from jobspec.cli import output, parser
+from jobspec.cli import output, parser, run_filter, run_table
 from jobspec.cli.boundary import USAGE
-from jobspec.cli.live import observe
-from jobspec.cli.live.metrics import Progress
-from jobspec.cli.live.observe import View
-from jobspec.cli.live.staging import StageProgress
 from jobspec.finding import Finding, JobspecError
+from jobspec.runs.index import RunIndex, stamp
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import read_results
-from jobspec.units import duration, figure
+from jobspec.runs.store import RunStore
+
+if TYPE_CHECKING:  # what looks into run folders costs more to import than the index to read
+    from jobspec.cli.live.observe import View
+    from jobspec.cli.live.staging import StageProgress
+
+WATCH_S = 5
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -32,116 +39,153 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         "--limit", type=parser.whole_number(1), default=20, metavar="N", help="at most N runs (default 20)"
     )
     into.add_argument("--all", action="store_true", help="all runs")
+    run_filter.add_filters(into)
+    into.add_argument(
+        "--watch",
+        type=parser.whole_number(1),
+        nargs="?",
+        const=WATCH_S,
+        metavar="S",
+        help=f"again every S seconds (default {WATCH_S}), until every shown run has ended",
+    )
     parser.add_runs(into)
     parser.add_json(into)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A run's data as `--json` has it. `view` is there unless the index has said it all."""
+
+    run: RunPaths
+    data: Mapping[str, Any]
+    view: View | None = None
+
+
 def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args.runs)
+    wanted = run_filter.checked(args)
+    while True:
+        unanswered = list[Finding]()
+        entries = _entries(args, store, wanted, unanswered)
+        if args.watch is not None and sys.stdout.isatty():
+            print("\x1b[H\x1b[2J", end="")
+        _show(args, store, entries)
+        if args.watch is None or all(entry.data["final"] for entry in entries):
+            return USAGE if unanswered and args.runs_wanted else 0  # what was asked for is known in part
+        sys.stdout.flush()
+        time.sleep(args.watch)
+
+
+def _entries(
+    args: argparse.Namespace, store: RunStore, wanted: Mapping[str, str], unanswered: list[Finding]
+) -> list[Entry]:
+    """The runs to show, newest first. Raises: JobspecError for a damaged run that was named."""
     if args.runs_wanted:
-        runs = [store.find(ref) for ref in args.runs_wanted]
-    else:
-        runs = store.list() if args.all else store.list()[: args.limit]
-    unanswered: list[Finding] = []
-    views = observe.observe(runs, unanswered)
-    damaged = [finding for view in views for finding in view.damaged]
-    if damaged and args.runs_wanted:
-        raise JobspecError(*damaged)
-    code = USAGE if unanswered and args.runs_wanted else 0  # what was asked for is known in part
-    if args.json:
-        output.print_json([as_json(view) for view in views])
-        return code
-    output.print_findings([*damaged, *unanswered])
-    if not views:
-        print("no runs in " + ", ".join(str(folder) for folder in store.folders))
-        return 0
-    rows = [_row(view) for view in views]
-    if args.runs_wanted:
-        rows = [row for view in views for row in (_row(view), *_nodes(view), *_points(view))]
-    output.print_table(*_without_empty(_HEADER, rows))
-    return code
-
-
-_HEADER = (
-    "RUN", "NAME", "CLUSTER", "JOB", "STATE", "STEP", "REWARD", "LOSS", "GRAD NORM", "TOKENS/S", "ATTEMPT",
-    "AGE", "REASON",
-)  # fmt: skip
-_OPTIONAL = frozenset({"LOSS", "GRAD NORM", "TOKENS/S"})
-
-
-def _row(view: View) -> tuple[str, ...]:
-    launch, status = view.launch, view.status
-    name = view.run.name + (f" ({view.points} points)" if view.points else "")
-    if launch is None or status is None:
-        state = "damaged" if view.damaged else "not started"
-        return (view.run.run_id, name, "", "", state, *[""] * (len(_HEADER) - 5))
-    waits = not view.final and not status.nodes and status.start
-    return (
-        view.run.run_id,
-        name,
-        launch.cluster,
-        launch.job_id,
-        status.state.value,
-        *_progress(view.progress),
-        str(status.restarts + 1),
-        duration(max(0.0, time.time() - (launch.submit_time or launch.intent_time))),
-        _reason(view, f", start expected {status.start}" if waits else ""),
+        named = _observed([store.find(ref) for ref in args.runs_wanted], unanswered)
+        damaged = [finding for entry in named if entry.view for finding in entry.view.damaged]
+        if damaged:
+            raise JobspecError(*damaged)
+        output.print_findings(unanswered)
+        return named
+    first = run_filter.since(args.since, datetime.now(UTC))
+    runs = [run for run in store.list() if run_filter.fits_folder(run, args, first)]
+    most = len(runs) if args.all else args.limit
+    candidates = runs if wanted else runs[:most]
+    index = RunIndex(os.environ)
+    kept = index.read(None if wanted or args.all else [str(run.root) for run in candidates])
+    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == stamp(run)}
+    new = _observed([run for run in candidates if run not in known], unanswered)
+    output.print_findings(
+        [*(item for entry in new if entry.view for item in entry.view.damaged), *unanswered]
     )
+    gone = [root for root in kept if not os.path.isdir(root)] if len(kept) > len(runs) else []  # noqa: PTH112
+    ended = [(entry, stamp(entry.run)) for entry in new if entry.data["final"]]
+    index.write({str(entry.run.root): (mark, entry.data) for entry, mark in ended if mark}, gone)
+    made = {entry.run: entry for entry in new}
+    entries = [made.get(run) or Entry(run, known[run]) for run in candidates]
+    return [entry for entry in entries if run_filter.fits(entry.data, wanted)][:most]
 
 
-def _reason(view: View, more: str) -> str:
-    """The scheduler's reason, and the progress of staging while nodes stage."""
-    said = (view.status.reason if view.status else "") + more
-    staged = f"staging: {view.stage.text()}" if view.stage and view.stage.text() else ""
-    return "; ".join(words for words in (said, staged) if words)
+def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry]:
+    """The runs as they are now; those that have ended get their reports."""
+    if not runs:
+        return []
+    from jobspec.cli.live import observe, reports
+
+    views = observe.observe(runs, unanswered)
+    ended = [
+        view.run for view in views if view.launch is not None and view.status and view.status.state.final
+    ]
+    left = reports.write_missing(ended)
+    if left:
+        print(f"{left} ended runs have no report yet; the next `jobspec status` goes on", file=sys.stderr)
+    return [Entry(view.run, as_json(view), view) for view in views]
 
 
-def _progress(progress: Progress) -> tuple[str, ...]:
-    """The columns from STEP to TOKENS/S."""
-    figures = (progress.value, *(progress.figure(name) for name in ("loss", "grad norm", "tokens/s")))
-    return (progress.text(), *("" if value is None else figure(value) for value in figures))
+def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -> None:
+    if args.json:
+        output.print_json([entry.data for entry in entries])
+        return
+    if not entries:
+        filtered = args.name or args.since or args.mine or run_filter.checked(args)
+        what = "no run fits in " if filtered else "no runs in "
+        print(what + ", ".join(str(folder) for folder in store.folders))
+        return
+    rows = []
+    for entry in entries:
+        stage = entry.view.stage if entry.view else None
+        rows.append(run_table.row(entry.data, stage.text() if stage else ""))
+        if args.runs_wanted and entry.view:
+            rows += [*_nodes(entry.view), *_points(entry.view)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    output.print_table(*run_table.fitted(rows, width))
 
 
 def _nodes(view: View) -> Iterator[tuple[str, ...]]:
     """The nodes that stage, one row each."""
     for node in view.stage.nodes if view.stage else ():
         reason = "; ".join(words for words in (node.text(), node.origin()) if words)
-        yield ("", f"node {node.node}", "", "", "staging", *[""] * (len(_HEADER) - 6), reason)
+        yield ("", f"node {node.node}", "", "", "staging", *[""] * (len(run_table.HEADER) - 6), reason)
 
 
 def _points(view: View) -> Iterator[tuple[str, ...]]:
     """The points of a sweep, one row each."""
+    from jobspec.cli.live import reports
+    from jobspec.runs.records import read_results
+
     for point in view.run.points():
         try:
             results = read_results(point) or {}
         except JobspecError:  # of one point; its report says more
             results = {"outcome": "damaged"}
-        outcome = str(results.get("outcome") or "")
-        progress = _progress(observe.progress(point))
-        yield ("", f"point {point.root.name}", "", "", outcome, *progress, "", "", "")
-
-
-def _without_empty(
-    header: Sequence[str], rows: Sequence[tuple[str, ...]]
-) -> tuple[list[str], list[list[str]]]:
-    """The table without columns of figures that no run has."""
-    kept = [at for at, name in enumerate(header) if name not in _OPTIONAL or any(row[at] for row in rows)]
-    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
+        outcome, verdict = str(results.get("outcome") or ""), reports.verdict_of(point).get("verdict", "")
+        progress = run_table.progress(_point_json(point))
+        yield ("", f"point {point.root.name}", "", "", outcome, verdict, *progress, "", "", "")
 
 
 def as_json(view: View) -> dict[str, Any]:
     """A run as `status --json` shows it; the names are stable."""
+    from jobspec.cli.live import reports
+
     launch, progress = view.launch, view.progress
+    ended = view.status is not None and view.status.state.final
+    judged = reports.verdict_of(view.run) if ended else {}
+    planned = reports.framework_of(view.run)
     return {
         "run_id": view.run.run_id,
         "name": view.run.name,
         "run_dir": str(view.run.root),
+        "framework": planned["framework"],
+        "level": judged.get("level") or planned["level"],
         "cluster": launch.cluster if launch else "",
         "launcher": launch.launcher if launch else "",
         "job_id": launch.job_id if launch else "",
         "submit_time": launch.submit_time if launch else None,
+        "intent_time": launch.intent_time if launch else None,
         "state": view.status.state.value if view.status else "",
         "final": view.final,
+        "verdict": judged.get("verdict", ""),
+        "verdict_reason": judged.get("reason", ""),
         "step": progress.step,
         "steps": progress.steps,
         "metric": progress.metric,
@@ -160,6 +204,8 @@ def _stage_json(stage: StageProgress) -> dict[str, Any]:
 
 
 def _point_json(point: RunPaths) -> dict[str, Any]:
+    from jobspec.cli.live import observe
+
     progress = observe.progress(point)
     return {
         "point": int(point.root.name),

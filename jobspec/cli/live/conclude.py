@@ -13,6 +13,7 @@ from jobspec.cli.live import observe
 from jobspec.finding import fail, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
+from jobspec.sweeps.finished import read_points
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -43,6 +44,24 @@ def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | N
     if fmt == "text" and (run.root / "report.html").is_file():
         print(f"\nreport: {run.root / 'report.html'}")
     return verdict.exit_code
+
+
+def write_reports(run: RunPaths) -> None:
+    """Judge an ended run and write its reports, those of a sweep's points too; print nothing.
+
+    Raises: JobspecError for a damaged sweep, OSError where the folder cannot be written.
+    """
+    from jobspec.report import write_reports as write
+
+    if not run.is_sweep:
+        evidence, verdict = pipeline.judge_run(run.root)
+        write(run.root, verdict, evidence)
+        return
+    table, judged = _judged_sweep(run)
+    for point in read_points(run).points:
+        if not point.reused:
+            write(point.run.root, judged[point.index][1], judged[point.index][0])
+    _write_table(run, table)
 
 
 def conclude_together(runs: Sequence[RunPaths], fmt: str, baseline: Path | None = None) -> int:
@@ -122,8 +141,6 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     """
     from jobspec.planning.levels import is_spread
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
-    from jobspec.sweeps.finished import read_points
-    from jobspec.sweeps.table import sweep_table
 
     record = read_points(run)
     joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
@@ -133,12 +150,11 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
         raise fail(
             "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
-    judged = {}
+    table, judged = _judged_sweep(run)
     for point in record.points:
-        evidence, verdict = judged[point.index] = pipeline.judge_run(point.run.root)
         if not point.reused:
+            evidence, verdict = judged[point.index]
             _write_reports(point.run, verdict, evidence)
-    table = sweep_table(run, judged)
     _write_table(run, table)
     if joint:
         _print_joint(list(judged.values()))
@@ -147,6 +163,13 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     if fmt == "text":
         print(f"\nreport: {run.root / 'report.html'}")
     return table.exit_code
+
+
+def _judged_sweep(run: RunPaths) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
+    from jobspec.sweeps.table import sweep_table
+
+    judged = {point.index: pipeline.judge_run(point.run.root) for point in read_points(run).points}
+    return sweep_table(run, judged), judged
 
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:

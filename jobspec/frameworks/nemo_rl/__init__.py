@@ -84,6 +84,7 @@ class NemoRlFramework:
         return FrameworkPlan(
             _commands(context, root, variants),
             checks=checks.test_commands(context, variants),
+            loads_model=True,
             ray_mode="self" if mode == "srun" else "external",
             upstream=UpstreamPlan(root) if mode == "upstream" else None,
             expect=_expect(context, variants),

@@ -83,6 +83,7 @@ class SkyRlFramework:
             raise fail("skyrl.checkout", "no repository of the spec is a SkyRL checkout", path="repos")
         schedule = settings.schedule(context)
         return FrameworkPlan(
+            loads_model=True,
             commands=tuple(
                 _command(context, str(checkout), label, until) for label, until in schedule.commands
             ),

@@ -73,6 +73,7 @@ class VerlFramework:
         return FrameworkPlan(
             commands=commands(context, wrapper),
             checks=checks(context),
+            loads_model=True,
             ray_mode="self" if context.spec.launch.mode == "srun" else "external",
             env=RAY_ENV,
             expect=_expect(context, wrapper),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import JobspecError, fail
+from jobspec.launchers.access.command import missing_program
 from jobspec.launchers.base import Access, JobState
 from jobspec.launchers.slurm.launcher import SlurmLauncher
 from jobspec.launchers.slurm.upstream import UpstreamLauncher
@@ -359,6 +360,17 @@ def test_job_of_somebody_else_that_has_the_id_now_is_not_ours(tmp_path: Path, st
     assert (status.state, status.exit_code, status.nodes, status.restarts) == (JobState.FAILED, 7, "n1", 0)
 
 
+@pytest.mark.parametrize("name", ["", "allocation"])
+def test_accounting_that_does_not_know_the_name_yet_is_believed(tmp_path: Path, name: str) -> None:
+    """slurmdbd hears of a short job's end before its start: as_mysql_job_start writes `allocation`."""
+    known = launches(tmp_path, 1)
+    client = FakeClient(
+        squeue=[says(queued("1", "FAILED", "n"))],
+        sacct=[says(f"1|FAILED|7:0|n1|x|{name}\n")],
+    )
+    assert launcher(client).query(known)[known[0]].exit_code == 7
+
+
 def cut(argv, secrets):  # type: ignore[no-untyped-def]
     raise fail("launch.ssh-closed", "the connection to `login` was lost", fix="try again")
 
@@ -367,6 +379,34 @@ def test_connection_lost_in_mid_submit_is_looked_up_at_once(run: RunPaths) -> No
     client = FakeClient(sbatch=[cut], squeue=[says(""), says(queued("46"))], sacct=[says("")])
     assert launcher(client).submit(run, PLAN, {}).job_id == "46"
     assert client.count("sbatch") == 1
+
+
+def test_sbatch_of_a_login_node_that_does_not_answer_is_not_called_again(run: RunPaths) -> None:
+    client = FakeClient(sbatch=[says(timed_out=True), says("99\n")], squeue=[says("")], sacct=[says("")])
+    made = SlurmLauncher(client, Access("login.example"), sleep=lambda seconds: None)
+    with pytest.raises(JobspecError, match=r"sbatch on `login.example` did not answer within 60 s"):
+        made.submit(run, PLAN, {})
+    assert client.count("sbatch") == 1
+
+
+def test_submission_that_no_sbatch_took_is_not_lost(run: RunPaths) -> None:
+    def missing(argv, secrets):  # type: ignore[no-untyped-def]
+        raise missing_program("sbatch", "here")
+
+    with pytest.raises(JobspecError, match="sbatch"):
+        launcher(FakeClient(sbatch=[missing])).submit(run, PLAN, {})
+    assert read_launch(run) is None
+
+
+def test_login_node_that_is_gone_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
+    def gone(argv, secrets):  # type: ignore[no-untyped-def]
+        raise fail("launch.ssh", "no SSH connection to `login`")
+
+    client = FakeClient(sbatch=[says(timed_out=True), gone], squeue=[says("")], sacct=[says("")])
+    with pytest.raises(JobspecError, match="no SSH connection"):
+        launcher(client).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted
 
 
 def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPaths) -> None:

@@ -1,0 +1,78 @@
+"""Reports of runs that nobody has followed to their end: written by the next command that sees the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from jobspec.finding import JobspecError
+from jobspec.runs.owner import owner
+from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.run_files import parse_json, read_text
+
+BUDGET_S = 5.0  # for the reports of one command: thousands of old runs must not hold up `status`
+_FRAMEWORK = re.compile(r'^  "framework": "([\w.-]+)"', re.MULTILINE)
+_LEVEL = re.compile(r'^    "level": "([\w.-]+)"', re.MULTILINE)
+_BY_EXIT_CODE = {0: "Pass", 1: "Fail", 3: "Blocked", 4: "Nothing ran"}
+
+
+def is_reported(run: RunPaths) -> bool:
+    """Whether a report of the ended run is there: one from before the end may lack everything."""
+    try:
+        ended = os.stat(f"{run.root}/scheduler.json").st_mtime_ns  # noqa: PTH116
+        return os.stat(f"{run.root}/report.json").st_mtime_ns >= ended  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def write_missing(runs: Iterable[RunPaths], budget_s: float = BUDGET_S) -> int:
+    """Write the reports of ended runs that have none; how many are left for the next time.
+
+    A run of somebody else, one that cannot be judged here and one in a read-only folder stay as they are.
+    """
+    from jobspec.cli.live.conclude import write_reports
+
+    until, left = time.monotonic() + budget_s, 0
+    for run in runs:
+        if is_reported(run) or owner(run.root) or not os.access(run.root, os.W_OK):
+            continue
+        if time.monotonic() > until:
+            left += 1
+            continue
+        try:
+            write_reports(run)
+        except (JobspecError, OSError):
+            continue
+    return left
+
+
+def verdict_of(run: RunPaths) -> dict[str, Any]:
+    """`verdict`, `level` and `reason` as the run's report has them; empty without one."""
+    try:
+        data = parse_json(read_text(run.root / "report.json"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    result = data.get("result") or _BY_EXIT_CODE.get(data.get("exit_code", ""), "")
+    level, reason = data.get("level"), data.get("reason")
+    return {
+        "verdict": result if result in _BY_EXIT_CODE.values() else "",
+        "level": level if isinstance(level, str) else "",
+        "reason": reason if isinstance(reason, str) else "",
+    }
+
+
+def framework_of(run: RunPaths) -> dict[str, str]:
+    """`framework` and `level` of the plan; of a sweep, that of its first point. Empty where it is damaged."""
+    points = run.points()
+    try:
+        text = read_text((points[0] if points else run).plan)
+    except (OSError, ValueError):
+        text = ""
+    # The first keys of these names at their depth, as `plan_json` writes them: a thousand plans are long.
+    found = {"framework": _FRAMEWORK.search(text), "level": _LEVEL.search(text)}
+    return {key: match[1] if match else "" for key, match in found.items()}

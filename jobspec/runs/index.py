@@ -1,0 +1,93 @@
+"""What is known of ended runs, kept for one user, so that `status` need not read thousands of folders.
+
+The index is a copy: the run folders decide. A row counts as long as the files that it was made from are the
+same, a lost or damaged index is made anew, and where none can be kept everything still works, slower. It lies
+in the user's own state folder, so no two users write it; a locked one is passed over, not waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import state_folder
+
+FORMAT = 1  # of a row's data: another one empties the index
+NAME = "index.sqlite"
+WAIT_S = 0.2  # for another `status` of the same user
+_TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
+
+
+def stamp(run: RunPaths) -> str:
+    """What changes with the files that a row is made from; empty for a run without a final state or report.
+
+    Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well.
+    """
+    try:
+        found = [os.stat(f"{run.root}/{name}") for name in ("scheduler.json", "report.json")]  # noqa: PTH116
+    except OSError:
+        return ""
+    return " ".join(f"{item.st_mtime_ns}.{item.st_size}.{item.st_ino}" for item in found)
+
+
+class RunIndex:
+    """The rows by run folder. No method raises: without an index there are no rows."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._file = state_folder(env) / NAME
+
+    def read(self, roots: Iterable[str] | None = None) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Stamp and data by run folder, of all runs or of these. The caller compares the stamp."""
+        try:
+            with closing(self._open()) as db:
+                if roots is None:
+                    rows = db.execute("SELECT root, stamp, data FROM runs").fetchall()
+                else:
+                    one = "SELECT root, stamp, data FROM runs WHERE root = ?"
+                    rows = [row for root in roots for row in db.execute(one, (root,))]
+            return {root: (mark, json.loads(data)) for root, mark, data in rows}
+        except (sqlite3.Error, OSError, ValueError):
+            return {}
+
+    def write(self, rows: Mapping[str, tuple[str, Mapping[str, Any]]], gone: Iterable[str] = ()) -> None:
+        """Add or replace rows, and drop those of runs that are gone."""
+        put = [(root, mark, json.dumps(data)) for root, (mark, data) in rows.items()]
+        drop = [(root,) for root in gone]
+        if not put and not drop:
+            return
+        with suppress(sqlite3.Error, OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._store(put, drop)
+            except sqlite3.OperationalError:  # locked, or a disk that is full
+                return
+            except sqlite3.DatabaseError:  # damaged: it holds nothing that the folders do not
+                self._file.unlink(missing_ok=True)
+                self._store(put, drop)
+
+    def _store(self, put: list[tuple[str, str, str]], drop: list[tuple[str]]) -> None:
+        with closing(self._open(create=True)) as db, db:
+            db.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", put)
+            db.executemany("DELETE FROM runs WHERE root = ?", drop)
+
+    def _open(self, create: bool = False) -> sqlite3.Connection:
+        """The database. Its journal is a plain file: the faster one needs memory shared between machines."""
+        uri = f"{Path(self._file).as_uri()}?mode={'rwc' if create else 'rw'}"
+        db = sqlite3.connect(uri, uri=True, timeout=WAIT_S)
+        try:
+            if create:
+                kept = db.execute("PRAGMA user_version").fetchone()[0]
+                if kept != FORMAT:
+                    db.execute("DROP TABLE IF EXISTS runs")
+                    db.execute(f"PRAGMA user_version = {FORMAT}")
+                db.execute(_TABLE)
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db

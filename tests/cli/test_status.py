@@ -1,0 +1,216 @@
+"""`status`: the verdict beside the state, filters, columns for the terminal, and the index of ended runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobspec.cli import run_filter, run_table
+from jobspec.cli.parser import build_parser
+from jobspec.finding import JobspecError
+from jobspec.runs.index import NAME, RunIndex, stamp
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import state_folder
+from tests.kits.project_kit import Project
+
+REPORTS = ("report.txt", "report.md", "report.html", "report.json", "junit.xml")
+
+
+def listed(project: Project, *argv: str) -> list[dict[str, object]]:
+    done = project.cli("status", "--json", *argv)
+    assert done.code == 0, done.text
+    return json.loads(done.out)  # type: ignore[no-any-return]
+
+
+def failing_requirement(project: Project) -> RunPaths:
+    done = project.cli("run", "hello.yaml", "--set", 'metrics.require=["max(score) > 9"]')
+    assert done.code == 1, done.text
+    return project.last()
+
+
+def test_a_completed_run_whose_verdict_is_fail_shows_fail(project: Project) -> None:
+    run = failing_requirement(project)
+    for _ in range(2):  # the second time from the index
+        header, row = (line.split() for line in project.cli("status").out.splitlines())
+        shown = dict(zip(header, row, strict=False))
+        assert (shown["RUN"], shown["STATE"], shown["VERDICT"]) == (run.run_id, "COMPLETED", "Fail")
+    (data,) = listed(project)
+    assert (data["verdict"], data["framework"], data["level"]) == ("Fail", "command", "run")
+    assert data["verdict_reason"]
+
+
+def test_a_run_that_nobody_followed_gets_its_reports_by_the_next_status(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    for name in REPORTS:
+        (run.root / name).unlink()
+    (data,) = listed(project)
+    assert data["verdict"] == "Pass"
+    assert all((run.root / name).is_file() for name in REPORTS)
+
+
+def test_a_report_from_before_the_end_is_written_anew(project: Project) -> None:
+    run = failing_requirement(project)
+    (run.root / "report.json").write_text('{"result": "Nothing ran"}')
+    os.utime(run.root / "report.json", (1, 1))
+    (data,) = listed(project)
+    assert data["verdict"] == "Fail"
+
+
+def test_filters(project: Project) -> None:
+    failed = failing_requirement(project)
+    assert project.cli("run", "hello.yaml", "--set", "name=other").code == 0
+    passed = project.last()
+    rendered = project.cli("render", "hello.yaml", "--set", "name=third")
+    assert rendered.code == 0
+    both = {failed.run_id, passed.run_id}
+
+    def ids(*argv: str) -> set[object]:
+        return {data["run_id"] for data in listed(project, *argv)}
+
+    for _ in range(2):
+        assert ids("--verdict", "fail") == {failed.run_id}
+        assert ids("--verdict", "Pass", "--state", "completed") == {passed.run_id}
+        assert ids("--name", "o*er") == {passed.run_id}
+        assert ids("--framework", "command", "--level", "run", "--cluster", "local") == both
+        assert ids("--framework", "verl") == set()
+        assert both <= ids("--since", "1h", "--mine")
+        assert ids("--since", "2999-01-01") == set()
+    (newer,) = listed(project, "--limit", "1", "--cluster", "local")
+    assert newer["run_id"] == passed.run_id
+    assert "no run fits in" in project.cli("status", "--name", "nobody").out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--state", "runing"], "did you mean `running`?"),
+        (["--verdict", "failed"], "did you mean `fail`?"),
+        (["--since", "yesterday"], "write 2026-11-29"),
+    ],
+)
+def test_a_wrong_filter_is_told(project: Project, argv: list[str], said: str) -> None:
+    done = project.cli("status", *argv)
+    assert (done.code, said in done.err) == (2, True)
+
+
+def test_the_index_follows_the_folders(project: Project) -> None:
+    run = failing_requirement(project)
+    index = RunIndex(os.environ)
+    assert index.read() == {}
+    listed(project)
+    ((root, (mark, data)),) = index.read().items()
+    assert (root, mark, data["verdict"]) == (str(run.root), stamp(run), "Fail")
+    report = json.loads((run.root / "report.json").read_text())
+    (run.root / "report.json").write_text(json.dumps({**report, "result": "Blocked"}))  # judged anew
+    assert [item["run_id"] for item in listed(project, "--verdict", "blocked")] == [run.run_id]
+    assert listed(project, "--verdict", "fail") == []
+    shutil.rmtree(run.root)
+    assert listed(project, "--all") == []
+    assert index.read() == {}
+
+
+@pytest.mark.parametrize("damage", ["text", "folder", "other format", "locked", "read-only"])
+def test_without_an_index_everything_is_shown(project: Project, damage: str) -> None:
+    run = failing_requirement(project)
+    listed(project)
+    file = state_folder(os.environ) / NAME
+    blocker = None
+    if damage == "text":
+        file.write_text("no database " * 100)
+    elif damage == "folder":
+        file.unlink()
+        file.mkdir()
+    elif damage == "other format":
+        with sqlite3.connect(file) as db:
+            db.execute("PRAGMA user_version = 99")
+            db.execute("DROP TABLE runs")
+            db.execute("CREATE TABLE runs (x)")
+    elif damage == "locked":
+        blocker = sqlite3.connect(file, isolation_level=None)
+        blocker.execute("BEGIN EXCLUSIVE")
+    else:
+        file.unlink()
+        file.symlink_to("/proc/nobody/index")
+    (data,) = listed(project)
+    assert (data["run_id"], data["verdict"]) == (run.run_id, "Fail")
+    if blocker is not None:
+        blocker.close()
+    if damage in ("text", "other format"):
+        assert str(run.root) in RunIndex(os.environ).read()
+
+
+def test_two_processes_that_write_the_index_lose_no_row(project: Project) -> None:
+    code = (
+        "import os, sys; from jobspec.runs.index import RunIndex; i = RunIndex(os.environ)\n"
+        "for n in range(20): i.write({f'/{sys.argv[1]}/{n}': ('s', {'n': n})})"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    rows = RunIndex(os.environ).read()
+    assert all(data == {"n": int(root.rpartition("/")[2])} for root, (_, data) in rows.items())
+    assert len(rows) >= 20  # a row is skipped while the other one holds the lock longer than WAIT_S
+
+
+def test_watch_ends_when_every_run_has_ended(project: Project) -> None:
+    failing_requirement(project)
+    assert "Fail" in project.cli("status", "--watch", "1").out
+
+
+def row(**cells: str) -> tuple[str, ...]:
+    return tuple(cells.get(name.lower().replace(" ", "_"), "") for name in run_table.HEADER)
+
+
+def test_columns_give_way_until_the_table_fits_the_terminal() -> None:
+    ended = {"state": "COMPLETED", "verdict": "Fail", "step": "5 of 10", "reason": "x" * 200, "loss": "0.5"}
+    where = {"attempt": "1", "job": "123456", "cluster": "here", "age": "4 min 05 s"}
+    rows = [row(run="20261129-163945-31fbe5", name="a-name", **ended, **where)]
+    everything = [name for name in run_table.HEADER if name not in ("GRAD NORM", "TOKENS/S")]
+    assert run_table.fitted(rows)[0] == everything
+    header, body = run_table.fitted(rows, 80)
+    assert header == ["RUN", "NAME", "STATE", "VERDICT", "STEP", "REASON"]
+    assert body == [["20261129-163945-31fbe5", "a-name", "COMPLETED", "Fail", "5 of 10", "x" * 200]]
+    assert run_table.fitted(rows, 10)[0] == ["RUN", "STATE", "VERDICT"]
+
+
+def test_a_table_on_a_terminal_is_as_wide_as_it_and_shows_control_characters(project: Project) -> None:
+    """A real pseudo-terminal of 80 columns."""
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    data = json.loads(run.scheduler.read_text())
+    run.scheduler.write_text(json.dumps({**data, "reason": "\x1b[2J" + "word " * 40}))
+    os.utime(run.root / "report.json")
+    jobspec = Path(sys.executable).with_name("jobspec")
+    command = f"stty cols 80; TERM=xterm {jobspec} status --runs {project.runs.folders[0]}"
+    env = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, env=env, check=True)
+    lines = done.stdout.decode().splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert "\x1b" not in done.stdout.decode()
+    assert any(run.run_id in line and "Pass" in line for line in lines)
+
+
+def test_since_counts_from_now_or_is_a_date() -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    assert run_filter.since("90m", now) == "20261129-103000"
+    assert run_filter.since("1w", now) == "20261122-120000"
+    assert run_filter.since("2026-11-01T02:00+02:00", now) == "20261101-000000"
+    with pytest.raises(JobspecError):
+        run_filter.since("999999w", now)
+
+
+def test_every_filter_is_an_option_of_status() -> None:
+    from jobspec.cli.commands import status
+
+    args = build_parser("status", status).parse_args([])
+    assert isinstance(args, argparse.Namespace)
+    assert run_filter.checked(args) == {}
