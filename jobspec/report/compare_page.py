@@ -17,15 +17,23 @@ MAX_OPEN = 12  # without a usual name, so many plots are seen at first
 
 def render_comparison(comparison: Comparison) -> str:
     """The page of two or more runs."""
-    lines = {name: plot_lines(comparison.runs, curves) for name, curves in comparison.curves if any(curves)}
+    labels = _labels(comparison)
+    lines = {name: plot_lines(labels, curves) for name, curves in comparison.curves if any(curves)}
     first, more = split_metrics(list(lines))
     return render_page(
         "compare.html.j2",
         scripted=bool(lines),
         comparison=comparison,
+        labels=labels,
         first=[_picture(name, lines[name]) for name in first],
         more=[_picture(name, lines[name]) for name in more],
     )
+
+
+def _labels(comparison: Comparison) -> tuple[str, ...]:
+    """What each run is called: its name where all have another one, else its id."""
+    names = dict(comparison.settings).get("name", ())
+    return names if len(set(names)) == len(comparison.runs) else comparison.runs
 
 
 def plot_lines(names: Sequence[str], curves: Sequence[Sequence[Point]]) -> tuple[Line, ...]:

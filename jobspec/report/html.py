@@ -8,6 +8,7 @@ from jobspec.report.lines import where
 from jobspec.report.page import render_page
 from jobspec.report.plots import Line, Plot
 from jobspec.report.summary import guide_form, state
+from jobspec.verdict import Deliverable, Status
 
 
 def render_html(report: Report) -> str:
@@ -20,11 +21,17 @@ def render_html(report: Report) -> str:
         verdict=report.verdict,
         where=where(report),
         guide_form=guide_form(report, after=""),
+        quiet=[item for item in report.verdict.deliverables if _is_quiet(item)],
         curves=curves,
         usage=usage,
         states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
     )
+
+
+def _is_quiet(item: Deliverable) -> bool:
+    """Whether there is nothing to say of it but its name: all of these stand in one row."""
+    return item.status is Status.NOT_REQUESTED and not item.reason and not item.evidence
 
 
 def _plots(report: Report) -> list[Plot]:
