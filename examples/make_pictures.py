@@ -21,7 +21,7 @@ from jobspec.report import write_reports
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "tests/fixtures/skyrl_megatron"  # of an H200: SkyRL on Megatron, four steps
-WIDTH = 920
+WIDTH = 860
 RATES = {"slow": "0.05", "bandit": "0.4", "fast": "2.0"}
 
 
