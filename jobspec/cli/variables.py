@@ -15,11 +15,12 @@ VARIABLES: Mapping[str, str] = {
     "HF_HOME": "the Hugging Face cache where neither `hf_cache.home` nor the profile names one",
     "HOME": "`~`, and the base of the defaults of the two XDG variables",
     "XDG_CONFIG_HOME": "its `jobspec/clusters` holds the user's site profiles (default `~/.config`)",
-    "XDG_STATE_HOME": "its `jobspec` holds the list of folders of runs (default `~/.local/state`)",
+    "XDG_STATE_HOME": "its `jobspec` has the folders of runs and an index of them (default `~/.local/state`)",
     "USER": "`${user}` of a site profile; else LOGNAME, or the password database",
     "SLURM_CONF": "passed on to sbatch; all other SLURM_ and SBATCH_ variables are dropped",
     "SCRATCH": "the folder of runs that `cluster detect` proposes",
     "ENROOT_CONFIG_PATH": "the folder where `triage` looks for Enroot's credentials of registries",
+    "PYTHONPATH": "where `validate` looks for what a command's script imports, for a run on this machine",
     "TMPDIR": "the folder for temporary files and for the traceback of a bug",
 }
 _OWN = tuple(name for name in VARIABLES if name.startswith("JOBSPEC_"))

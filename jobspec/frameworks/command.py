@@ -48,8 +48,8 @@ class CommandFramework:
     modes = ("ray", "srun", "upstream")
 
     def default_mode(self, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> str:
-        """Ray where the command is seen to use it; a program that does not use Ray needs none."""
-        return "ray" if uses_ray(spec, base, repo_paths) else "srun"
+        """Ray where the command is seen to use it, or where `hold` keeps a cluster up; else none."""
+        return "ray" if spec.launch.hold or uses_ray(spec, base, repo_paths) else "srun"
 
     def validate(self, context: Context) -> Iterable[Finding]:
         train = context.spec.train

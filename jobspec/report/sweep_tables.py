@@ -12,24 +12,33 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import one_line, visible
+from jobspec.report.junit import junit_case, junit_text
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-WIDTH, BAR, LABEL = 860, 22, 300  # of the plot, in SVG units
-REASON = 90  # characters of a reason in a table
+REASON = 90  # characters of a reason in the text for a terminal
+MAX_PLOTS = 8
 
 
 @dataclass(frozen=True)
 class PlotBar:
-    """One point in the plot: the length of its bar, and what stands beside it."""
+    """One point in a plot: the length of its bar in percent, and what stands beside it."""
 
-    y: int
-    width: float
+    share: float
     label: str
     text: str
     status: str
+    page: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A bar for each point, by one figure."""
+
+    title: str
+    bars: tuple[PlotBar, ...]
 
 
 def render_sweep_table(table: SweepTable, fmt: str) -> str:
@@ -38,7 +47,7 @@ def render_sweep_table(table: SweepTable, fmt: str) -> str:
 
 
 def _text(table: SweepTable) -> str:
-    header, rows = _cells(table)
+    header, rows = _cells(table, REASON)
     widths = [max(len(row[at]) for row in [header, *rows]) for at in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
              for row in [header, *rows]]  # fmt: skip
@@ -64,25 +73,37 @@ def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _cells(table: SweepTable) -> tuple[list[str], list[list[str]]]:
-    """Header and rows for people. A key is shown by its last part where the last parts differ."""
-    keys = table.keys
-    short = [key.rpartition(".")[2] for key in keys]
-    names = short if len(set(short)) == len(short) else list(keys)
-    header = ["POINT", *names, "TOKENS/S", "S/STEP", "PEAK GIB", "STEPS", "STATUS", "REASON"]
+def _names(table: SweepTable) -> list[str]:
+    """The names of the keys for people: their last parts where these differ."""
+    short = [key.rpartition(".")[2] for key in table.keys]
+    return short if len(set(short)) == len(short) else list(table.keys)
+
+
+def _cells(table: SweepTable, most: int = 0) -> tuple[list[str], list[list[str]]]:
+    """Header and rows for people. A reason longer than `most` is cut; 0 shows it whole."""
+    keys, metrics = table.keys, table.metrics
+    score = [table.rule.text.upper()] if table.rule is not None else []
+    header = ["POINT", *_names(table), "TOKENS/S", "S/STEP", "PEAK GIB", "STEPS", "STATUS", "VERDICT"]
+    header += [*score, *(name.upper() for name in metrics), "REASON"]
     rows = []
     for row in table.rows:
         figures = [_figure(row.tokens_per_s), _figure(row.step_s), _figure(row.peak_gib)]
         note = one_line(row.reason)
-        note = note if len(note) <= REASON else f"{note[: REASON - 3]}..."
+        note = note if not most or len(note) <= most else f"{note[: most - 3]}..."
         note = f"{note} (of run {row.reused})".strip() if row.reused else note
         sets = [_value(row.sets[key]) if key in row.sets else "" for key in keys]
-        rows.append([str(row.index), *sets, *figures, str(row.steps or "-"), row.status, note])
+        more = [*([row.score] if score else []), *(row.metrics.get(name) for name in metrics)]
+        cells = [*figures, str(row.steps or "-"), row.status, row.result or "-", *map(_figure, more)]
+        rows.append([str(row.index), *sets, *cells, note])
     return header, rows
 
 
 def _best(table: SweepTable) -> str:
     best = table.best
+    if table.rule is not None:
+        if best is None or best.score is None:
+            return f"no point has a pass and a value of {table.rule.metric}"
+        return f"best: point {best.index} ({_sets(best)}), {table.rule.text} = {best.score:.6g}"
     if best is None:
         return "no point has a pass and a measured speed"
     speed = (
@@ -131,6 +152,7 @@ def _json(table: SweepTable) -> str:
         "name": table.name,
         "exit_code": table.exit_code,
         "best": best.index if best is not None else None,
+        "rule": table.rule.text if table.rule is not None else None,
         "points": [row.to_json() for row in table.rows],
         "pruned": [{"sets": dict(row.sets), "reason": row.reason} for row in table.pruned],
     }
@@ -143,30 +165,59 @@ def _rows(table: SweepTable) -> list[dict[str, Any]]:
             for row in (*table.rows, *table.pruned)]  # fmt: skip
 
 
-def plot(table: SweepTable) -> tuple[PlotBar, ...]:
-    """A bar for each point, by tokens per second; by seconds of a step where no point has those."""
+def plots(table: SweepTable) -> tuple[Plot, ...]:
+    """A plot by the rule for the best point, one by speed, and one for each metric that points have."""
     by_speed = any(row.tokens_per_s is not None for row in table.rows)
-    sizes = [(row.tokens_per_s if by_speed else row.step_s) or 0.0 for row in table.rows]
-    scale = (WIDTH - LABEL - 160) / (max(sizes, default=0.0) or 1.0)
-    unit = "tokens/s" if by_speed else "s/step"
-    return tuple(
-        PlotBar(
-            y=at * BAR,
-            width=round(size * scale, 1),
-            label=f"{row.index}: {', '.join(_value(value) for value in row.sets.values())}",
-            text=(f"{size:.4g} {unit}" if size else "") + ("" if row.status == OK else f" {row.status}"),
-            status=row.status,
-        )
-        for at, (row, size) in enumerate(zip(table.rows, sizes, strict=True))
+    speed, unit = ("tokens/s", "tokens_per_s") if by_speed else ("s/step", "step_s")
+    figures = [(speed, [getattr(row, unit) for row in table.rows])]
+    if table.rule is not None:
+        figures.insert(0, (table.rule.text, [row.score for row in table.rows]))
+    figures += [(name, [row.metrics.get(name) for row in table.rows]) for name in table.metrics]
+    measured = [(title, values) for title, values in figures if any(value is not None for value in values)]
+    return tuple(_plot(table, title, values) for title, values in measured[:MAX_PLOTS])
+
+
+def _plot(table: SweepTable, title: str, values: Sequence[float | None]) -> Plot:
+    most = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
+    names = dict(zip(table.keys, _names(table), strict=True))
+    return Plot(
+        title,
+        tuple(
+            PlotBar(
+                share=round(100 * max(0.0, value or 0.0) / most, 1),
+                label=f"{row.index}: "
+                + ", ".join(f"{names[key]}={_value(v)}" for key, v in row.sets.items()),
+                text=" ".join(
+                    ("" if value is None else f"{value:.4g}", "" if row.status == OK else row.status)
+                ).strip(),
+                status=row.status,
+                page=row.page,
+            )
+            for row, value in zip(table.rows, values, strict=True)
+        ),
     )
 
 
 def _html(table: SweepTable) -> str:
     header, rows = _cells(table)
-    bars = plot(table)
+    pages = {str(row.index): row.page for row in table.rows}
     return _template().render(
-        table=table, header=header, rows=rows, bars=bars, best=_best(table), sets=_sets,
-        width=WIDTH, label=LABEL, bar=BAR, height=len(bars) * BAR,
+        table=table, header=header, rows=rows, plots=plots(table), best=_best(table), sets=_sets, pages=pages,
+    )  # fmt: skip
+
+
+def _junit(table: SweepTable) -> str:
+    """A test case for each point: FAIL and OOM fail, BLOCKED is an error, what has not run is skipped."""
+    tags = {"FAIL": "failure", "OOM": "failure", "BLOCKED": "error", "OK": ""}
+    package = f"jobspec.sweep.{table.name}"
+    cases = []
+    for row in table.rows:
+        tag = tags.get(row.status, "skipped")
+        message = f"{row.status} {row.reason}".strip() if tag else ""
+        cases.append(junit_case(package, f"point {row.index}: {_sets(row)}", row.seconds, tag, message))
+    return junit_text(
+        name=f"{table.name} {table.run_id}", package=package, host="", start=table.start, cases=cases,
+        seconds=sum(row.seconds for row in table.rows), properties=[("run", table.run_id)], out=_text(table),
     )  # fmt: skip
 
 
@@ -180,8 +231,9 @@ def _template() -> Template:
 
 SWEEP_FILES = {
     "text": "report.txt", "md": "report.md", "json": "report.json", "html": "report.html",
-    "csv": "sweep.csv", "jsonl": "sweep.jsonl",
+    "csv": "sweep.csv", "jsonl": "sweep.jsonl", "junit": "junit.xml",
 }  # fmt: skip
 SWEEP_FORMATS: dict[str, Callable[[SweepTable], str]] = {
     "text": _text, "md": _markdown, "csv": _csv, "json": _json, "jsonl": _jsonl, "html": _html,
+    "junit": _junit,
 }  # fmt: skip

@@ -5,9 +5,11 @@ The table comes from the points' own evidence alone: the same files give the sam
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -17,6 +19,7 @@ from jobspec.metrics.names import PEAK_MEMORY, STEP_TIME, TOKENS, find_metric
 from jobspec.metrics.table import prefer
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import read_text
+from jobspec.sweeps.best import Rule
 from jobspec.sweeps.finished import PointRecord, read_points
 from jobspec.verdict import Result, Verdict
 
@@ -31,7 +34,9 @@ GIB_PER_GB = 1e9 / 2**30
 class SweepRow:
     """One point. Speeds are medians over its steps without the first, which warms up; None: not measured.
 
-    `reused` is the id of the earlier run that the result is from.
+    `reused` is the id of the earlier run that the result is from, `page` the point's own report, relative to
+    the sweep's. `metrics` are the last values of the verdict's figures, `score` is the value by `--best`,
+    `start` and `seconds` are the point's own time.
     """
 
     index: int
@@ -45,6 +50,11 @@ class SweepRow:
     result: str = ""
     exit_code: int = 0
     reused: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    score: float | None = None
+    page: str = ""
+    start: float = 0.0
+    seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,22 +69,34 @@ class SweepRow:
             "steps": self.steps,
             "reason": self.reason,
             "reused": self.reused,
+            "metrics": dict(self.metrics),
+            "score": self.score,
+            "page": self.page,
+            "seconds": round(self.seconds, 3),
         }
 
 
 @dataclass(frozen=True)
 class SweepTable:
-    """All points in order, the points left out before submission, and the fastest passed point."""
+    """All points in order, the points left out before submission, and the rule for the best passed point."""
 
     run_id: str
     name: str
     rows: tuple[SweepRow, ...]
     pruned: tuple[SweepRow, ...] = ()
+    rule: Rule | None = None
 
     @property
     def best(self) -> SweepRow | None:
-        """The passed point with the most tokens per second; without such figures the shortest step."""
+        """The passed point that is best by the rule.
+
+        Without a rule it is the one with the most tokens per second, else with the shortest step.
+        """
         passed = [row for row in self.rows if row.status == OK]
+        if self.rule is not None:
+            scored = [row for row in passed if row.score is not None]
+            choose = min if self.rule.lowest else max
+            return choose(scored, key=lambda row: row.score or 0.0) if scored else None
         fast = [row for row in passed if row.tokens_per_s is not None]
         if fast:
             return max(fast, key=lambda row: row.tokens_per_s or 0.0)
@@ -87,27 +109,42 @@ class SweepTable:
         return tuple(dict.fromkeys(key for row in (*self.rows, *self.pruned) for key in row.sets))
 
     @property
+    def start(self) -> float:
+        """When the first point started, in seconds since the epoch; 0 before."""
+        return min((row.start for row in self.rows if row.start), default=0.0)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Every metric that a point has a figure of, in the order of first use."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.metrics))
+
+    @property
     def exit_code(self) -> int:
         """The exit code of the worst point; a point that has not run counts as well."""
         codes = {row.exit_code for row in self.rows}
         return next((code for code in (1, 3, 4) if code in codes), 0)
 
 
-def sweep_table(run: RunPaths, judged: Mapping[int, tuple[Evidence, Verdict]]) -> SweepTable:
+def sweep_table(
+    run: RunPaths, judged: Mapping[int, tuple[Evidence, Verdict]], rule: Rule | None = None
+) -> SweepTable:
     """The table of a sweep's run directory. `judged` has the evidence and verdict of each point by number.
 
     Raises: JobspecError when `points.json` cannot be read.
     """
     record = read_points(run)
-    rows = tuple(_row(point, *judged[point.index]) for point in record.points)
+    rows = tuple(_row(run, point, *judged[point.index], rule) for point in record.points)
     pruned = tuple(
         SweepRow(-1, sets, INVALID, reason=f"{why} (`{rule}`)") for sets, rule, why in record.pruned
     )
-    return SweepTable(run.run_id, run.root.parent.name, rows, pruned)
+    return SweepTable(run.run_id, run.root.parent.name, rows, pruned, rule)
 
 
-def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
+def _row(
+    run: RunPaths, point: PointRecord, evidence: Evidence, verdict: Verdict, rule: Rule | None
+) -> SweepRow:
     evidence = _with_log_metrics(evidence)
+    times = [event.time for attempt in evidence.attempts for event in attempt.events]
     status, reason = _status(point.run, evidence, verdict)
     speed = _measured(evidence, TOKENS)
     step = _measured(evidence, STEP_TIME)
@@ -123,6 +160,11 @@ def _row(point: PointRecord, evidence: Evidence, verdict: Verdict) -> SweepRow:
         result=str(verdict.result),
         exit_code=verdict.exit_code,
         reused=point.reused,
+        metrics={item.metric: item.last for item in verdict.figures if math.isfinite(item.last)},
+        score=rule.value(evidence.metrics) if rule is not None else None,
+        start=min(times, default=0.0),
+        seconds=max(times, default=0.0) - min(times, default=0.0),
+        page=os.path.relpath(point.run.root / "report.html", run.root),
     )
 
 

@@ -177,9 +177,18 @@ def test_init_starts_from_the_closest_recipe(project: Project, root: Path) -> No
     assert [repo.path for repo in spec.repos if repo.name == "nemo_rl"] == [str(root)]
 
 
+def test_init_from_a_named_recipe(project: Project, root: Path) -> None:
+    assert project.cli("init", "nemo_rl", "--from-recipe", QWEN, "--repo", root).code == 0
+    assert load_spec("my-run.yaml", env={}).spec.train.recipe == QWEN
+    wrong = project.cli("init", "nemo_rl", "--from-recipe", QWEN[:-2], "--repo", root, "--name", "x")
+    assert (wrong.code, f"did you mean `{QWEN}`?" in wrong.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
+        (("nemo_rl", "--from-recipe", "no-such-recipe"), "init.recipe"),
+        (("verl", "--from-recipe", "x"), "init.recipe"),
         (("--framework", "nemo_rl", "--model", "org/unheard-of"), "init.recipe"),
         (("--framework", "verl", "--model", "qwen3"), "init.recipe"),
         (("--framework", "nemo_rl"), "usage.init"),

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from jobspec import launchers
+from jobspec.cli import run_table
 from jobspec.cli.commands import status
 from jobspec.cli.live import observe, screen
 from jobspec.cli.live.metrics import NO_PROGRESS
@@ -61,7 +62,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
 def test_status_shows_each_node_while_the_phase_is_on(run: RunPaths) -> None:
     write(run, STAGING)
     (view,) = observe.observe([run])
-    assert status._row(view)[-1] == f"staging: {SHOWN}"
+    assert view.stage is not None
+    assert run_table.row(status.as_json(view), view.stage.text())[-1] == f"staging: {SHOWN}"
     rows = [(row[1], row[-1]) for row in status._nodes(view)]
     assert rows == [
         ("node n1", "model 60% of 1 GB, 300 MB/s, 1 s left; 300 MB from storage, 300 MB from nodes"),
@@ -76,7 +78,7 @@ def test_status_says_nothing_of_staging_after_it(run: RunPaths) -> None:
     write(run, [*STAGING, *DONE])
     (view,) = observe.observe([run])
     assert view.stage is None and status.as_json(view)["stage"] is None
-    assert status._row(view)[-1] == "" and not list(status._nodes(view))
+    assert run_table.row(status.as_json(view))[-1] == "" and not list(status._nodes(view))
 
 
 def test_run_that_trains_has_staged(run: RunPaths) -> None:

@@ -13,9 +13,12 @@ import pytest
 from jobspec.cli import boundary, output
 from jobspec.cli.commands import command_names
 from jobspec.cli.parser import build_parser
+from jobspec.cli.site_spec import image
 from jobspec.finding import fail
 from jobspec.frameworks import BUILT_IN
 from jobspec.reference.commands import reference
+from jobspec.spec.load import load_spec
+from jobspec.spec.site import ClusterProfile, Paths, SiteContainer
 from jobspec.units import duration
 from tests.kits.project_kit import HELLO, Project
 
@@ -261,6 +264,81 @@ def test_starting_spec_is_valid_and_commented(project: Project, framework: str) 
     errors = [line for line in done.err.splitlines() if line.startswith("error[")]
     rules = [line.removeprefix("error[").partition("]")[0] for line in errors]
     assert rules == TO_FILL_IN[framework], "only a checkout that is not there yet is missing"
+
+
+CHECKOUTS = {
+    "Megatron-Bridge": ["src", "3rdparty/Megatron-LM"],
+    "RL": [],
+    "verl": [],
+    "SkyRL": [],
+    "rlix": [],
+}
+
+
+@pytest.mark.parametrize("runtime", ["pyxis", "apptainer", "podman", "oci", "none"])
+@pytest.mark.parametrize("framework", TO_FILL_IN)
+def test_starting_spec_for_a_site_has_its_image_sizes_and_checkouts(
+    project: Project, framework: str, runtime: str
+) -> None:
+    site = project.root / ".config" / "jobspec" / "clusters" / "mine.yaml"
+    site.parent.mkdir(parents=True)
+    site.write_text(
+        "version: 1\nname: mine\nscheduler: slurm\n"
+        "paths: {runs: /s/runs, hf_home: /s/hf, node_local: /tmp/n}\n"
+        f"container: {{runtime: {runtime}, image_cache: /s/images}}\nnode: {{cpus: 32, gpus: 8}}\n"
+    )
+    for name, folders in CHECKOUTS.items():
+        for folder in (".", *folders):
+            (project.root / name / folder).mkdir(parents=True, exist_ok=True)
+    done = project.cli("init", framework, "--cluster", "mine", "--name", "x")
+    assert done.code == 0, done.text
+    spec = load_spec("x.yaml", env={}).spec
+    assert (spec.cluster, spec.framework, bool(spec.container.image)) == (
+        "mine",
+        framework,
+        runtime != "none",
+    )
+    assert spec.resources.time
+    assert all(Path(repo.path or "").is_dir() for repo in spec.repos)
+    shown = project.cli("validate", "x.yaml").err
+    rules = {line.partition("]")[0] for line in shown.splitlines() if line.startswith("error[")}
+    # The folders hold no framework, which its own rules say; nothing of the site is wrong.
+    of_site = ("error[container", "error[resources", "error[repo", "error[spec")
+    assert not {rule for rule in rules if rule.startswith(of_site)}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "framework", "expected"),
+    [
+        ("pyxis", "nemo_rl", "nvcr.io#nvidia/nemo-rl:v0.4.0"),
+        ("pyxis", "verl", "verlai/verl:vllm024.dev2"),
+        ("apptainer", "verl", "docker://docker.io/verlai/verl:vllm024.dev2"),
+        ("podman", "verl", "docker.io/verlai/verl:vllm024.dev2"),
+        ("oci", "verl", "/s/images/verl"),
+        ("pyxis", "trl", "/s/images/trl.sqsh"),
+    ],
+)
+def test_a_published_image_has_the_form_of_the_runtime(runtime: str, framework: str, expected: str) -> None:
+    site = ClusterProfile(
+        version=1, name="x", paths=Paths(node_local="/n"), container=SiteContainer(runtime, "/s/images")
+    )
+    assert image(framework, site) == expected
+
+
+def test_an_image_file_of_the_site_comes_first(project: Project) -> None:
+    images = project.root / "images"
+    images.mkdir()
+    (images / "nvidia+nemo-rl+v0.4.0.sqsh").touch()
+    site = project.root / ".config" / "jobspec" / "clusters" / "mine.yaml"
+    site.parent.mkdir(parents=True)
+    site.write_text(
+        "version: 1\nname: mine\nscheduler: slurm\npaths: {runs: /s/runs, node_local: /tmp/n}\n"
+        f"container: {{runtime: pyxis, image_cache: {images}}}\n"
+    )
+    project.cli("init", "nemo_rl", "--cluster", "mine", "--name", "x")
+    assert load_spec("x.yaml", env={}).spec.container.image == f"{images}/nvidia+nemo-rl+v0.4.0.sqsh"
+    assert project.cli("init", "verl", "--cluster", "min", "--name", "y").code == 2
+    assert "are two frameworks" in project.cli("init", "verl", "--framework", "trl").err
 
 
 def test_starting_spec_for_commands_runs(project: Project) -> None:

@@ -6,10 +6,14 @@ import csv
 import json
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
+from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
+from tests.kits.junit_kit import junit_problems
 from tests.kits.project_kit import Project
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -62,6 +66,10 @@ def test_results_are_told_apart_and_only_the_unfinished_run_again(grid: Project)
     done = grid.cli("run", "grid.yaml")
     assert done.code == 1, done.text
     assert "best: point 1" in done.out
+    lines = [line.partition("]")[2].split() for line in done.out.splitlines() if "] point " in line]
+    assert lines[-1][3] == 'container.env.POINT="crash"'
+    last = {line[1]: line[2] for line in lines}
+    assert last == {"0": "ok", "1": "ok", "2": "failed", "3": "failed", "4": "failed"}
     assert ran(grid) == ["good", "better", "oom", "blocked", "crash"]
     assert statuses(grid) == {
         "good": "OK", "better": "OK", "oom": "OOM", "blocked": "BLOCKED", "crash": "FAIL",
@@ -110,15 +118,40 @@ def test_every_form_of_the_table(grid: Project) -> None:
     assert "| 1 | oom | 302.5 | 0.25 | - | 2 | OOM |" in forms["md"]
     lines = [json.loads(line) for line in forms["jsonl"].splitlines()]
     assert [(line["point"], line["status"]) for line in lines] == [(0, "OK"), (1, "OOM")]
-    assert forms["html"].count("<rect") == 2
+    plots = forms["html"].count('<div class="bars">')
+    bars = [forms["html"].count(f'class="bar{more}"') for more in ("", " bad")]
+    assert (plots, bars) == (2, [2, 2])  # speed, and the figure that the run logs
+    assert '<a href="points/1/report.html">1: POINT=oom</a>' in forms["html"]
+    assert (grid.last().root / "points/1/report.html").is_file()
     assert "<script" not in forms["html"]
     for fmt, text in forms.items():
         name = {"md": "report.md", "html": "report.html"}.get(fmt, f"sweep.{fmt}")
         assert (grid.last().root / name).read_text() == text
-    wrong = grid.cli("report", "last", "--format", "junit")
-    assert (wrong.code, "no report as `junit`" in wrong.err) == (2, True)
+    junit = grid.cli("report", "last", "--format", "junit").out
+    assert junit_problems(junit) == []
+    suite = ElementTree.fromstring(junit).find("testsuite")
+    assert suite is not None and (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    data = json.loads(grid.cli("report", "last", "--json").out)
+    jsonschema.validate(data, json.loads(files("jobspec.report").joinpath("sweep.schema.json").read_text()))
+    assert [point["result"] for point in data["points"]] == ["Pass", "Fail"]
     single = grid.cli("report", str(grid.last().points()[0].root), "--format", "csv")
     assert (single.code, "of a sweep's table" in single.err) == (2, True)
+
+
+def test_the_best_point_is_chosen_by_any_metric(grid: Project) -> None:
+    grid.cli("run", "grid.yaml", "--set", "sweep.grid={container.env.POINT: [good, better]}")
+    name = "tokens_per_s"
+    high = json.loads(grid.cli("report", "last", "--json", "--best", f"last({name})").out)
+    low = json.loads(grid.cli("report", "last", "--json", "--best", f"lowest last({name})").out)
+    scores = [point["score"] for point in high["points"]]
+    assert (high["best"], low["best"]) == (scores.index(max(scores)), scores.index(min(scores))) == (1, 0)
+    assert high["rule"] == f"highest last({name})"
+    nothing = grid.cli("report", "last", "--best", "max(nothing)").out
+    assert "no point has a pass and a value of nothing" in nothing
+    wrong = grid.cli("report", "last", "--best", "lst(x)")
+    assert (wrong.code, "did you mean `last`?" in wrong.err) == (2, True)
+    point = str(grid.last().points()[0].root)
+    assert "the run is no sweep" in grid.cli("report", point, "--best", "last(x)").err
 
 
 def test_damaged_index_is_a_finding(grid: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,11 @@ def test_a_script_beside_the_spec_is_found_and_said_to_be_unrecorded(base: Path)
 def test_a_script_of_a_repository_is_found_and_the_lock_names_it_below_the_checkout(base: Path) -> None:
     repos = [{"name": "code", "path": "code"}]
     for word in ("sub/fit.py", "code/sub/fit.py", "./code/sub/fit.py"):
-        found = resolved(base, ["python3", word], repos=repos)
-        assert argv(found) == ("python3", f"{base}/code/sub/fit.py")
+        found = resolved(base, [sys.executable, word], repos=repos)
+        assert argv(found) == (sys.executable, f"{base}/code/sub/fit.py")
         assert rules(found) == []
         assert found.ready_plan.mode == "ray"  # the script imports it
-        assert yaml.safe_load(lock_text(found))["train"]["command"] == ["python3", "sub/fit.py"]
+        assert yaml.safe_load(lock_text(found))["train"]["command"] == [sys.executable, "sub/fit.py"]
 
 
 def test_the_lock_names_a_script_outside_of_checkouts_by_its_place(base: Path) -> None:

@@ -182,6 +182,11 @@ def test_a_command_starts_ray_only_where_it_is_seen_to_use_it(train: dict[str, A
     assert yaml.safe_load(lock_text(found))["launch"]["mode"] == mode
 
 
+def test_a_cluster_that_is_held_is_one_of_ray() -> None:
+    assert resolved(SLURM, launch={"hold": True}).ready_plan.mode == "ray"
+    assert resolved(SLURM, launch={"hold": True, "mode": "srun"}).ready_plan.mode == "srun"
+
+
 def test_a_command_on_several_nodes_says_which_mode_it_has() -> None:
     resources = {"nodes": 2, "time": "10"}
     assert [item.rule for item in resolved(SLURM, resources=resources).findings] == ["launch.mode-chosen"]

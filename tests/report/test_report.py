@@ -24,6 +24,7 @@ from jobspec.report.pictures import LINE_WIDTH, draw_plot, draw_time_line
 from jobspec.report.plots import Line, Plot
 from jobspec.report.text import fit
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
+from tests.kits.junit_kit import junit_problems
 from tests.kits.verdict_kit import PHASES, PLAN, T0, RunFolder, StandInFramework, learning_rows, passing_run
 
 SCHEMA = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
@@ -108,8 +109,22 @@ def test_junit_counts_deliverables(
 
 
 def test_junit_of_nothing_is_an_error(tmp_path: Path) -> None:
-    root = ElementTree.fromstring(render_report(*judged(RunFolder(tmp_path)), "junit"))
-    assert root.find(".//error") is not None
+    text = render_report(*judged(RunFolder(tmp_path)), "junit")
+    assert ElementTree.fromstring(text).find(".//error") is not None
+    assert junit_problems(text) == []
+
+
+def test_junit_follows_the_schema_and_has_the_times_of_phases(
+    passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]
+) -> None:
+    for found in (passed, blocked):
+        text = render_report(*found, "junit")
+        assert junit_problems(text) == []
+        suite = ElementTree.fromstring(text)[0]
+        times = {case.get("name"): float(case.get("time", "")) for case in suite.iter("testcase")}
+        driver = [bar for bar in build_report(*found).bars if bar.phase == "driver" and not bar.node]
+        assert times["Run"] == pytest.approx(sum(bar.end - bar.start for bar in driver), abs=1e-3) != 0
+        assert suite.findtext("system-out", "").startswith(str(found[0].result))
 
 
 class Page(HTMLParser):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.cli import output
-from jobspec.cli.commands.init import quoted
+from jobspec.cli.site_spec import quoted
 from jobspec.finding import fail
 from jobspec.frameworks.required_when import Need, required, rules_of
 from jobspec.planning.changes import changes_since

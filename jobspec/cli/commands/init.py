@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.site_spec import for_site, quoted
 from jobspec.finding import fail
+from jobspec.words import did_you_mean
 
 if TYPE_CHECKING:
     from jobspec.frameworks.base import RecipeNote
@@ -18,10 +20,15 @@ DEFAULT_NAME = "my-run"  # under it `starters/` holds a whole spec for each fram
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("--framework", metavar="NAME", default="command", help="default: command")
+    into.add_argument("framework_wanted", metavar="FRAMEWORK", nargs="?", help="default: command")
+    into.add_argument("--framework", metavar="NAME", help="the same")
+    into.add_argument(
+        "--cluster", metavar="NAME", help="for this site: its image, sizes, and checkouts found here"
+    )
     name_help = f"the run's name (default {DEFAULT_NAME})"
     into.add_argument("--name", metavar="NAME", default=DEFAULT_NAME, help=name_help)
     into.add_argument("--model", metavar="FAMILY", help="start from the closest maintained recipe (nemo_rl)")
+    into.add_argument("--from-recipe", metavar="RECIPE", help="start from this maintained recipe (nemo_rl)")
     into.add_argument("--repo", metavar="PATH", help="the checkout with the recipes (default: this folder)")
     into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
     parser.add_json(into)
@@ -30,13 +37,20 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from jobspec.spec.load import parse_spec
 
-    text = starter(args.framework, args.name)
-    if args.model is not None:
-        text = with_recipe(text, closest(args.framework, args.repo or ".", args.model), args.repo or ".")
+    framework = _framework(args)
+    text = starter(framework, args.name)
+    repo = args.repo or "."
+    if args.from_recipe is not None:
+        text = with_recipe(text, named(framework, repo, args.from_recipe), repo)
+    elif args.model is not None:
+        text = with_recipe(text, closest(framework, repo, args.model), repo)
     elif args.repo is not None:
-        raise fail(
-            "usage.init", "--repo is only for the recipes of --model", fix="give --model FAMILY as well"
-        )
+        what, fix = "--repo is only for recipes", "give --model FAMILY or --from-recipe NAME as well"
+        raise fail("usage.init", what, fix=fix)
+    if args.cluster is not None:
+        here = Path.cwd()
+        places = (here, here.parent, Path.home(), Path.home() / "src")
+        text = for_site(text, framework, pipeline.profile(args.cluster, None).profile, places)
     parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
     if args.out == "-":
         print(text, end="")
@@ -60,10 +74,39 @@ def run(args: argparse.Namespace) -> int:
             fix="name a file in an existing folder",
         ) from problem
     if args.json:
-        output.print_json({"file": str(path), "framework": args.framework})
-    else:
-        print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
+        output.print_json({"file": str(path), "framework": framework})
+        return 0
+    if args.cluster is not None:
+        output.print_findings(item for item in pipeline.check(pipeline.Request(path)) if item.is_error)
+    print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
     return 0
+
+
+def _framework(args: argparse.Namespace) -> str:
+    named_twice = args.framework_wanted and args.framework and args.framework_wanted != args.framework
+    if named_twice:
+        what = f"`{args.framework_wanted}` and `--framework {args.framework}` are two frameworks"
+        raise fail("usage.init", what, fix="name one")
+    return str(args.framework_wanted or args.framework or "command")
+
+
+def named(framework: str, repo: str, name: str) -> RecipeNote:
+    """The recipe of this name. Raises: JobspecError where there is none, or jobspec cannot run it."""
+    from jobspec import frameworks
+
+    listed = getattr(frameworks.get(framework), "recipes", None)
+    if listed is None:
+        what = f"`{framework}` has no recipes by name"
+        raise fail("init.recipe", what, fix="leave out --from-recipe, or use nemo_rl")
+    notes: dict[str, RecipeNote] = {note.name: note for note in listed(repo)}
+    note = notes.get(name.removesuffix(".yaml"))
+    if note is None:
+        what = f"`{repo}` has no recipe `{name}`"
+        fix = f"name one of `jobspec framework recipes {framework} --repo {repo}`"
+        raise fail("init.recipe", what, did_you_mean(name, notes), fix)
+    if note.problem:
+        raise fail("init.recipe", f"jobspec does not run `{name}`", note.problem, "choose another recipe")
+    return note
 
 
 def closest(framework: str, repo: str, model: str) -> RecipeNote:
@@ -104,11 +147,6 @@ def with_recipe(text: str, recipe: RecipeNote, repo: str) -> str:
     ):
         text = re.sub(f"(?m)^{pattern}", lines.replace("\\", r"\\"), text, count=1)
     return text
-
-
-def quoted(path: str) -> str:
-    """A path as YAML takes it."""
-    return path if re.fullmatch(r"[\w./@+-]+", path) else json.dumps(path)
 
 
 def starter(framework: str, name: str) -> str:

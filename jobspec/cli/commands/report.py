@@ -39,6 +39,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     )
     parser.add_runs(into)
     parser.add_baseline(into)
+    into.add_argument(
+        "--best",
+        metavar="RULE",
+        help="of a sweep: the best point by a metric, such as `last(reward)` or `lowest last(loss)`",
+    )
     into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
     parser.add_json(into)
 
@@ -51,9 +56,14 @@ def run(args: argparse.Namespace) -> int:
     baseline = Path(args.baseline) if args.baseline else None
     if baseline is not None and not baseline.exists():
         baseline = store.find(args.baseline).root
+    rule = None
+    if args.best is not None:
+        from jobspec.sweeps.best import parse_rule
+
+        rule = parse_rule(args.best)
     if len(runs) > 1:
         return conclude.conclude_together(runs, fmt, baseline)
-    return conclude.conclude(runs[0], fmt, show_tail=False, baseline=baseline)
+    return conclude.conclude(runs[0], fmt, show_tail=False, baseline=baseline, rule=rule)
 
 
 def _settle(run_paths: RunPaths) -> None:

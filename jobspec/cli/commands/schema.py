@@ -6,10 +6,21 @@ A spec that starts with `# yaml-language-server: $schema=FILE` is completed and 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobspec.frameworks.base import Framework
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("kind", choices=("job", "cluster"), help="the schema to print")
+    into.add_argument(
+        "--here",
+        action="store_true",
+        help="with the names of this installation: frameworks, their levels and variants, clusters",
+    )
     into.add_argument(
         "--json", action="store_true", help="accepted for uniformity: the output is JSON anyway"
     )
@@ -18,5 +29,39 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from jobspec.spec.schema import schema_text
 
-    print(schema_text(args.kind), end="")
+    text = schema_text(args.kind)
+    print(json.dumps(with_names(json.loads(text)), indent=2) + "\n" if _named(args) else text, end="")
     return 0
+
+
+def _named(args: argparse.Namespace) -> bool:
+    return bool(args.here) and args.kind == "job"
+
+
+def with_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of job specs with frameworks, clusters and the levels of each framework as choices."""
+    from jobspec import frameworks
+    from jobspec.spec.find_site import list_clusters
+
+    known = {name: frameworks.get(name) for name in frameworks.names()}
+    properties = schema["properties"]
+    properties["framework"]["enum"] = list(known)
+    clusters = [entry.name for entry in list_clusters(os.environ)]
+    properties["cluster"]["anyOf"] = [{"enum": clusters}, {"type": "null"}]
+    schema["allOf"] = [*schema.get("allOf", ()), *(_of_framework(item) for item in known.values())]
+    return schema
+
+
+def _of_framework(framework: Framework) -> dict[str, Any]:
+    """What a spec of this framework may have below `coverage`. A level has a name and a number."""
+    levels = [name for level in framework.levels for name in (level.name, level.number)]
+    variants = sorted({variant for level in framework.levels for variant in level.variants})
+    level: dict[str, Any] = {"enum": levels}
+    coverage: dict[str, Any] = {"level": level, "levels": {"items": level}}
+    if variants:  # `full+dummy`: two variants in one training
+        choice = {"anyOf": [{"enum": variants}, {"pattern": r"\+"}]}
+        coverage["variants"] = {"items": choice}
+    return {
+        "if": {"properties": {"framework": {"const": framework.name}}, "required": ["framework"]},
+        "then": {"properties": {"coverage": {"properties": coverage}}},
+    }

@@ -13,12 +13,12 @@ from jobspec.cli.live import observe
 from jobspec.finding import fail, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
-from jobspec.sweeps.finished import read_points
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.report import Report
     from jobspec.report.driver_log import DriverLog
+    from jobspec.sweeps.best import Rule
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -26,12 +26,16 @@ TAIL_LINES = 20
 SWEEP_ONLY = ("csv", "jsonl")
 
 
-def conclude(run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | None = None) -> int:
+def conclude(
+    run: RunPaths, fmt: str, show_tail: bool = True, baseline: Path | None = None, rule: Rule | None = None
+) -> int:
     """Print the verdict of a run, or of every point of a sweep; the exit code of the worst."""
     if run.is_sweep and baseline is not None:
         raise fail("usage.arguments", "a sweep has no baseline", fix="name one of its points")
     if run.is_sweep:
-        return _conclude_sweep(run, fmt)
+        return _conclude_sweep(run, fmt, rule)
+    if rule is not None:
+        raise fail("usage.arguments", "`--best` chooses a point, and the run is no sweep", fix="leave it out")
     if fmt in SWEEP_ONLY:
         raise fail("usage.arguments", f"`{fmt}` is a format of a sweep's table only", fix="use `json`")
     from jobspec.report.driver_log import driver_log
@@ -57,6 +61,8 @@ def write_reports(run: RunPaths) -> None:
         evidence, verdict = pipeline.judge_run(run.root)
         write(run.root, verdict, evidence)
         return
+    from jobspec.sweeps.finished import read_points
+
     table, judged = _judged_sweep(run)
     for point in read_points(run).points:
         if not point.reused:
@@ -134,13 +140,14 @@ def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> 
             print(visible(f"  {strip_ansi(line)}"))
 
 
-def _conclude_sweep(run: RunPaths, fmt: str) -> int:
+def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
     """Print the table of a sweep and write its forms; each point has a report of its own beside it.
 
     The points of `coverage.levels` are one validation, which people read as one summary.
     """
     from jobspec.planning.levels import is_spread
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
+    from jobspec.sweeps.finished import read_points
 
     record = read_points(run)
     joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
@@ -150,7 +157,7 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
         raise fail(
             "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
-    table, judged = _judged_sweep(run)
+    table, judged = _judged_sweep(run, rule)
     for point in record.points:
         if not point.reused:
             evidence, verdict = judged[point.index]
@@ -165,11 +172,14 @@ def _conclude_sweep(run: RunPaths, fmt: str) -> int:
     return table.exit_code
 
 
-def _judged_sweep(run: RunPaths) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
+def _judged_sweep(
+    run: RunPaths, rule: Rule | None = None
+) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
+    from jobspec.sweeps.finished import read_points
     from jobspec.sweeps.table import sweep_table
 
     judged = {point.index: pipeline.judge_run(point.run.root) for point in read_points(run).points}
-    return sweep_table(run, judged), judged
+    return sweep_table(run, judged, rule), judged
 
 
 def _write_table(run: RunPaths, table: SweepTable) -> None:

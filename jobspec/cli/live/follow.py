@@ -11,6 +11,7 @@ from jobspec import launchers
 from jobspec.cli.boundary import INTERRUPTED
 from jobspec.cli.live import conclude, observe
 from jobspec.cli.live.metrics import ProgressReader
+from jobspec.cli.live.points import PointWatch
 from jobspec.cli.live.screen import Screen, open_screen
 from jobspec.finding import JobspecError
 from jobspec.launchers import JobStatus
@@ -44,14 +45,14 @@ def follow_to_verdict(run: RunPaths, launch: Launch, as_json: bool) -> int:
 
 def follow(run: RunPaths, launch: Launch, screen: Screen | None) -> JobStatus:
     """Show a run until its job's state is final; returns that state and records it in the run directory."""
-    events, progress = observe.EventTail(run), ProgressReader(run)
+    events, progress, points = observe.EventTail(run), ProgressReader(run), PointWatch(run)
     asker = Asker(launch)
     pause = FILES_S if launch.login == "here" else REMOTE_FILES_S
     while True:
         status = asker.ask()
         arrived = asker.sync()
         if screen is not None:
-            screen.show(status, events.read(), progress.read())
+            screen.show(status, events.read(), progress.read(), points.read())
         if status.state.final and arrived and _results_have_arrived(run, status, asker.final_since):
             launchers.record_final(run, status)
             return status

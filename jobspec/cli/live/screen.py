@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobspec.cli import output
 from jobspec.cli.live.metrics import Progress
+from jobspec.cli.live.points import RUNNING, WAITING, PointState
 from jobspec.cli.live.staging import StageTracker
 from jobspec.finding import Finding, one_line
 from jobspec.launchers import JobStatus
@@ -24,13 +25,20 @@ PLAIN_PROGRESS_S = 5.0
 # A terabyte takes an hour or so: a line a minute.
 PLAIN_STAGE_S = 60.0
 BAR_WIDTH = 24
+MAX_POINTS = 30  # of a sweep, on one screen
 _STYLES = {"ok": "green", "cached": "green", "failed": "red", "blocked": "red", "skipped": "dim"}
 
 
 class Screen(Protocol):
     """Shows updates; `close` leaves the terminal as it was."""
 
-    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None: ...
+    def show(
+        self,
+        status: JobStatus,
+        events: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        points: Sequence[PointState] = (),
+    ) -> None: ...
 
     def close(self) -> None: ...
 
@@ -62,8 +70,15 @@ class PlainScreen:
     _step_time: float = 0.0
     _stage: StageTracker = field(default_factory=StageTracker)
     _stage_time: float = -PLAIN_STAGE_S
+    _points: dict[int, str] = field(default_factory=dict)
 
-    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def show(
+        self,
+        status: JobStatus,
+        events: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        points: Sequence[PointState] = (),
+    ) -> None:
         if not status.state.final:
             self._status(status)
         for event in events:
@@ -78,6 +93,11 @@ class PlainScreen:
         if progress.step != self._step and (now - self._step_time > PLAIN_PROGRESS_S or done):
             self._step, self._step_time = progress.step, now
             self._line("step", progress.text(), shown(progress))
+        for point in points:
+            if self._points.get(point.index, WAITING) != point.outcome:
+                self._points[point.index] = point.outcome
+                words = (point.progress.text() and f"step {point.progress.text()}", shown(point.progress))
+                self._line(f"point {point.index}", point.outcome, point.label, *words)
         if status.state.final:
             self._status(status)
 
@@ -117,11 +137,18 @@ class LiveScreen:
         self._status: JobStatus | None = None
         self._progress = Progress()
         self._stage = StageTracker()
+        self._points: Sequence[PointState] = ()
         self._live: Live = Live(self._draw(), refresh_per_second=8, transient=False)
         self._live.start()
 
-    def show(self, status: JobStatus, events: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        self._status, self._progress = status, progress
+    def show(
+        self,
+        status: JobStatus,
+        events: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        points: Sequence[PointState] = (),
+    ) -> None:
+        self._status, self._progress, self._points = status, progress, points
         self._stage.take(events)
         for event in events:
             self._event(event)
@@ -157,7 +184,19 @@ class LiveScreen:
             table.add_row(
                 Text(one_line(phase)), Text(one_line(outcome), style=style), taken, self._bar(phase)
             )
+        for point in self._drawn():
+            style = _STYLES.get(point.outcome, "yellow" if point.ended else "")
+            head = Text(one_line(f"{point.index}: {point.label}"), overflow="fold")
+            rest = (Text(one_line(text)) for text in (point.progress.text(), shown(point.progress)))
+            table.add_row(head, Text(one_line(point.outcome), style=style), *rest)
         return table
+
+    def _drawn(self) -> Sequence[PointState]:
+        """The points, or of many those that have not ended first: what a screen has no room for is lost."""
+        if len(self._points) <= MAX_POINTS:
+            return self._points
+        order = sorted(self._points, key=lambda point: (point.outcome != RUNNING, point.ended, point.index))
+        return sorted(order[:MAX_POINTS], key=lambda point: point.index)
 
     def _bar(self, phase: str) -> Any:
         """The bar beside a phase; empty where no progress is known."""
