@@ -1,12 +1,25 @@
-"""Fewer points of a curve that show what all of them show: no peak is averaged away."""
+"""The points of a curve, and fewer of them that show the same: no peak is averaged away."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+
+from jobspec.runtime.base.metric_files import Row
 
 FEW_POINTS = 400  # of a small picture: no more fit side by side
 
 Point = tuple[float, float]
+
+
+def finite_points(rows: Sequence[Row]) -> list[Point]:
+    """Step and value of the finite rows; where a row has no step, all count by their place."""
+    placed = any(row.step is None for row in rows)
+    return [
+        (float(at if placed or row.step is None else row.step), row.value)
+        for at, row in enumerate(rows, 1)
+        if math.isfinite(row.value)
+    ]
 
 
 def envelope(points: Sequence[Point], limit: int) -> Sequence[Point]:

@@ -5,7 +5,6 @@ Plain frozen data without clock or random number: the same evidence gives the sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -14,8 +13,7 @@ from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCo
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
 from jobspec.finding import JobspecError
-from jobspec.metrics import Row
-from jobspec.metrics.envelope import envelope
+from jobspec.metrics.envelope import envelope, finite_points
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import parse_requirement
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
@@ -215,26 +213,17 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
             names.setdefault(metric, metric)
     for metric, name in list(names.items())[:MAX_CURVES]:
         rows = evidence.metrics.series(metric)
-        points = _points(rows)
+        points = finite_points(rows)
         if not points:
             continue
         curve = Curve(
             name, metric, tuple(envelope(points, MAX_POINTS)), len(rows) - len(points), rows[0].source
         )
         known = baseline.metrics if baseline is not None else None
-        theirs = _points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
+        theirs = finite_points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
         if baseline is not None and theirs:
             curve = replace(curve, beside=tuple(envelope(theirs, MAX_POINTS)), baseline=baseline.name)
         yield curve
-
-
-def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """Step and value of the finite rows; a row without a step counts by its place."""
-    return [
-        (float(row.step if row.step is not None else at), row.value)
-        for at, row in enumerate(rows, 1)
-        if math.isfinite(row.value)
-    ]
 
 
 def _required_metric(text: str) -> str:

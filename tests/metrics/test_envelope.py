@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobspec.metrics.envelope import envelope
+from jobspec.metrics import Row
+from jobspec.metrics.envelope import envelope, finite_points
 
 
 @pytest.mark.parametrize("at", [0, 1, 50_000, 99_998, 99_999])
@@ -32,3 +35,10 @@ def test_envelope_is_a_short_part_of_the_curve_with_its_ends_and_extremes(
 def test_extremes_stand_in_their_order() -> None:
     points = [(0, 0.0), (1, 0.0), (2, -1.0), (3, 1.0), (4, 0.0), (5, 2.0), (6, -2.0), (7, 0.0)]
     assert envelope(points, 6) == [(0, 0.0), (2, -1.0), (3, 1.0), (5, 2.0), (6, -2.0), (7, 0.0)]
+
+
+def test_rows_without_a_step_count_by_their_place() -> None:
+    """Steps and places of one metric could not stand on one axis."""
+    rows = [Row("x", 50, 1.0), Row("x", None, 2.0), Row("x", 7, math.nan), Row("x", 7, 4.0)]
+    assert finite_points(rows) == [(1, 1.0), (2, 2.0), (4, 4.0)]
+    assert finite_points(rows[:1]) == [(50, 1.0)]
