@@ -1,31 +1,32 @@
 """From a Request to a plan, a rendered run directory, a started job and its verdict.
 
-The calls between the rooms, in order; each room decides for itself. Nothing here prints.
+The calls between the rooms, in order; each room decides for itself. Nothing here prints. A little more than
+400 lines: a call for each room, and what they are called with.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.disk import is_folder
 from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
-from jobspec.runs.records import Launch, read_launch
+from jobspec.runs.records import Launch, read_launch, repeats
 from jobspec.runs.store import RunStore, known_folders, state_folder
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.launchers import JobStatus
     from jobspec.plan import Plan
+    from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
-    from jobspec.spec.find_site import Elsewhere, LoadedCluster
+    from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
-    from jobspec.spec.site import ClusterProfile
     from jobspec.sweeps.points import SweepOutcome
     from jobspec.verdict import Verdict
 
@@ -38,7 +39,8 @@ class Request:
     `cluster_file` its file; else JOBSPEC_CLUSTER, the spec and then `local` decide. `sets` are overrides such
     as `train.steps=10`, in order. `allow` names rules whose errors become warnings. New runs go below the
     folder `runs`, else below JOBSPEC_RUNS or the profile's folder. `rerun` repeats the points of a sweep that
-    an earlier run has finished.
+    an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
+    that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
     """
 
     spec: str | Path
@@ -48,6 +50,9 @@ class Request:
     allow: Sequence[str] = ()
     runs: str | Path | None = None
     rerun: bool = False
+    moved: Mapping[str, str] = field(default_factory=dict)
+    reset: Sequence[str] = ()
+    reproduces: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,36 +81,27 @@ def load(request: Request) -> JobSpec:
 
     Raises: JobspecError with every finding of spec and site profile, and for an unknown rule in `allow`.
     """
-    return _load(request)[0].spec
+    return load_on_site(request)[0].spec
 
 
-def _load(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
+def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     """The spec with its overrides, and its site profile. Raises: as `load`."""
     from jobspec.checks import not_allowed
     from jobspec.checks.rule_names import check_allowed
     from jobspec.planning.levels import spread
+    from jobspec.planning.relocated import relocated
     from jobspec.spec.load import load_spec
 
     stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = spread(load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow))
+        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
+        if request.moved or request.reset:
+            loaded = relocated(loaded, request.moved, request.reset)
+        loaded = spread(loaded)
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
         raise JobspecError(*findings) from problem
-    site = cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
-    return loaded, replace(site, elsewhere=_elsewhere(site.profile))
-
-
-def _elsewhere(site: ClusterProfile) -> Elsewhere | None:
-    """The login node to ask about checkouts, for a cluster whose disks are not this machine's."""
-    if site.scheduler != "slurm" or site.access.login == "here":
-        return None
-    from jobspec.launchers.access import connect
-    from jobspec.launchers.access.far_side import FarSide
-    from jobspec.rendering.run_folder import build_far_side
-
-    access = site.access
-    return FarSide(connect(access.login, access.user or "", access.jump or ""), build_far_side)
+    return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
 def _profile_findings(request: Request) -> tuple[Finding, ...]:
@@ -161,14 +157,17 @@ def profile(
 
 def check(request: Request) -> tuple[Finding, ...]:
     """All errors and warnings about a spec, each point of its sweep included."""
+    from jobspec.planning.lookups import Lookups
+
+    lookups = Lookups(asks=True)
     try:
-        resolved = resolve(request)
+        resolved = resolve(request, lookups=lookups)
         unknown = resolved.plan is None or any(item.is_error for item in resolved.findings)
         if resolved.spec.sweep is None or unknown:
             return resolved.findings
         from jobspec.sweeps.points import check_sweep
 
-        _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow)
+        _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow, lookups=lookups)
         return tuple(dict.fromkeys((*resolved.findings, *findings)))
     except JobspecError as problem:
         return tuple(problem.findings)
@@ -183,16 +182,17 @@ def make_plan(request: Request) -> Plan:
     return must_resolve(request, fetch=False).ready_plan
 
 
-def resolve(request: Request, fetch: bool = False) -> Resolved:
+def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = None) -> Resolved:
     """The plan that a spec resolves to, with its errors among the findings.
 
     `fetch` clones repositories that the spec names by URL alone; only a run needs them.
     """
     from jobspec.checks import not_allowed
+    from jobspec.launchers import with_far_side
     from jobspec.planning.resolve import resolve as resolve_spec
 
-    loaded, site = _load(request)
-    resolved = resolve_spec(loaded, site, allow=request.allow, fetch=fetch)
+    loaded, site = load_on_site(request)
+    resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
     return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
 
 
@@ -247,6 +247,8 @@ def render_resolved(resolved: Resolved, request: Request, folder: Path | None = 
         files = dict(render.render(resolved, run_id, run_dir))
     findings = (*findings, *script_check.check_scripts(script_check.sample(files)))
     stop_on_errors(findings)
+    if request.reproduces:
+        files |= repeats(Path(request.spec).absolute(), files)
     run_folder.write_run(files, str(here))
     keep([repo.copy for item in used for repo in item.repos], here)
     names = tuple(sorted({*files, "runtime.pyz"}))
@@ -388,9 +390,9 @@ def judge(folder: str | Path) -> Verdict:
 def judge_run(folder: Path, baseline: Path | None = None) -> tuple[Evidence, Verdict]:
     """The verdict of `judge`, beside a known-good run if one is named, with its evidence."""
     from jobspec.evidence.read import read_evidence
-    from jobspec.judging.baseline import judge_beside
+    from jobspec.judging.reproduction import judged
 
-    return judge_beside(read_evidence(folder), baseline)
+    return judged(read_evidence(folder), baseline)
 
 
 def report_text(folder: str | Path, form: str = "text") -> str:

@@ -122,6 +122,27 @@ class AttemptVerdict:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """One thing in the run that was repeated and in this one; `word` is same, differs or can't tell."""
+
+    name: str
+    first: str
+    now: str
+    word: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The run beside the one whose lock it repeats; `problem` says why there is nothing to compare with."""
+
+    run_id: str
+    folder: str
+    rows: tuple[Beside, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The conclusion about one run: derived from evidence files, never from exit codes alone.
 
@@ -140,6 +161,7 @@ class Verdict:
     number: int | None = None
     proves: str = ""
     guide: tuple[str, ...] = ()
+    reproduction: Reproduction | None = None
 
     @property
     def exit_code(self) -> int:

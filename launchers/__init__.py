@@ -25,6 +25,7 @@ from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
     from jobspec.plan import Plan
+    from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
 
 # How long an answer is waited for that can be missed: Slurm's own commands wait 20 s for a dead controller.
@@ -48,6 +49,7 @@ __all__ = [
     "refuse_unsettled",
     "start",
     "sync",
+    "with_far_side",
 ]
 
 
@@ -63,6 +65,17 @@ def for_plan(plan: Plan, profile: ClusterProfile) -> Launcher:
 def for_launch(launch: Launch) -> Launcher:
     """The launcher that can watch a run that was started before, from its record alone."""
     return _launcher(launch.launcher, launch.mode, Access(launch.login, launch.user, launch.jump))
+
+
+def with_far_side(site: LoadedCluster) -> LoadedCluster:
+    """The site with its login node to ask about checkouts, where its disks are not this machine's."""
+    access = access_of(site.profile)
+    if site.profile.scheduler != "slurm" or access.login == "here":
+        return site
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.access.far_side import FarSide
+
+    return replace(site, elsewhere=FarSide(connect(access.login, access.user, access.jump)))
 
 
 def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:

@@ -60,12 +60,12 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "paths": _names("characters node-local-long"),
         "render": _names("bash checker exists no-bash no-plan shellcheck value"),
         "repo": _names(
-            "bundle checkout elsewhere filter freeze freeze-remote helpers left-out missing no-git "
-            "not-fetched not-git not-here older-clone other-clone pythonpath ref-mismatch ref-unknown "
-            "restore sync synced timeout two-sides unreadable"
+            "bundle checkout elsewhere filter freeze freeze-remote helpers left-out lfs missing no-git "
+            "not-asked not-fetched not-git not-here older-clone other-clone pythonpath ref-mismatch "
+            "ref-unknown restore sync synced timeout two-sides unreadable"
         ),
         "reproduce": _names(
-            "cluster data image jobspec left-out model no-lock not-confirmed patch ran repo unpinned"
+            "cluster data image jobspec left-out model no-lock not-confirmed not-same patch ran repo unpinned"
         ),
         "resources": _names(
             "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,15 +30,17 @@ def is_own(lock: Path) -> bool:
     return folder.parent.parent.resolve() in {known.resolve() for known in known_folders(os.environ)}
 
 
-def confirm(lock: Path, text: bytes, resolved: Resolved, yes: bool) -> None:
-    """Show what the lock with this `text` does and ask for consent; `yes` answers.
+def confirm(
+    lock: Path, text: bytes, resolved: Resolved, yes: bool, first: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Show what the lock with this `text` does, `first` before all, and ask for consent; `yes` answers.
 
     Raises: JobspecError without consent, or when the file has changed while its user read.
     """
     print(f"{lock} was not written by a run of yours. It", file=sys.stderr)
-    for verb, deed in _deeds(resolved):
-        first, *more = [visible(line) for line in deed.splitlines()] or [""]
-        print(f"  {verb:8}  {first}", file=sys.stderr)
+    for verb, deed in (*first, *_deeds(resolved)):
+        line, *more = [visible(line) for line in deed.splitlines()] or [""]
+        print(f"  {verb:8}  {line}", file=sys.stderr)
         for line in more:
             print(f"  {'':8}  {line}", file=sys.stderr)
     if not (yes or _agreed()):

@@ -112,7 +112,7 @@ def _comparisons(evidence: Evidence) -> Iterator[Deliverable]:
     if not tolerances or (learning is not None and learnt not in {item.metric for item in tolerances}):
         yield _learnt(evidence, learnt)
     for item in tolerances:
-        yield _tolerated(evidence, item, learnt)
+        yield compare_within(evidence, item, learnt)
 
 
 def _learnt(evidence: Evidence, metric: str) -> Deliverable:
@@ -129,7 +129,7 @@ def _learnt(evidence: Evidence, metric: str) -> Deliverable:
     )
 
 
-def _tolerated(evidence: Evidence, asked: TolerancePlan, learnt: str) -> Deliverable:
+def compare_within(evidence: Evidence, asked: TolerancePlan, learnt: str = "") -> Deliverable:
     """The means of both over the asked steps; without steps, over the last fifth that both have."""
     metric = asked.metric
     steps = f" (steps {asked.first or 1} to {asked.last or 'the end'})" if asked.first or asked.last else ""
@@ -167,8 +167,8 @@ def _tolerated(evidence: Evidence, asked: TolerancePlan, learnt: str) -> Deliver
 def _both(evidence: Evidence, metric: str) -> tuple[Sequence[Row], Sequence[Row]] | Deliverable:
     """The metric's values in both runs, or what is missing."""
     baseline = evidence.baseline or Baseline("", Table())
-    rows = _rows(evidence.metrics, metric)
-    theirs = _rows(baseline.metrics, logged_name(metric, baseline.metrics.metrics) or metric)
+    rows = rows_of(evidence.metrics, metric)
+    theirs = rows_of(baseline.metrics, logged_name(metric, baseline.metrics.metrics) or metric)
     for whose, found in (("this run", rows), (f"the baseline `{baseline.name}`", theirs)):
         if not found:
             reason = f"{whose} logged no `{metric or 'reward'}`: nothing can be compared"
@@ -233,7 +233,7 @@ def _metric(evidence: Evidence) -> str:
     return find_metric("reward", expect.metric_keys, evidence.metrics.metrics)
 
 
-def _rows(table: Table, metric: str) -> Sequence[Row]:
+def rows_of(table: Table, metric: str) -> Sequence[Row]:
     return [row for row in table.series(metric) if row.step is not None]
 
 

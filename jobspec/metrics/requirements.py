@@ -67,6 +67,14 @@ def parse_requirement(text: str) -> Requirement:
     return Requirement(function, metric, sign, bound, text)
 
 
+def required_metric(text: str) -> str:
+    """The metric of a requirement; empty where it cannot be read."""
+    try:
+        return parse_requirement(text).metric
+    except JobspecError:
+        return ""
+
+
 def parse_condition(text: str, why: str = "", fix: str = "") -> AbortPlan:
     """Parse a condition that ends a run: comparisons joined by `and`, as in `count(r) >= 3 and max(r) == 0`.
 

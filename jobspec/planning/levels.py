@@ -94,9 +94,14 @@ def _levels(loaded: LoadedSpec, framework: Framework) -> list[Level]:
 
 
 def _refuse_strays(loaded: LoadedSpec, framework: Framework) -> None:
-    """Raises: JobspecError for variants that none of the levels has: nobody would run them."""
-    findings, asked = [], _levels(loaded, framework)
+    """Raises: JobspecError for a variant that none of the levels has, and for one that is asked for twice."""
+    findings, asked, seen = [], _levels(loaded, framework), set()
     for index, name in enumerate(loaded.spec.coverage.variants):
+        twice, place = frozenset(_together(name)), loaded.place(("coverage", "variants", index))
+        if twice in seen:
+            what, path = f"`{name}` is there twice", f"coverage.variants[{index}]"
+            findings.append(error("coverage.variant", what, fix="remove one", path=path, **place))
+        seen.add(twice)
         if any(_has(level, name) for level in asked):
             continue
         others = [str(level.number) for level in framework.levels if _has(level, name)]
@@ -109,7 +114,7 @@ def _refuse_strays(loaded: LoadedSpec, framework: Framework) -> None:
                 f"it belongs to level {one_of(others)}" if others else "",
                 fix or "`jobspec framework show` lists the variants of each level",
                 path=f"coverage.variants[{index}]",
-                **loaded.place(("coverage", "variants", index)),
+                **place,
             )
         )
     if findings:

@@ -7,6 +7,7 @@ Facts that no key of a spec can hold are below `lock`.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import jobspec
 from jobspec.plan import NOT_PINNED
-from jobspec.planning.provenance import profile_digest
+from jobspec.planning.provenance import bundle_name, profile_digest
 from jobspec.spec.interpolate import escape_data
+from jobspec.spec.paths import Path, find_path, format_path, lookup, parse_path
 from jobspec.spec.yaml.dump import dump_spec
 from jobspec.units import is_below
 
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
 
 
+PINNED_BY_SITE = (
+    "container.image",
+    "container.python",
+    "hf_cache.home",
+    "resources.cpus_per_node",
+    "resources.exclusive",
+)
 HEAD = "# Written by jobspec: this run's spec with everything pinned. `jobspec submit` takes it as it is.\n"
 
 
@@ -33,7 +42,8 @@ def lock_text(resolved: Resolved, patches: str = "") -> str:
 
     Raises: ValueError without a plan; JobspecError for a value that YAML cannot hold.
     """
-    return HEAD + "".join(_section(key, json.dumps(value)) for key, value in _data(resolved, patches).items())
+    data = lock_data(resolved, patches)
+    return HEAD + "".join(_section(key, json.dumps(value)) for key, value in data.items())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -49,7 +59,7 @@ def _plan(resolved: Resolved) -> Plan:
     return resolved.plan
 
 
-def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
+def lock_data(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     """The lock as plain data, keys in the spec's order, texts not yet escaped."""
     plan = _plan(resolved)
     data: dict[str, Any] = {k: v for k, v in resolved.loaded.data.items() if k != "lock"}
@@ -72,7 +82,34 @@ def _data(resolved: Resolved, patches: str) -> dict[str, Any]:
     _pin_stage(data, plan)
     data = {key: value for key, value in data.items() if value not in ({}, [])}
     data["lock"] = lock_facts(resolved, patches)
+    of_site = _of_site(resolved, data)
+    if of_site:
+        data["lock"]["of_site"] = of_site
     return data
+
+
+def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that this site gave, by their keys, as the spec had them: None for those that it left out.
+
+    Another site gives values of its own. A lock that is resolved keeps what its first site gave.
+    """
+    given, raw = resolved.loaded.data, resolved.loaded.raw
+    before = given.get("lock", {})
+    pinned = (parse_path(key) for key in PINNED_BY_SITE)
+    changed = [path for path in pinned if _at(given, path) != _at(data, path) and _of_profile(_at(raw, path))]
+    filled = [path for path in resolved.loaded.cluster_paths if path[0] != "lock"]
+    texts = {format_path(path): _at(raw, path) for path in (*filled, *changed)}
+    kept = before.get("of_site") if isinstance(before, dict) else None
+    return {**texts, **(kept if isinstance(kept, dict) else {})}
+
+
+def _of_profile(text: Any) -> bool:
+    """Whether a pinned value comes from the profile: left out, or a name in a folder of the site."""
+    return text is None or "/" not in str(text)
+
+
+def _at(data: Mapping[str, Any], path: Path) -> Any:
+    return lookup(data, path) if find_path(data, path) else None
 
 
 def _command(words: Sequence[str], plan: Plan) -> list[str]:
@@ -154,6 +191,11 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
     moving = {item.name: f"not pinned: `{item.revision}` may move" for item in plan.stage if item.moves}
     if moving:
         facts["revisions"] = moving
+    inputs = {
+        item.name: resolved.lookups.tree_digest(item.source) for item in plan.stage if item.layout == "plain"
+    }
+    if any(inputs.values()):
+        facts["inputs"] = {name: digest for name, digest in inputs.items() if digest}
     repos = {repo.plan.name: _repo_facts(repo, patches) for repo in resolved.repos}
     if repos:
         facts["repos"] = repos
@@ -162,9 +204,20 @@ def lock_facts(resolved: Resolved, patches: str = "") -> dict[str, Any]:
 
 def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
     plan = repo.plan
-    facts = {"commit": plan.commit, "branch": plan.branch, "url": plan.url, "dirty": plan.dirty}
+    facts: dict[str, Any] = {
+        "commit": plan.commit,
+        "branch": plan.branch,
+        "url": plan.url,
+        "dirty": plan.dirty,
+        "inside": repo.state.inside,
+    }
     if not plan.commit:
         facts["commit"] = "not known: no git checkout with a commit"
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
+    if repo.bundle:
+        name = posixpath.join(patches, bundle_name(plan.name))
+        facts |= {"bundle": name, "bundle_sha256": hashlib.sha256(repo.bundle).hexdigest()}
+    if repo.state.left_out:
+        facts["left_out"] = [*repo.state.left_out]
     return {key: value for key, value in facts.items() if value not in ("", False)}

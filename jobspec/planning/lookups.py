@@ -15,6 +15,7 @@ from jobspec.planning.interpreter import lacking_modules, missing_modules
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
 from jobspec.planning.paths import absolute_profile
+from jobspec.planning.provenance import tree_digest
 from jobspec.planning.repos import RepoSource, read_repos
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ T = TypeVar("T")
 
 @dataclass
 class Lookups:
-    """Answers from disks, kept over the points of a sweep: each checkout is read once."""
+    """Answers from disks, kept over the points of a sweep: each checkout is read once.
 
+    `asks` lets the server of a repository by URL say which commit its `ref` is now.
+    """
+
+    asks: bool = False
     _kept: dict[object, Any] = field(default_factory=dict)
 
     def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -40,7 +45,7 @@ class Lookups:
     def repos(
         self, spec: JobSpec, base: Path, runs: str, fetch: bool
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
-        return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch))
+        return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch, self.asks))
 
     def elsewhere(
         self, spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
@@ -75,6 +80,10 @@ class Lookups:
         data, findings = self.data(spec, base, hf_home)
         of_model = () if model.stage is None else (model.stage,)
         return (*of_model, *data), [*model.findings, *findings]
+
+    def tree_digest(self, source: str) -> str:
+        """Which files a model or data set by path has."""
+        return self._once(("tree", source), lambda: tree_digest(source))
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
         """Findings about the files that a plan names, as this machine sees them."""

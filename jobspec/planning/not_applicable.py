@@ -9,20 +9,23 @@ from pathlib import Path
 
 from jobspec.disk import is_file
 from jobspec.finding import Finding, error
-from jobspec.frameworks.base import Framework
+from jobspec.frameworks.base import Framework, Level
 from jobspec.plan import NotApplicablePlan
 from jobspec.planning.assemble import Resolution
 from jobspec.planning.paths import absolute
 from jobspec.runtime.base.run_files import read_lines
-from jobspec.words import did_you_mean
+from jobspec.words import did_you_mean, one_of
 
 URL = re.compile(r"https?://\S+")
 WITH_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 MAX_TEXT = 200
 
 
-def not_applicable(resolution: Resolution, framework: Framework) -> Iterator[NotApplicablePlan | Finding]:
-    """One entry each, or an error for a variant that no level has and for evidence that is not there."""
+def not_applicable(
+    resolution: Resolution, framework: Framework, level: Level
+) -> Iterator[NotApplicablePlan | Finding]:
+    """One entry each; an error for a variant that is unknown or trained, and for missing evidence."""
+    trained = () if resolution.spec.coverage.variants else level.variants[:1]
     known = [name for level in framework.levels for name in level.variants]
     for index, entry in enumerate(resolution.spec.coverage.not_applicable):
         path = f"coverage.not_applicable[{index}]"
@@ -30,6 +33,14 @@ def not_applicable(resolution: Resolution, framework: Framework) -> Iterator[Not
             what = f"no level of `{framework.name}` has a variant `{entry.variant}`"
             fix = did_you_mean(entry.variant, known) or f"see `jobspec framework show {framework.name}`"
             yield error("coverage.not-applicable", what, fix=fix, path=f"{path}.variant")
+        elif entry.variant in trained:
+            what = (
+                f"`{entry.variant}` is what level `{level.name}` trains where `coverage.variants` names none"
+            )
+            why = "a variant that the framework blocks cannot be trained"
+            others = one_of(level.variants[1:])
+            fix = f"name another in `coverage.variants`: {others}" if others else "remove the entry"
+            yield error("coverage.not-applicable", what, why, fix, path=f"{path}.variant")
         elif URL.fullmatch(entry.evidence):
             yield NotApplicablePlan(entry.variant, entry.why, entry.evidence)
         else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,25 +19,34 @@ import msgspec
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import NOT_PINNED
 from jobspec.planning.model import hub_commit
+from jobspec.runtime.checkouts.code_state import TAKEN
 from jobspec.runtime.checkouts.git import GitState, git_state
 
 if TYPE_CHECKING:
     from jobspec.plan import ContainerPlan, Plan, RepoPlan, StagePlan
     from jobspec.spec.job import JobSpec
+    from jobspec.spec.load import LoadedSpec
     from jobspec.spec.site import ClusterProfile
 
 __all__ = [
     "GitState",
+    "bundle_name",
+    "changed_files",
     "changed_since",
     "file_digest",
     "git_state",
     "hub_commit",
     "image_digest",
     "patch_name",
+    "pinned_repos",
+    "same_changes",
+    "tree_digest",
 ]
 
 FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
 EDGE_BYTES = 1024**2
+MAX_TREE_FILES = 2000  # of a model or data set by path
+TREE_EDGE_BYTES = 64 * 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -65,11 +75,18 @@ class Now(Protocol):
     def repos(self) -> Sequence[CheckedOut]: ...
     @property
     def cluster(self) -> Site: ...
+    @property
+    def loaded(self) -> LoadedSpec: ...
 
 
 def patch_name(repo: str) -> str:
     """The patch file's name for a repository; spec names are file-name safe already."""
     return f"patches/{repo}.diff"
+
+
+def bundle_name(repo: str) -> str:
+    """The file's name for the commits of a repository that its `origin` lacks."""
+    return f"patches/{repo}.bundle"
 
 
 def file_digest(path: str | Path) -> str:
@@ -105,6 +122,39 @@ def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
     return f"edges-sha256:{digest.hexdigest()}"
 
 
+def tree_digest(source: str) -> str:
+    """`edges-sha256:…` of a folder's or file's names, sizes and edges; empty beyond `MAX_TREE_FILES` files.
+
+    It tells that files were replaced, without reading hundreds of gigabytes.
+    """
+    root = Path(source)
+    if root.is_file():
+        return file_digest(root)
+    found: list[str] = []
+    for folder, below, names in os.walk(root):
+        below.sort()
+        found += [os.path.join(folder, name) for name in names]  # noqa: PTH118 - many
+        if len(found) > MAX_TREE_FILES:
+            return ""
+    marks = []
+    for path in sorted(found):
+        try:
+            facts = os.stat(path)  # noqa: PTH116 - many
+            digest = _edges_of(path, facts.st_size) if stat.S_ISREG(facts.st_mode) else ""
+        except OSError:
+            return ""
+        marks.append(f"{os.path.relpath(path, root)}\0{digest}")
+    digest = hashlib.sha256("\0".join(marks).encode(errors="surrogateescape")).hexdigest()
+    return f"edges-sha256:{digest}" if marks else ""
+
+
+def _edges_of(path: str, size: int) -> str:
+    with open(path, "rb") as stream:  # noqa: PTH123 - many
+        head = stream.read(TREE_EDGE_BYTES)
+        stream.seek(max(0, size - TREE_EDGE_BYTES))
+        return hashlib.sha256(b"%d " % size + head + stream.read(TREE_EDGE_BYTES)).hexdigest()
+
+
 def image_digest(image: str) -> str:
     """The digest of a container image, or an empty string where it cannot be known from here."""
     pinned = re.search(r"@(sha256:[0-9a-f]{64})$", image)
@@ -123,28 +173,63 @@ def profile_digest(profile: ClusterProfile) -> str:
     return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
 
 
-def changed_since(lock: Mapping[str, Any], now: Now) -> tuple[Finding, ...]:
+def same_changes(was: Mapping[str, Any], now: GitState, saved: Path) -> bool:
+    """Whether a checkout's uncommitted changes are those of the lock, whose patch lies below `saved`.
+
+    A file that is new since then counts where an import could take it: a run writes its outputs.
+    """
+    wanted = str(was.get("patch_sha256", ""))
+    if now.diff_sha256 == wanted:
+        return True
+    file = saved / str(was.get("patch", ""))
+    patch = file.read_bytes() if wanted and file.is_file() else b""
+    if wanted and hashlib.sha256(patch).hexdigest() != wanted:
+        return False
+    before, after = changed_files(patch), changed_files(now.diff)
+    return all(before.get(name) == text or _is_output(name, text) for name, text in after.items()) and (
+        before.keys() <= after.keys()
+    )
+
+
+def changed_files(patch: bytes) -> dict[str, bytes]:
+    """The part of a patch about each file, by its names there: only its head begins a line like this.
+
+    The text behind a hunk's numbers is left out: it depends on the user's attributes.
+    """
+    patch = re.sub(rb"^(@@ -[0-9,]+ \+[0-9,]+ @@).*$", rb"\1", patch, flags=re.MULTILINE)
+    parts = re.split(rb"^diff --git ", patch, flags=re.MULTILINE)[1:]
+    return {part.split(b"\n", 1)[0].decode(errors="surrogateescape"): part for part in parts}
+
+
+def _is_output(name: str, change: bytes) -> bool:
+    is_new = change.split(b"\n", 2)[1].startswith(b"new file mode")
+    return is_new and not name.rstrip('"').endswith(TAKEN)
+
+
+def changed_since(lock: Mapping[str, Any], now: Now, restored: Collection[str] = ()) -> tuple[Finding, ...]:
     """The differences between a lock's `lock` section and what the same lock resolves to now.
 
     Errors are differences in what runs (code, image, model). Warnings are differences around it. What the
-    lock does not pin is a difference, too: nobody knows what it was.
+    lock does not pin is a difference, too: nobody knows what it was. The checkouts of `restored` are made
+    again before the run.
     """
     findings = [*_changed_around(lock, now), *_unpinned(lock, now)]
     if now.plan is not None:
         findings += _changed_image(str(lock.get("image") or ""), now.plan.container)
         findings += [finding for item in now.plan.stage for finding in _snapshot_is_there(item)]
     repos = {repo.plan.name: repo for repo in now.repos}
-    for name, was in _repos_of(lock).items():
+    for name, was in pinned_repos(lock).items():
         to_fetch = any(
             repo.name == name and repo.url and repo.ref == was["commit"] for repo in now.spec.repos
         )
         if to_fetch and name in repos and not repos[name].state.commit:
             continue  # `submit` clones this very commit
-        findings += _changed_repo(name, was, repos.get(name))
+        if name not in restored:
+            findings += _changed_repo(name, was, repos.get(name), now.loaded.path.parent)
     return tuple(findings)
 
 
-def _repos_of(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def pinned_repos(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The repositories that a lock pins to a commit. Anybody may have written it."""
     repos = lock.get("repos")
     entries = repos.items() if isinstance(repos, Mapping) else ()
@@ -153,7 +238,7 @@ def _repos_of(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _unpinned(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
-    pinned = _repos_of(lock)
+    pinned = pinned_repos(lock)
     for repo in now.spec.repos:
         commit = pinned.get(repo.name, {}).get("commit", "")
         if not commit:
@@ -225,15 +310,20 @@ def _changed_around(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:
             fix=f"pip install jobspec-rl=={lock.get('jobspec')}, or compare the rendered files",
         )
     if lock.get("cluster_sha256") != profile_digest(now.cluster.profile):
+        here, there = now.cluster.profile.name, now.spec.cluster
         yield warning(
             "reproduce.cluster",
-            f"the site profile `{now.cluster.profile.name}` has changed since the run",
+            f"the site profile `{here}` has changed since the run"
+            if there in (here, None)
+            else f"the run was made on `{there}`, and this is `{here}`",
             why="its values decide about paths, network and scheduler options",
             fix="compare the two plan.json files",
         )
 
 
-def _changed_repo(name: str, was: Mapping[str, Any], now: CheckedOut | None) -> Iterator[Finding]:
+def _changed_repo(
+    name: str, was: Mapping[str, Any], now: CheckedOut | None, saved: Path
+) -> Iterator[Finding]:
     if now is None or not now.state.commit:
         what = f"the checkout of `{name}` is gone"
         fix = f"git clone {was.get('url') or 'URL'}, then check out {was.get('commit')}"
@@ -246,20 +336,23 @@ def _changed_repo(name: str, was: Mapping[str, Any], now: CheckedOut | None) -> 
             fix=f"git -C {now.plan.path} checkout {was.get('commit')}",
             path="repos",
         )
-    if now.state.diff_sha256 != was.get("patch_sha256", ""):
-        saved = was.get("patch")
+    if not same_changes(was, now.state, saved):
+        patch = was.get("patch")
         yield error(
             "reproduce.patch",
             f"the uncommitted changes of `{name}` are not those of the run",
-            why=f"the run's are saved in `{saved}`" if saved else "the run had none",
-            fix=f"git -C {now.plan.path} stash -u" + (f", then git apply {saved}" if saved else ""),
+            why=f"the run's are saved in `{patch}`" if patch else "the run had none",
+            fix=f"git -C {now.plan.path} stash -u" + (f", then git apply {patch}" if patch else ""),
             path="repos",
         )
-    if now.state.left_out:
+    listed = was.get("left_out")
+    unsaved = [str(file) for file in listed] if isinstance(listed, list) else []
+    unsaved += [file for file in now.state.left_out if file.endswith(TAKEN) and file not in unsaved]
+    if unsaved:
         yield warning(
             "reproduce.left-out",
-            f"`{name}` has changed files that no patch holds: {', '.join(now.state.left_out[:5])}",
-            why="nobody can tell whether these changes are the run's own",
+            f"`{name}` had changed files that no patch holds: {', '.join(unsaved[:5])}",
+            why="nobody can tell whether they are as they were",
             path="repos",
         )
 

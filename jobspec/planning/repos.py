@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import os
-import re
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.disk import is_folder, is_readable, why_not_there
-from jobspec.finding import Finding, JobspecError, error, warning
+from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import RepoPlan
-from jobspec.planning.clones import Source, commit_of, fetched, known_clone
+from jobspec.planning.clones import (
+    Source,
+    asked,
+    cache_below,
+    commit_of,
+    fetched,
+    is_fixed,
+    known_commit,
+)
 from jobspec.planning.frozen import freeze
+from jobspec.planning.git_bundle import ORIGIN_HAS, write_bundle
 from jobspec.planning.provenance import patch_name
 from jobspec.runtime.checkouts.code_state import CodeState, code_state
-from jobspec.runtime.checkouts.git import GitState, git_state, resolve_ref, strip_credentials
+from jobspec.runtime.checkouts.git import (
+    GitState,
+    git_in,
+    git_state,
+    lfs_pointers,
+    resolve_ref,
+    strip_credentials,
+)
 
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
+
+MAX_BUNDLE_BYTES = 64 * 1024**2  # of unpushed commits, in each run's folder
 
 
 @dataclass(frozen=True)
@@ -27,7 +45,8 @@ class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in. `there` is the path on a cluster with other disks than ours.
+    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks. `there` is the
+    path on a cluster with other disks than ours.
     """
 
     plan: RepoPlan
@@ -35,22 +54,24 @@ class RepoSource:
     prove: str = ""
     patch: str = ""
     copy: Path | None = None
+    bundle: bytes = b""
     there: str = ""
 
 
 def read_repos(
-    spec: JobSpec, base: Path, runs: str | None, fetch: bool = False
+    spec: JobSpec, base: Path, runs: str | None, fetch: bool = False, asks: bool = False
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """Every repository with its git state, in the spec's order.
 
     A repository by URL is a clone below `<runs>/.checkouts`; `fetch` makes a missing one, and the copy of one
-    with `freeze`.
+    with `freeze`. `asks` lets its server say which commit a branch is now. With `fetch` the
+    commits that a checkout has not pushed are packed.
     """
     sources: list[RepoSource] = []
     findings: list[Finding] = []
     for index, repo in enumerate(spec.repos):
         where = f"repos[{index}]"
-        folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch)
+        folder, about_clone = _repo_folder(repo, base, runs or str(base), fetch, asks)
         findings += about_clone
         state = git_state(folder) if is_readable(folder) else GitState(str(folder))
         findings += repo_findings(repo, folder, state, where)
@@ -62,8 +83,33 @@ def read_repos(
                 code = code_state(str(folder))
             except JobspecError as problem:
                 findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
-        sources.append(replace(repo_source(repo, folder, state, code), copy=copy))
+        bundle, about_bundle = _packed(repo, state, where) if fetch and not repo.url else (b"", [])
+        findings += about_bundle
+        sources.append(replace(repo_source(repo, folder, state, code), copy=copy, bundle=bundle))
     return tuple(sources), findings
+
+
+def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Finding]]:
+    """The commits of the checkout that its `origin` lacks, or a warning why they are in no file."""
+    if not state.is_checkout:
+        return b"", []
+    try:
+        _refuse_large(state.path)
+        with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
+            sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_BUNDLE_BYTES)
+            return (b"" if sealed is None else sealed.path.read_bytes()), []
+    except JobspecError as problem:
+        (cause,) = problem.findings
+        what = f"the commits of `{repo.name}` that its `origin` lacks are not saved with the run"
+        return b"", [warning("repo.bundle", what, cause.why, "push them", path=where)]
+
+
+def _refuse_large(checkout: str) -> None:
+    """Raises: JobspecError where packing would take long for nothing."""
+    done = git_in(checkout, "rev-list", "--disk-usage", "--objects", "HEAD", *ORIGIN_HAS)
+    size = done.stdout.decode().strip()
+    if size.isdecimal() and int(size) > 2 * MAX_BUNDLE_BYTES:  # git before 2.31 does not tell
+        raise fail("repo.bundle", "too large", f"they take {size} bytes, and {MAX_BUNDLE_BYTES} are allowed")
 
 
 def proof_root(source: RepoSource) -> str:
@@ -83,14 +129,15 @@ def _holds(folder: Path, inside: str) -> bool:
         return False
 
 
-def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool) -> tuple[Path, list[Finding]]:
+def _repo_folder(repo: Repo, base: Path, runs: str, fetch: bool, asks: bool) -> tuple[Path, list[Finding]]:
     if repo.url is None:
         path = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
         return Path(path), []
-    source = Source(repo.url, repo.ref or "HEAD", repo.name, Path(runs) / ".checkouts")
+    source = Source(repo.url, repo.ref or "HEAD", repo.name, cache_below(runs))
     if fetch:
         return fetched(source)
-    return known_clone(source) or source.folder(re.sub(r"[^\w.]", "_", source.ref)), []
+    commit, findings = asked(source) if asks else (known_commit(source), [])
+    return source.folder(commit or (repo.ref if is_fixed(repo.ref or "") else "") or "unknown"), findings
 
 
 def repo_source(repo: Repo, folder: Path, state: GitState, code: CodeState) -> RepoSource:
@@ -140,6 +187,17 @@ def repo_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iter
         )
     elif repo.ref:
         yield from ref_findings(repo, folder, state, where, resolve_ref(folder, repo.ref))
+    pointers = lfs_pointers(str(folder)) if state.is_checkout else []
+    if pointers:
+        yield warning(
+            "repo.lfs",
+            f"{len(pointers)} file(s) of `{repo.name}` are pointers of Git LFS, such as `{pointers[0]}`",
+            why="a clone by `url` and a frozen copy have no content of such files"
+            if repo.url or repo.freeze
+            else "the run would read the pointer in place of the content",
+            fix="if the run reads them, name a `path` in which `git lfs pull` has run, without `freeze`",
+            path=where,
+        )
     if state.left_out:
         names = ", ".join(f"`{name}`" for name in state.left_out[:5])
         yield warning(

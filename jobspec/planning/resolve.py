@@ -62,6 +62,7 @@ class Resolved:
     repos: tuple[RepoSource, ...] = ()
     chosen: Mapping[str, Origin] = field(default_factory=dict)
     training: Training | None = None
+    lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -159,6 +160,7 @@ def resolve(
         outcome.repos,
         resolution.origins,
         outcome.training,
+        lookups,
     )
 
 
@@ -222,7 +224,7 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     plan = assemble(resolution, framework_plan, context, repos)
     baseline, problems = known_good(resolution)
     resolution.findings += problems
-    blocked = [*not_applicable(resolution, framework)]
+    blocked = [*not_applicable(resolution, framework, level)]
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))

@@ -21,6 +21,7 @@ from jobspec.checks.sbatch_options import resource_options
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
+from jobspec.planning.provenance import bundle_name
 from jobspec.rendering import upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
@@ -87,8 +88,9 @@ def _no_plan() -> JobspecError:
 
 
 def patches(resolved: Resolved) -> dict[str, bytes]:
-    """The uncommitted changes of each repository, by file name."""
-    return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch}
+    """The uncommitted changes and the unpushed commits of each repository, by file name."""
+    bundles = {bundle_name(repo.plan.name): repo.bundle for repo in resolved.repos if repo.bundle}
+    return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch} | bundles
 
 
 def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:

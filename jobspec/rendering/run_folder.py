@@ -31,31 +31,14 @@ sys.exit(main())
 
 def build_runtime() -> bytes:
     """`runtime.pyz`: the agent as one file for Python 3.9 or newer. Same sources, same bytes."""
-    files = {**_of_package("__init__", "finding", "plan"), "__main__.py": ARCHIVE_MAIN}
+    package = resources.files("jobspec")
+    files = {
+        f"jobspec/{name}.py": (package / f"{name}.py").read_bytes()
+        for name in ("__init__", "finding", "plan")
+    }
     for name, source in _modules(resources.files("jobspec.runtime")):
         files[f"jobspec/runtime/{name}"] = source
-    return b"#!/usr/bin/env python3\n" + _archive(files)
-
-
-def build_far_side() -> bytes:
-    """The program that reads and makes checkouts on a login node: `planning.far_side` and what it imports."""
-    parts = ("", "base/", "base/procs", "base/signals", "checkouts/", "checkouts/git", "checkouts/code_state")
-    needed = {f"{part}__init__.py" if not part or part.endswith("/") else f"{part}.py" for part in parts}
-    files = _of_package(
-        "__init__", "finding", "planning/__init__", "planning/far_side", "planning/git_bundle"
-    )
-    for name, source in _modules(resources.files("jobspec.runtime")):
-        if name in needed:
-            files[f"jobspec/runtime/{name}"] = source
-    return _archive(files)
-
-
-def _of_package(*names: str) -> dict[str, bytes]:
-    package = resources.files("jobspec")
-    return {f"jobspec/{name}.py": (package / f"{name}.py").read_bytes() for name in names}
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
+    files["__main__.py"] = ARCHIVE_MAIN
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
@@ -63,7 +46,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, files[name])
-    return stream.getvalue()
+    return b"#!/usr/bin/env python3\n" + stream.getvalue()
 
 
 def _modules(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.finding import visible
-from jobspec.judging.baseline import judge_beside
+from jobspec.judging.reproduction import judged
 from jobspec.report.content import Report, build_report
 from jobspec.report.data import render_json
 from jobspec.report.html import render_html
@@ -60,7 +60,7 @@ def write_reports(
     """
     evidence = read_evidence(run_dir) if evidence is None else evidence
     if verdict is None:
-        evidence, verdict = judge_beside(evidence)
+        evidence, verdict = judged(evidence)
     report = build_report(verdict, evidence)
     written = {fmt: run_dir / name for fmt, name in REPORT_FILES.items()}
     for fmt, path in written.items():

@@ -12,10 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
-from jobspec.finding import JobspecError
 from jobspec.metrics.envelope import envelope, finite_points
 from jobspec.metrics.names import logged_name
-from jobspec.metrics.requirements import parse_requirement
+from jobspec.metrics.requirements import required_metric
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
@@ -208,7 +207,7 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
     compared = [item.metric for item in planned.tolerances] if planned is not None else []
     names = {**{metric: names.get(metric, metric) for metric in compared}, **names}
     for text in evidence.plan.expect.metrics_require:
-        metric = _required_metric(text)
+        metric = required_metric(text)
         if metric:
             names.setdefault(metric, metric)
     for metric, name in list(names.items())[:MAX_CURVES]:
@@ -224,13 +223,6 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
         if baseline is not None and theirs:
             curve = replace(curve, beside=tuple(envelope(theirs, MAX_POINTS)), baseline=baseline.name)
         yield curve
-
-
-def _required_metric(text: str) -> str:
-    try:
-        return parse_requirement(text).metric
-    except JobspecError:
-        return ""
 
 
 def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:

@@ -52,6 +52,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "attempts": [asdict(attempt) for attempt in verdict.attempts],
         "phases": [asdict(bar) for bar in report.bars],
         "curves": [_curve(curve) for curve in report.curves],
+        **({} if verdict.reproduction is None else {"reproduction": asdict(verdict.reproduction)}),
         "provenance": _provenance(report),
         "environment": _environment(report),
     }

@@ -9,7 +9,7 @@ import math
 
 from jobspec.report.content import Report
 from jobspec.units import duration
-from jobspec.verdict import AttemptVerdict, Cause, EvidenceItem, Figure, Verdict
+from jobspec.verdict import AttemptVerdict, Beside, Cause, EvidenceItem, Figure, Verdict
 
 MAX_LINE = 200  # characters of a log line shown; the report names its file and line
 
@@ -67,3 +67,18 @@ def attempt_text(attempt: AttemptVerdict) -> str:
 def attempt_lines(verdict: Verdict) -> list[str]:
     """How each attempt ended; empty for a single attempt, whose end the verdict itself states."""
     return [attempt_text(item) for item in verdict.attempts] if len(verdict.attempts) > 1 else []
+
+
+def reproduction_lines(verdict: Verdict) -> list[str]:
+    """The run beside the one that it repeats; empty for a run that repeats none."""
+    found = verdict.reproduction
+    if found is None:
+        return []
+    return [f"of run {found.run_id}: {found.problem or found.folder}", *map(_beside_text, found.rows)]
+
+
+def _beside_text(row: Beside) -> str:
+    if not (row.first or row.now):
+        return f"{row.word}: {row.name}"
+    values = f"{row.first or 'not recorded'} -> {row.now or 'not recorded'}"
+    return f"{row.word}: {row.name}: {values}" + (f"; {row.reason}" if row.reason else "")

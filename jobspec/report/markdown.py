@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from jobspec.report.content import Report
-from jobspec.report.lines import MAX_LINE, attempt_lines, evidence_text, figure_text, place, where
+from jobspec.report.lines import (
+    MAX_LINE,
+    attempt_lines,
+    evidence_text,
+    figure_text,
+    place,
+    reproduction_lines,
+    where,
+)
 from jobspec.report.summary import guide_form, state
 from jobspec.verdict import Cause
 
@@ -20,6 +28,7 @@ def render_markdown(report: Report) -> str:
     lines += [f"Run `{_code(report.run_id)}`: {escape(where(report))}.", ""]
     lines += _table("Deliverables", ("Deliverable", "Status", "Why", "Evidence"), _deliverables(report))
     lines += _table("Figures", ("Metric", "First to last", "Values"), _figures(report))
+    lines += _list("Reproduction", reproduction_lines(verdict))
     lines += _cause(verdict.first_cause)
     lines += _driver_log(report)
     lines += _list("Attempts", attempt_lines(verdict))

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator
 
 from jobspec.finding import one_line
 from jobspec.report.content import Report
-from jobspec.report.lines import MAX_LINE, attempt_lines, counted, figure_text, place, where
+from jobspec.report.lines import (
+    MAX_LINE,
+    attempt_lines,
+    counted,
+    figure_text,
+    place,
+    reproduction_lines,
+    where,
+)
 from jobspec.report.summary import guide_form
 from jobspec.verdict import Cause, Deliverable, Figure
 
@@ -28,6 +36,7 @@ def render_text(report: Report) -> str:
     lines.append(f"  {where(report)}")
     lines.extend(_section("deliverables", _deliverables(verdict.deliverables)))
     lines.extend(_section("figures", _figures(verdict.figures)))
+    lines.extend(_section("reproduction", reproduction_lines(verdict)))
     lines.extend(_section("first cause", _cause(verdict.first_cause)))
     lines.extend(_driver_log(report))
     lines.extend(_section("attempts", attempt_lines(verdict)))

@@ -103,6 +103,11 @@ class RunPaths:
         """The exit code of a job, or of a point, that no scheduler records."""
         return self.root / "job-exit"
 
+    @property
+    def reproduces(self) -> Path:
+        """Which run this one repeats, where `reproduce` made it."""
+        return self.root / "reproduces.json"
+
     def attempt(self, number: int) -> Path:
         return self.root / f"attempts/{number}"
 

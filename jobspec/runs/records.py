@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -177,3 +177,14 @@ def damaged(path: Path, why: str) -> JobspecError:
         fix="restore the file, make it readable, or remove the run directory",
         file=str(path),
     )
+
+
+def repeats(lock: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """The notes beside a new run's plans, those of its points too: which run it repeats, that of `lock`."""
+    plans = [Path(name) for name in names if Path(name).name == "plan.json"]
+    return {
+        str(plan.with_name("reproduces.json")): json.dumps(
+            {"v": 1, "lock": str(lock), "folder": str(lock.parent / plan.parent)}
+        ).encode()
+        for plan in plans
+    }

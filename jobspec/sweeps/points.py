@@ -160,22 +160,31 @@ def _left_out(problems: Sequence[Finding], sets: Mapping[str, Any], sweep: Sweep
 
 
 def check_sweep(
-    loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = ()
+    loaded: LoadedSpec,
+    cluster: LoadedCluster,
+    *,
+    allow: Sequence[str] = (),
+    lookups: Lookups | None = None,
 ) -> tuple[tuple[Point, ...], tuple[Resolved, ...], tuple[Finding, ...]]:
     """The points that may run, resolved and checked, and the findings about all points."""
-    checked = check_points(loaded, cluster, allow=allow)
+    checked = check_points(loaded, cluster, allow=allow, lookups=lookups)
     return checked.points, checked.resolved, checked.findings
 
 
 def check_points(
-    loaded: LoadedSpec, cluster: LoadedCluster, *, allow: Sequence[str] = (), fetch: bool = False
+    loaded: LoadedSpec,
+    cluster: LoadedCluster,
+    *,
+    allow: Sequence[str] = (),
+    fetch: bool = False,
+    lookups: Lookups | None = None,
 ) -> Checked:
     """`check_sweep`, with the points that are left out. `fetch` clones and freezes their checkouts."""
     expanded, findings, pruned = _expand(loaded)
     sweep = loaded.spec.sweep
     if sweep is None:
         raise ValueError("`_expand` refuses a spec without a sweep")
-    lookups = Lookups()
+    lookups = lookups or Lookups()
     points: list[Point] = []
     resolved: list[Resolved] = []
     for point in expanded:
@@ -266,14 +275,15 @@ def render_sweep(
     """
     from jobspec.rendering.files import render, render_array
 
-    checked = check_points(loaded, cluster, allow=allow, fetch=True)
+    lookups = Lookups()
+    checked = check_points(loaded, cluster, allow=allow, fetch=True, lookups=lookups)
     points, resolved, sweep = checked.points, checked.resolved, loaded.spec.sweep
     if sweep is None or any(finding.is_error for finding in checked.findings):
         return SweepOutcome({}, checked.findings, points, resolved, checked.pruned)
     keys = {point.index: point_key(item) for point, item in zip(points, resolved, strict=True)}
     finished = find_finished(keys) if find_finished is not None else {}
     due = [point.index for point in points if point.index not in finished]
-    base = resolve(loaded, cluster, allow=allow, fetch=True)
+    base = resolve(loaded, cluster, allow=allow, fetch=True, lookups=lookups)
     in_turn = sweep.mode == "one_allocation"
     files = dict(render_array(base, due, run_id, run_dir, resolved[0], in_turn=in_turn))
     files["points.json"] = _index(points, keys, finished, checked.pruned)
@@ -297,7 +307,8 @@ def point_key(resolved: Resolved) -> str:
         raise ValueError("a point with errors has no key")
     facts = lock_facts(resolved)
     for repo in facts.get("repos", {}).values():
-        repo.pop("branch", None)
+        for name in ("branch", "bundle", "bundle_sha256"):  # the commit says what is in it
+            repo.pop(name, None)
     plan = replace(plan, repos=tuple(replace(repo, branch="", on_change="") for repo in plan.repos))
     pinned = json.dumps(facts, sort_keys=True, default=str).encode()
     return hashlib.sha256(plan_json(plan) + pinned).hexdigest()

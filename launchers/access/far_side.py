@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +37,30 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-class FarSide:
-    """A login node that answers questions about its disks. `program` gives the archive that runs there."""
+# What runs there: `planning.far_side` and what it imports.
+MODULES = (
+    *("__init__", "finding", "planning/__init__", "planning/far_side", "planning/git_bundle"),
+    *("runtime/__init__", "runtime/base/__init__", "runtime/base/procs", "runtime/base/signals"),
+    *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
+)
 
-    def __init__(self, client: Client, program: Callable[[], bytes]) -> None:
+
+def program() -> bytes:
+    """The zip archive that runs on the login node, by Python 3.9 or newer."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in MODULES:
+            folder, _, name = f"jobspec/{module}".rpartition("/")
+            package = resources.files(folder.replace("/", "."))
+            archive.writestr(f"{folder}/{name}.py", (package / f"{name}.py").read_bytes())
+    return stream.getvalue()
+
+
+class FarSide:
+    """A login node that answers questions about its disks."""
+
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._program = program
 
     @property
     def where(self) -> str:
@@ -47,7 +68,7 @@ class FarSide:
 
     def ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer of `far_side.main`. Raises: JobspecError when the login node cannot be asked."""
-        words = f"{base64.b64encode(self._program()).decode()}\n{json.dumps(request)}"
+        words = f"{base64.b64encode(program()).decode()}\n{json.dumps(request)}"
         argv = ["bash", "-c", FIND_PYTHON, "bash", PROGRAM]
         done = self._client.run(argv, timeout_s=ASK_TIMEOUT_S, stdin=words)
         if done.code == NO_PYTHON:

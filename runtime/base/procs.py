@@ -244,6 +244,11 @@ def guard(run: Callable[[], int]) -> int:
     return exit_status(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
+def guard_is_gone() -> bool:
+    """Whether the guard above this agent was killed: the signal that tells of it is nobody's wish."""
+    return _GUARD > 0 and os.getppid() != _GUARD
+
+
 def leftovers() -> List[int]:
     """What still runs below the guard beside this process; empty when no guard is above it."""
     if os.getppid() != _GUARD:

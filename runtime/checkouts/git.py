@@ -28,6 +28,7 @@ from jobspec.runtime.base.procs import descendants, send
 
 GIT_TIMEOUT_S = 60.0
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
+LFS_MARK = b"version https://git-lfs.github.com/spec/"
 MAX_PATCH_BYTES = 32 * 1024**2
 NAMES_PER_CALL = 500  # file names on one command line
 # A submodule has a configuration of its own: git must not look into one on our behalf, see `_modules`.
@@ -39,8 +40,13 @@ SETTINGS = (
     "core.pager=cat",
     "log.showSignature=false",  # it would run `gpg.program`
     "core.quotePath=false",
+    "diff.algorithm=default",  # a patch of one user is compared with that of another
+    "diff.context=3",
+    "diff.indentHeuristic=true",
+    "diff.interHunkContext=0",
     "diff.noprefix=false",
     "diff.mnemonicPrefix=false",
+    "diff.suppressBlankEmpty=false",
 )
 # These pass files through filters.
 CONVERTING = frozenset(("status", "diff", "add", "checkout", "submodule", "apply"))
@@ -76,7 +82,7 @@ class GitState:
     """A checkout as it is now. `diff` is a binary-safe patch on top of `commit`.
 
     `left_out` names changed files that are not in the patch: private, too large, or not plain files.
-    `url` carries no user name, password or query.
+    `url` carries no user name, password or query. `inside` is where in its repository `path` lies.
     """
 
     path: str
@@ -86,6 +92,7 @@ class GitState:
     url: str = ""
     diff: bytes = b""
     left_out: tuple[str, ...] = ()
+    inside: str = ""
 
     @property
     def is_checkout(self) -> bool:
@@ -110,6 +117,7 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
     root = root_of(folder, env) or folder
     entries, modules = _status(root, env), _modules(root, env)
     dirty = bool(entries or modules)
+    inside = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
     diff, left_out = _diff(Path(root), _untracked(entries), modules, env or {}) if dirty else (b"", ())
     return GitState(
         path=folder,
@@ -119,6 +127,7 @@ def git_state(path: str | Path, env: Mapping[str, str] | None = None) -> GitStat
         url=strip_credentials(_text(git_in(folder, "config", "--get", "remote.origin.url", env=env))),
         diff=diff,
         left_out=left_out,
+        inside="" if inside == "." else inside,
     )
 
 
@@ -177,6 +186,22 @@ def submodules(root: str, env: Mapping[str, str] | None = None) -> list[str]:
     entries = _names(git_in(root, "ls-files", "--stage", "-z", env=env).stdout)
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")]
     return [name for name in names if os.path.exists(f"{root}/{name}/.git")]
+
+
+def lfs_pointers(root: str) -> list[str]:
+    """The files of a checkout that are pointers of Git LFS: the filter that fetches their content is off."""
+    names = _names(git_in(root, "ls-files", "-z", "--", ":(top,attr:filter=lfs)").stdout)
+    return [name for name in names if _begins_with(Path(root_of(root)) / name, LFS_MARK)] if names else []
+
+
+def _begins_with(path: Path, mark: bytes) -> bool:
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as stream:
+            return stream.read(len(mark)) == mark
+    except OSError:
+        return False
 
 
 def _modules(root: str, env: Mapping[str, str] | None) -> dict[str, bool]:

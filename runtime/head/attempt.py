@@ -89,6 +89,10 @@ class Attempt:
                 return signal.Signals[f"SIG{noted}"], "the batch script"
         return number, f"the run's agent on `{node}`"
 
+    def stop_for_guard(self) -> None:
+        """Stop since the process above this agent was killed: this node is as good as lost."""
+        self._on_lost(0, "the guard of its agent was killed")
+
     def fail(self, phase: str, *findings: Finding) -> None:
         """Stop for a reason outside what is tested. Raises: RunStoppedError."""
         self.stop(blocked(phase, *findings))

@@ -137,18 +137,17 @@ class Nodes:
 
     def _serve(self, index: int, link: Link) -> None:
         """Read what a worker says until it is lost. However this ends, nobody waits for it any more."""
+        doubt = False
         try:
             threading.Thread(
                 target=keep_alive, args=(link, self._closing), daemon=True, name="heartbeat"
             ).start()
             self._read(index, link)
         except ChannelError as error:
-            reason = str(error)
-            # `scancel JOB.0` kills all agents, this one a little later: then no node has left.
-            self._closing.wait(DOUBT_S)
+            reason, doubt = str(error), isinstance(error, EndedError)
         except Exception as bug:  # noqa: BLE001 - told as the node's loss
             reason = f"the head failed while it read the node's messages: {type(bug).__name__}: {bug}"
-        self._lose(index, reason)
+        self._lose(index, reason, doubt)
 
     def _read(self, index: int, link: Link) -> NoReturn:
         """Raises: ChannelError at its end, and whatever taking a message raises."""
@@ -161,11 +160,16 @@ class Nodes:
             elif "heartbeat" not in message:
                 self._on_message(index, message)
 
-    def _lose(self, index: int, reason: str) -> None:
-        """Note a node's death once, and its cause before any wait can end because of it."""
-        with self.changed:
+    def _lose(self, index: int, reason: str, doubt: bool = False) -> None:
+        """Note a node's death once, and its cause before any wait can end because of it.
+
+        In `doubt` it waits: `scancel JOB.0` kills all agents, this one a moment later, and no node has left.
+        """
+        with self.changed:  # also while it waits: srun's signal to the other tasks is no cause
             if index in self._lost:
                 return
+            if doubt and not self.stopped:
+                self._closing.wait(DOUBT_S)
             self._lost[index] = reason
             link = self._links.pop(index, None)
             try:

@@ -15,7 +15,7 @@ from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error
 from jobspec.plan import CommandPlan, Plan
-from jobspec.runtime.base import canary, signals, upstream_marks
+from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
 from jobspec.runtime.head import metric_watch, shutdown
@@ -70,7 +70,10 @@ class Phases:
 
     def _follow_signals(self, received: Received) -> None:
         while True:
-            self.attempt.stop_by_signal(received.get())
+            number = received.get()
+            if procs.guard_is_gone():
+                self.attempt.stop_for_guard()
+            self.attempt.stop_by_signal(number)
 
     def _watch_time_limit(self, received: Received) -> None:
         """A local run has no scheduler that ends it: warn ourselves as Slurm's --signal would."""

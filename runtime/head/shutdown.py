@@ -39,6 +39,7 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
+    cause = attempt.cause  # a node may have been lost meanwhile
     lost = batch_script.lost_nodes(cause) if cause is not None else ()
     if cause is not None and lost:
         # srun waits for the dead node: the batch script ends the job from here on, while Ray is stopped.
@@ -81,7 +82,7 @@ def _collect(attempt: Attempt, cause: Any) -> None:
     times = attempt.enter("collect")
     limit = collect_limit_s(attempt.plan, cause)
     calls = attempt.nodes.call_all("collect", {"deadline_s": limit})
-    late = attempt.nodes.settle(calls, limit + COLLECT_SLACK_S)
+    late = _await_collected(attempt, calls, limit + COLLECT_SLACK_S)
     rows: List[Dict[str, Any]] = []
     for call in calls:
         if call.reply is not None:
@@ -101,6 +102,17 @@ def _collect(attempt: Attempt, cause: Any) -> None:
     attempt.record.end(times, "failed" if bad else "ok", dict(attempt.record.collected))
     if bad and attempt.cause is None:
         attempt.stop(Cause(FAILED, 1, "collect", bad))
+
+
+def _await_collected(attempt: Attempt, calls: Sequence[Call], limit_s: float) -> List[int]:
+    """The nodes that are late. A node that is lost meanwhile, or a signal, leaves the others little time."""
+    end, calm = time.monotonic() + limit_s, attempt.signals == 0 and attempt.cause is None
+    while True:
+        late = attempt.nodes.settle(calls, min(0.5, max(0.0, end - time.monotonic())))
+        if not late or time.monotonic() >= end:
+            return late
+        if calm and (attempt.signals or attempt.cause is not None):
+            end, calm = min(end, time.monotonic() + COLLECT_HURRY_S / 2), False
 
 
 def collect_limit_s(plan: Plan, cause: Optional[Cause]) -> float:

@@ -7,7 +7,7 @@ import resource
 import shutil
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -15,6 +15,7 @@ from jobspec.plan import Plan, StagePlan
 from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.canary import answer_canary
 from jobspec.runtime.base.identity import Identity, NodePaths
+from jobspec.runtime.node.software import software
 from jobspec.runtime.raycluster import process
 
 RAY_SPARE_PORTS = 11  # see RayPorts, and one each for the GCS and MASTER_PORT
@@ -46,6 +47,7 @@ class Facts:
     conflicts: Tuple[str, ...] = ()
     stage_bytes: int = 0
     ports: Tuple[int, ...] = ()
+    software: Mapping[str, object] = field(default_factory=dict)
 
     def to_json(self) -> Dict[str, Any]:
         """The facts that the report shows."""
@@ -59,6 +61,7 @@ class Facts:
             "clock_skew_s": round(self.clock_skew_s, 3),
             "stage_bytes": self.stage_bytes,
             "addresses": [f"{address.interface} {address.ip}" for address in self.addresses],
+            **self.software,
         }
 
 
@@ -95,6 +98,7 @@ def gather(
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
         stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local),
         ports=_ports(plan, who, nonce),
+        software=software(),
     )
 
 

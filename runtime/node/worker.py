@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from jobspec.finding import error
 from jobspec.plan import Plan
-from jobspec.runtime.base import signals
+from jobspec.runtime.base import procs, signals
 from jobspec.runtime.base.channel import ChannelError, Hello, Link, candidate_ports, find_head, keep_alive
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
@@ -85,4 +85,7 @@ def _tell(link: Link, message: Mapping[str, Any]) -> None:
 
 def _pass_on(received: Received, link: Link) -> None:
     while True:
-        _tell(link, {"signal": received.get()})
+        number = received.get()
+        if procs.guard_is_gone():  # nothing would end what this node leaves behind: it is lost
+            link.close()
+        _tell(link, {"signal": number})

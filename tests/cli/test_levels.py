@@ -91,6 +91,26 @@ def test_what_shows_it_must_be_there(levels: Project, variant: str, evidence: st
     assert levels.cli("validate", "all.yaml", "--set", "coverage.variants=[a]", "--set", url).code == 0
 
 
+def test_what_a_level_trains_by_itself_is_not_blocked_as_well(levels: Project) -> None:
+    blocked = "coverage.not_applicable=[{variant: VARIANT, why: w, evidence: 'https://example.org/1'}]"
+    alone = (
+        "validate",
+        "all.yaml",
+        "--set",
+        "~coverage.levels",
+        "--set",
+        "~coverage.variants",
+        "--level",
+        "0",
+    )
+    done = levels.cli(*alone, "--set", blocked.replace("VARIANT", "a"))
+    assert done.code == 2 and "`a` is what level `first` trains" in done.text
+    assert "name another in `coverage.variants`: `b`" in done.text
+    assert levels.cli(*alone, "--set", blocked.replace("VARIANT", "b")).code == 0
+    asked = ("--set", "coverage.variants=[b]")
+    assert levels.cli(*alone, *asked, "--set", blocked.replace("VARIANT", "a")).code == 0
+
+
 def test_levels_are_checked_before_anything_runs(levels: Project) -> None:
     assert levels.cli("validate", "all.yaml").code == 0
     wrong = levels.cli("validate", "all.yaml", "--set", "coverage.variants=[bb]")

@@ -291,6 +291,17 @@ def test_a_known_good_run_is_named_in_the_spec(project: Project) -> None:
     assert wrong.code == 2 and "`nosuch` is no file, no folder and no run" in wrong.text
 
 
+def test_a_baseline_without_metrics_of_one_run_is_refused(project: Project) -> None:
+    (project.root / "empty").mkdir()
+    project.write("grid.yaml", HELLO + "sweep: {grid: {train.seed: [1, 2]}}\n")
+    assert project.cli("render", "grid.yaml", "--out", "grid").code == 0
+    for place, word in (("empty", "is an empty folder"), ("grid", "is a sweep of 2 points: name one")):
+        done = project.cli("validate", "hello.yaml", "--set", f"metrics.baseline={project.root}/{place}")
+        assert done.code == 2 and word in done.text, done.text
+    good = ("--set", f"metrics.baseline={project.root}/grid/points/0")
+    assert project.cli("validate", "hello.yaml", *good).code == 0
+
+
 def test_lock_reproduces_the_run(project: Project) -> None:
     project.cli("run", "hello.yaml")
     first = project.last()
@@ -307,7 +318,7 @@ def test_files_of_a_run_are_judged_without_the_run(project: Project) -> None:
     files = project.last().attempt(1)
     (files / "logs" / "out.log").write_text("[import] mylib.core from /src/mylib/core.py\n")
     judge = ("judge", files, "--framework", "command")
-    assert project.cli(*judge).code == 4, "nothing was asked for"
+    assert project.cli(*judge).code == 3, "nothing was asked for"
     assert project.cli(*judge, "--require", "max(score) >= 0.3").code == 0
     assert project.cli(*judge, "--require", "max(score) > 9").code == 1
     right = project.cli(*judge, "--require", "max(score) >= 0.3", "--expect-import", "mylib.core=/src/mylib")

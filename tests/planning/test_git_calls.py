@@ -18,11 +18,11 @@ import jobspec.launchers
 import jobspec.runtime
 from jobspec.finding import JobspecError
 from jobspec.planning import clones
-from jobspec.planning.clones import Source, fetched
+from jobspec.planning.clones import Source, asked, fetched
 from jobspec.planning.git_bundle import Sealed, file_sha256, restore, write_bundle
 from jobspec.runtime.base.procs import wait_gone
 from jobspec.runtime.checkouts.code_state import code_state
-from jobspec.runtime.checkouts.git import SETTINGS, git_state, last_changes
+from jobspec.runtime.checkouts.git import SETTINGS, git_state, last_changes, lfs_pointers
 
 ROOMS = {Path(str(module.__file__)).parent for module in (jobspec, jobspec.launchers, jobspec.runtime)}
 SOURCES = {path for room in ROOMS for path in room.rglob("*.py")}
@@ -87,8 +87,11 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
     git(repo, "submodule", "add", "-q", str(repository(tmp_path / "inner")), "sub")
     git(repo, "commit", "-qm", "sub")
     before = len(traced())
+    source = Source(f"file://{repo}", "main", "lib", tmp_path / "runs")
+    asked(source)
     with pytest.raises(JobspecError):  # a submodule on this machine is refused
-        fetched(Source(f"file://{repo}", "main", "lib", tmp_path / "runs"))
+        fetched(source)
+    lfs_pointers(str(repo))
     git_state(edited(repo))
     code_state(str(repo))
     last_changes(repo, ".")
@@ -111,9 +114,8 @@ def test_all_calls_are_hardened(traced: Callable[[], list[dict[str, object]]], t
         if command == "diff":
             assert set(argv) >= DIFFS
     assert commands == {
+        *((name, "https:ssh:git:file") for name in ("clone", "remote", "checkout")),
         ("ls-remote", "https:ssh:git:file"),
-        ("clone", "https:ssh:git:file"),
-        ("checkout", "https:ssh:git:file"),
         ("submodule", "https:ssh:git"),
         *((name, "https:ssh:git:file") for name in ("init", "fetch", "apply")),
         *(

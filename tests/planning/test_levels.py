@@ -97,6 +97,20 @@ def test_a_spec_with_one_level_is_left_alone() -> None:
             "belongs to level `2`",
         ),
         ("{levels: [0], variants: [lora, lor]}", "", "coverage.variant", "coverage.variants[1]", "`lora`"),
+        (
+            "{levels: [0], variants: [lora, lora]}",
+            "",
+            "coverage.variant",
+            "coverage.variants[1]",
+            "there twice",
+        ),
+        (
+            "{levels: [0], variants: [full+dummy, dummy+full]}",
+            "",
+            "coverage.variant",
+            "coverage.variants[1]",
+            "there twice",
+        ),
     ],
 )
 def test_what_cannot_be_spread_is_told_at_its_place(

@@ -18,7 +18,7 @@ from jobspec.finding import JobspecError
 from jobspec.plan import NOT_PINNED, ContainerPlan
 from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
-from jobspec.planning.provenance import changed_since, file_digest, image_digest
+from jobspec.planning.provenance import changed_since, file_digest, image_digest, tree_digest
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime.checkouts import git
 from jobspec.runtime.checkouts.git import git_state, resolve_ref, strip_credentials
@@ -264,6 +264,29 @@ def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     large.write_bytes(b"z" + b"y" * 1999)
     assert file_digest(large) != first
     assert file_digest(tmp_path / "none") == ""
+
+
+def test_a_tree_is_known_by_names_sizes_and_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobspec.planning import provenance
+
+    monkeypatch.setattr(provenance, "MAX_TREE_FILES", 3)
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    (tmp_path / "data" / "a" / "x").write_bytes(b"1" * 200_000)
+    (tmp_path / "data" / "y").write_text("2")
+    known = {tree_digest(str(tmp_path / "data"))}
+    os.utime(tmp_path / "data" / "y", (1, 1))
+    assert {tree_digest(str(tmp_path / "data"))} == known
+    for change in (
+        lambda: (tmp_path / "data" / "y").write_text("3"),
+        lambda: (tmp_path / "data" / "a" / "x").write_bytes(b"1" * 200_001),
+        lambda: (tmp_path / "data" / "y").rename(tmp_path / "data" / "z"),
+        lambda: (tmp_path / "data" / "gone").touch(),
+    ):
+        change()
+        known.add(tree_digest(str(tmp_path / "data")))
+    assert len(known) == 5 and all(text.startswith("edges-sha256:") for text in known)
+    (tmp_path / "data" / "fourth").touch()
+    assert (tree_digest(str(tmp_path / "data")), tree_digest(str(tmp_path / "none"))) == ("", "")
 
 
 def test_image_digests(tmp_path: Path) -> None:

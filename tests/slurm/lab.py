@@ -246,8 +246,11 @@ class Lab:
         return self.job_state(job_id)
 
     def await_out_of_running(self, job_id: str, timeout: float = 120.0) -> None:
+        live = ("RUNNING", "SUSPENDED")
         await_true(
-            lambda: "RUNNING" not in self.slurm("squeue", "-h", "-j", job_id, "-o", "%T"), "the end", timeout
+            lambda: self.slurm("squeue", "-h", "-j", job_id, "-o", "%T").strip() not in live,
+            "the end",
+            timeout,
         )
 
     @contextmanager

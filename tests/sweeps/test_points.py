@@ -215,7 +215,7 @@ def test_the_array_script_runs_its_tasks_point(stage: Stage, tmp_path: Path) -> 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(text)
     stage.program("srun", then="exit 3")
-    done = stage.bash(tmp_path / "job.sbatch", env={"SLURM_ARRAY_TASK_ID": "2"})
+    done = stage.bash(tmp_path / "job.sbatch", env={"SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "2"})
     assert done.returncode == 3, done.stderr
     (call,) = stage.calls()
     assert call.env[b"A"] == b"$(c)"

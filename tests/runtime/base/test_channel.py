@@ -224,6 +224,26 @@ def test_silence_is_an_error() -> None:
     head.close()
 
 
+def test_silence_before_a_line_is_told() -> None:
+    head, worker, _ = pair()
+    late = threading.Timer(0.5, head.send, args=({"x": 1},))
+    late.start()
+    assert worker.receive() == {"x": 1}
+    assert worker.quiet_s > 0.1
+    head.send({"x": 2})
+    late.join()
+    head.close()
+
+
+def test_host_answers_also_by_a_refusal() -> None:
+    listener = listen([0])
+    address = ("127.0.0.1", int(listener.getsockname()[1]))
+    assert channel.answers(address)
+    listener.close()
+    assert channel.answers(address)
+    assert not channel.answers(("no-such-host.invalid", 1))
+
+
 def turn_away(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while True:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OTHERS = {
     "jobspec/planning/clones.py": "a clone",
     "jobspec/planning/frozen.py": "a whole checkout",
+    "jobspec/planning/git_bundle.py": "a bundle, and a checkout",
     "jobspec/rendering/run_folder.py": "a whole run folder",
     "runtime/base/own_folder.py": "a link",
     "runtime/base/safe_write.py": "here",

@@ -156,6 +156,20 @@ def test_death_of_a_worker_ends_the_run(tmp_path: Path, phase: str, how: str) ->
         assert (run.root / "artifacts" / "a.log").read_text() == "log\n"
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_killed_guard_is_told_as_its_node(tmp_path: Path, index: int) -> None:
+    """The agent below gets SIGTERM by that, and nobody has cancelled the run."""
+    with running(tmp_path, shell("echo up > $JOBSPEC_ATTEMPT_DIR/up; sleep 300"), nodes=2) as run:
+        agents = [run.agent(0), run.agent(1)]
+        run.wait_file(run.attempt / "up")
+        os.kill(agents[index].pid, signal.SIGKILL)
+        wait_until(lambda: (run.attempt / "exit").exists())
+        results = run.results()
+    first = results["findings"][0]
+    assert (first["rule"], first["node"]) == ("node.lost", ("127.0.0.2", "127.0.0.3")[index])
+    assert results["outcome"] == "failed"
+
+
 def inner(process: subprocess.Popen[str]) -> int:
     """The agent below the guard; 0 before there is one."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

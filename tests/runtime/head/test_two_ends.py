@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from jobspec.finding import Finding, error
 from jobspec.plan import CollectPlan, Plan, SlurmPlan
+from jobspec.runtime.base.canary import write_canary
 from jobspec.runtime.base.identity import from_environment
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.head import shutdown
@@ -261,3 +263,26 @@ def test_phase_that_fails_ends_those_beside_it(tmp_path: Path, monkeypatch: pyte
     assert [finding.rule for finding in attempt.record.findings] == ["runtime.bug"]
     assert "No space left on device" in attempt.record.findings[0].what
     attempt.record.log.close()
+
+
+@pytest.mark.parametrize(
+    ("written", "again"),
+    [("", False), ("attempts/1/metrics/gpu-a.jsonl", False), ("attempts/1/metrics/train.jsonl", True),
+     ("checkpoints/step_7/model.pt", True)],
+)  # fmt: skip
+def test_lost_node_leads_to_another_attempt_after_progress(tmp_path: Path, written: str, again: bool) -> None:
+    """What the runtime itself samples is no progress of the command."""
+    run = make_run(tmp_path, slurm=SlurmPlan(requeue_max=1))
+    attempt = make_attempt(run)
+    write_canary(run.attempt, "nonce")
+    began = (run.attempt / "canary/head").stat().st_mtime
+    if written:
+        (run.root / written).parent.mkdir(parents=True, exist_ok=True)
+        (run.root / written).write_text("x")
+        os.utime(run.root / written, (began + 1, began + 1))
+    attempt.stop(blocked("driver", replace(LOST, node="b")))
+    assert shutdown.finish(attempt) == 3
+    mark = run.attempt / "requeue"
+    assert (mark.read_text() if mark.exists() else "") == ("b\n" if again else "")
+    assert ("requeue.no-progress" in run.rules()) != again
+    assert (run.attempt / "exit").read_text() == "3 b\n"
