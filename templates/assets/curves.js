@@ -131,14 +131,14 @@
     }
 
     const keys = {
-      ArrowLeft: () => move(-1), ArrowRight: () => move(1), PageUp: () => move(-20), PageDown: () => move(20),
+      ArrowLeft: (far) => move(far ? -20 : -1), ArrowRight: (far) => move(far ? 20 : 1),
       Home: () => move(-Infinity), End: () => move(Infinity),
       "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: whole, Escape: whole,
     };
     box.addEventListener("keydown", (event) => {
       if (event.target !== box || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
       event.preventDefault();
-      keys[event.key]();
+      keys[event.key](event.shiftKey);
     });
 
     box.hidden = tools.hidden = false;
@@ -164,5 +164,5 @@
   const near = new IntersectionObserver((seen) => {
     for (const {isIntersecting, target} of seen) if (isIntersecting) { near.unobserve(target); start(target); }
   }, {rootMargin: "400px"});
-  for (const figure of document.querySelectorAll("figure:has(> script)")) near.observe(figure);
+  for (const data of document.querySelectorAll("figure > script")) near.observe(data.parentElement);
 })();

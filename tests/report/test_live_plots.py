@@ -161,6 +161,8 @@ def test_keyboard_moves_the_cursor_and_zooms(opened: Open) -> None:
     for key in ("Home", "ArrowRight", "ArrowRight", "ArrowLeft"):
         page.keyboard.press(key)
     assert figure.locator(".unseen").inner_text() == "step 2, reward 0.02"
+    page.keyboard.press("Shift+ArrowRight")
+    assert figure.locator(".unseen").inner_text() == "step 22, reward 0.22"
     page.keyboard.press("End")
     assert figure.locator(".unseen").inner_text() == "step 100, reward 1"
     page.keyboard.press("+")
