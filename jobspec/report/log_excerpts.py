@@ -10,7 +10,7 @@ from pathlib import Path
 from jobspec.evidence.evidence import Evidence
 from jobspec.finding import visible
 from jobspec.log_text import strip_ansi
-from jobspec.runtime.base.run_files import open_file
+from jobspec.report.driver_log import open_log
 from jobspec.verdict import Cause
 
 MAX_LOGS = 12
@@ -42,20 +42,18 @@ def _excerpts(evidence: Evidence, cause: Cause | None) -> Iterator[LogExcerpt]:
     if cause is not None and cause.line:
         logs.insert(0, cause.file)
     for file in dict.fromkeys(logs):
-        if Path(file).is_absolute() or ".." in Path(file).parts:  # not of this run
-            continue
         around = cause.line if cause is not None and cause.file == file else 0
         try:
             excerpt = _around(evidence.root, file, around) if around else None
             excerpt = excerpt or _end(evidence.root, file)
-        except (OSError, ValueError):  # ValueError: no file can have that name
+        except (OSError, ValueError):
             continue
         if excerpt.lines:
             yield excerpt
 
 
 def _around(root: Path, file: str, line: int) -> LogExcerpt | None:
-    with open_file(root / file) as log:
+    with open_log(root, file) as log:
         first, read = max(1, line - AROUND), 0
         for _ in range(first - 1):
             read += len(log.readline(MAX_SEARCHED))
@@ -68,7 +66,7 @@ def _around(root: Path, file: str, line: int) -> LogExcerpt | None:
 
 
 def _end(root: Path, file: str) -> LogExcerpt:
-    with open_file(root / file) as log:
+    with open_log(root, file) as log:
         size = log.seek(0, 2)
         log.seek(max(0, size - TAIL_BYTES))
         lines = log.read(TAIL_BYTES).split(b"\n")

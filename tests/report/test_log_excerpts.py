@@ -70,6 +70,21 @@ def test_nothing_outside_of_the_run_is_shown(tmp_path: Path, file: str) -> None:
     assert shown == {"attempts/1/logs/n1/train.log", "attempts/1/logs/n1/other.log"}
 
 
+def test_link_out_of_the_run_is_not_followed(tmp_path: Path) -> None:
+    """A stranger's run folder must not put a file of its reader into the report."""
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("a secret\n")
+    failed(tmp_path / "run", "one\n")
+    logs = tmp_path / "run/attempts/1/logs/n1"
+    for name, target in (("train.log", secret), ("other.log", "other.log")):  # the second is a circle
+        (logs / name).unlink()
+        (logs / name).symlink_to(target)
+    evidence = read_evidence(tmp_path / "run")
+    verdict = judge(evidence, StandInFramework())
+    report = build_report(verdict, evidence)
+    assert (report.logs, report.driver_log) == ((), None)
+
+
 def test_excerpts_are_short_and_plain(tmp_path: Path) -> None:
     evidence = failed(tmp_path, "old\n" * 50_000 + "\x1b[31mred\x1b[0m \x07\n" + "x" * 5000 + "\n")
     train = next(item for item in log_excerpts(evidence, None) if item.file.endswith("train.log"))
