@@ -27,7 +27,12 @@ Exit codes: 0 done or Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ra
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of one command line. Never raises, never shows a traceback."""
     import gc
+    import os
 
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        from jobspec.cli.completing import complete
+
+        complete()
     from jobspec.cli import streams
     from jobspec.cli.boundary import guarded
     from jobspec.runtime.base.umask import keep_others_out

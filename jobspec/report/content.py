@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
+from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.metrics.envelope import envelope, finite_points
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import required_metric
@@ -103,6 +104,7 @@ class Report:
     driver_log: DriverLog | None = None
     usage: tuple[Plot, ...] = ()  # on the scale of `bars`
     logs: tuple[LogExcerpt, ...] = ()
+    trackers: tuple[TrackerFiles, ...] = ()
 
     @property
     def image(self) -> str:
@@ -166,6 +168,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         driver_log=None if verdict.result is Result.PASS else driver_log(evidence),
         usage=usage_plots(evidence, *time_line(bars)) if bars else (),
         logs=() if verdict.result is Result.PASS else log_excerpts(evidence, verdict.first_cause),
+        trackers=evidence.trackers,
     )
 
 

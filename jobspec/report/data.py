@@ -53,6 +53,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "phases": [asdict(bar) for bar in report.bars],
         "curves": [_curve(curve) for curve in report.curves],
         **({} if verdict.reproduction is None else {"reproduction": asdict(verdict.reproduction)}),
+        **({"trackers": [asdict(item) for item in report.trackers]} if report.trackers else {}),
         "provenance": _provenance(report),
         "environment": _environment(report),
     }

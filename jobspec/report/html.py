@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobspec.report import pictures
 from jobspec.report.content import Report
-from jobspec.report.lines import where
+from jobspec.report.lines import tracker_lines, where
 from jobspec.report.page import render_page
 from jobspec.report.plots import Line, Plot
 from jobspec.report.summary import guide_form, state
@@ -26,6 +26,7 @@ def render_html(report: Report) -> str:
         usage=usage,
         states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
+        trackers=tracker_lines(report),
     )
 
 

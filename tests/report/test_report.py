@@ -74,6 +74,25 @@ def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tupl
         jsonschema.validate(json.loads(render_report(verdict, evidence, "json")), SCHEMA)
 
 
+def test_offline_runs_of_trackers_come_with_the_line_that_sends_them(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    assert "sync" not in render_report(*judged(run), "text")
+    offline = run.folder / "wandb" / "offline-run-20261129_1-ab"
+    offline.mkdir(parents=True)
+    assert "sync" not in render_report(*judged(run), "text")  # nothing was written
+    (offline / "run-ab.wandb").write_bytes(b"x")
+    (run.folder / "mlruns/0/abc/metrics").mkdir(parents=True)
+    both = judged(run)
+    for form in ("text", "md", "html"):
+        text = render_report(*both, form)
+        assert f"wandb sync {offline}" in text.replace("\\_", "_"), form
+        assert f"mlflow ui --backend-store-uri {run.folder}/mlruns" in text, form
+    data = json.loads(render_report(*both, "json"))
+    jsonschema.validate(data, SCHEMA)
+    assert [item["tracker"] for item in data["trackers"]] == ["MLflow", "W&B"]
+    assert data["trackers"][1]["folder"] == "attempts/1/wandb/offline-run-20261129_1-ab"
+
+
 def test_json_of_nothing_follows_its_schema(tmp_path: Path) -> None:
     verdict, evidence = judged(RunFolder(tmp_path))
     data = json.loads(render_report(verdict, evidence, "json"))
