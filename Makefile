@@ -92,9 +92,10 @@ cluster: $(VENV)/.local ## a real 4-node Slurm cluster on this machine (root on 
 cluster-stop: ## end it; nothing is left behind
 	$(CLUSTER) stop
 
-bench: $(VENV)/.dev ## the figures of the README: command line speed, and Ray bring-up on the test cluster
+bench: $(VENV)/.dev ## the figures of the README: command line speed, Ray bring-up on the test cluster; pages in Chromium
 	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/bringup.py
+	$(BIN)/python benchmarks/page.py
 
 site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
 	$(BIN)/zensical build --strict

@@ -26,7 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.fault_rows import Row, Trial, await_moment, rows, sections
+from benchmarks.fault_acts import Trial
+from benchmarks.fault_rows import Row, await_moment, rows, sections
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options
 from tests.slurm.lab import PYTHON, Lab, await_true
@@ -123,7 +124,7 @@ def try_row(lab: Lab, row: Row) -> Seen:
         began = time.time()
         with ThreadPoolExecutor(1) as pool:  # a fault may take longer than the run bears it
             acting = pool.submit(row.act, trial)
-            lab.await_out_of_running(trial.job, 150)
+            await_true(lambda: is_over(lab, trial.job), "the end", 150)
             ended = time.time() - began
             acting.result()
         undo(trial)
@@ -156,6 +157,12 @@ def start(lab: Lab, row: Row) -> Trial:
     job = run["job_id"]
     await_true(lambda: nodes_of(lab, job) != [], "the job's nodes", 90)
     return Trial(lab, run["run_id"], Path(run["run_dir"]), job, nodes_of(lab, job))
+
+
+def is_over(lab: Lab, job: str) -> bool:
+    """Whether the job has left RUNNING; a controller that is down says nothing."""
+    asked = lab.cluster.run("ctl", ["timeout", "5", "squeue", "-h", "-j", job, "-o", "%T"])
+    return asked.returncode == 0 and asked.stdout.strip() not in ("RUNNING", "SUSPENDED")
 
 
 def nodes_of(lab: Lab, job: str) -> list[str]:
@@ -231,12 +238,8 @@ def left_overs(lab: Lab, nodes: Sequence[str], digests: Sequence[str], run_id: s
         if count:
             yield f"{count} processes on {node}"
         names = lab.cluster.run(node, ["find", LOCAL, "-maxdepth", "2"]).stdout
-        for digest in digests:
-            yield from (
-                f"{node}:{Path(line).name}"
-                for line in names.splitlines()
-                if digest in line.rsplit("/", 1)[-1]
-            )
+        if any(digest in line.rsplit("/", 1)[-1] for line in names.splitlines() for digest in digests):
+            yield f"folders on {node}"
 
 
 def after_the_next_job(lab: Lab, seen: Sequence[Seen]) -> list[str]:

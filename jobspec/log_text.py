@@ -62,6 +62,7 @@ LINE_HEAD = re.compile(
     # kubectl with --prefix, docker compose, the journal
     r"|\[pod/[\w.-]+/[\w.-]+\] |[a-z][\w.-]*-\d+ +\| "
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+\[\d+\]: "
+    r"|(?: {2})+\| (?=\S| {2})"  # Python's, of an exception group
     # pdsh, with which DeepSpeed starts nodes
     r"|[a-z][\w-]*\d[\w.-]*: (?=Traceback \(most| {2,}\S|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b))"
 )

@@ -58,6 +58,8 @@ REQUEUE_LIMIT = "slurm.requeue-limit"
 # A worker's last word, and srun's about the agent of the head, which is its first task.
 HEAD_GONE = re.compile(r"^jobspec: \S+: the head is gone: (.*)")
 HEAD_KILLED = re.compile(r"srun: error: (\S+): task 0: (Killed)")
+# srun's first word when somebody cancels its step; after the end of a task its word is another one.
+STEP_CANCELLED = "srun: Job step aborted"
 KILLED = "137"  # 128 + SIGKILL
 # What `results.json` says, for launchers whose scheduler says nothing.
 ENDED_AS = {"timeout": "TIMEOUT", "cancelled": "CANCELLED"}
@@ -126,6 +128,9 @@ def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
         return
     place, how, name = None, "", ""
     for match in (match for match in attempt.matches if "/" not in match.file):
+        if place is None and any(STEP_CANCELLED in line for line in (*match.context, match.text)):
+            yield _cancelled_step(match)
+            return
         if found := HEAD_KILLED.search(match.text):
             name = found[1]
         if found := HEAD_GONE.search(match.text) or (None if place else found):
@@ -145,6 +150,18 @@ def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
         time=last.time if last else 0.0,
         why="its agent was killed or froze, or the network between the nodes failed",
         fix=f"see the last lines of {name or 'its'} logs, and the scheduler's view of the node",
+    )
+
+
+def _cancelled_step(match: Match) -> Cause:
+    return Cause(
+        text=match.text,
+        kind="CANCELLED",
+        verdict=Result.BLOCKED,
+        file=match.file,
+        line=match.line,
+        why="somebody cancelled the job's step (`scancel JOB.0`): Slurm ends that with SIGKILL",
+        fix="submit again; end a run with `jobspec cancel`, which lets it save",
     )
 
 

@@ -53,7 +53,7 @@ def _apart(was: str, now: str) -> tuple[str, str]:
 def planned_facts(plan: Plan, lock: Mapping[str, Any]) -> dict[str, str]:
     """What a plan and the lock of the same spec pin. An empty text stands for what they leave open."""
     pinned = lock.get("lock") or {}
-    facts = {code_of(repo.name): _code(pinned, repo.name) for repo in plan.repos}
+    facts = {code_of(repo.name): _code(pinned, repo.name) for repo in plan.repos} or {"code": ""}
     if plan.container.image:
         pin = _text(pinned, "image")
         facts["image"] = "" if pin == NOT_PINNED else pin

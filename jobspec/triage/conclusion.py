@@ -11,6 +11,7 @@ from jobspec.triage.attempts import Attempt
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import with_nodes
 from jobspec.triage.ranking import (
+    CLIENT,
     EFFECT,
     HANGS,
     NEVER_SURVIVED,
@@ -28,7 +29,7 @@ from jobspec.triage.silence import STALL, with_last_work, with_silence
 EXCEPTIONS = frozenset({"effect.exception", "effect.rollout", "effect.text-read"})
 # Processes that never came, and what a library said before about how it was started.
 NOT_MET, STARTED_ALONE = frozenset({"network.too-few", "network.rendezvous"}), "note.srun-unused"
-CLIENT, NETWORK, WAITS = "effect.client", "network", "train.waits"
+NETWORK, WAITS = "network", "train.waits"
 # Kinds of failures after which a process seldom goes on.
 DEADLY = frozenset({"gpu-memory", "gpu", "node", "host-memory"})
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobspec.log_text import bare
-from jobspec.triage.signatures import NOTE, Signature
-from jobspec.triage.traceback import Traceback, traceback_above
+from jobspec.triage.signatures import NOTE, Signature, load_signatures
+from jobspec.triage.traceback import Traceback, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 NEAR_LINES = 40  # above a line, where what explains it is looked for
@@ -29,10 +29,11 @@ NOISE = re.compile(
 
 
 class Hit(NamedTuple):
-    """A signature and the part of the line that shows it."""
+    """A signature and the part of the line that shows it, `below` lines under the one that is hot."""
 
     signature: Signature
     text: str
+    below: int = 0
 
 
 def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signature]) -> Hit | None:
@@ -45,6 +46,11 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
                 continue
             if signature.verdict != NOTE and NOISE.search(text):
                 break
+            if signature.below is not None:
+                below, raised = raised_below(lines, offset)
+                if signature.below.search(raised) and _known_by_traceback(lines, offset + below, raised):
+                    return Hit(signature, raised, below)
+                continue
             if signature.frames is None and signature.near is None and not signature.generic:
                 return Hit(signature, text)
             above = above or traceback_above(lines, offset)
@@ -53,6 +59,14 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
     return None
+
+
+def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> bool:
+    """Whether only the traceback above shows that the line is an exception: no signature knows its words."""
+    above = traceback_above(lines, offset)
+    if not above.frames or above.ignored:
+        return False
+    return not any(other.shows(raised) for other in load_signatures() if other.below is None)
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

@@ -23,12 +23,18 @@ NEVER_SURVIVED = frozenset(
 ENDS = frozenset({"time-limit", "cancelled"})
 # A launcher's refusal: nothing that it was to start has run.
 LAUNCHER = re.compile(
-    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg))"
+    r"^(?:srun|sbatch|salloc|torchrun|accelerate|deepspeed|mpirun): (?:fatal|error: (?:Unable to|un|arg"
+    r"|Batch job submission failed|Job submit/allocate failed))"
 )
-# What Slurm or the kernel says last, of which earlier lines of these kinds are effects.
+ACCEPTED = "note.submitted"
+# What Slurm, the kernel or a container's hook says last, of which earlier lines of these kinds are effects.
 TOLD_LAST = {
     "slurm.node-fail": frozenset({"ray", "network"}),
     "gpu.bad-node": frozenset({"gpu", "collective"}),
+    **dict.fromkeys(
+        ("container.driver-old", "container.gpu-cli", "container.gpu-hook"), frozenset({"container"})
+    ),
+    "gpu.driver-reload": frozenset({"container"}),
 }
 TERMINATED = "effect.terminated"
 KILLED, ABORTED = "effect.killed", "effect.aborted"
@@ -36,13 +42,19 @@ HANGS = frozenset({"effect.nccl-watchdog", "effect.nccl-stuck", "effect.store-ti
 GAVE_UP = frozenset({"effect.nccl-watchdog"})  # a wait of its whole time-out: not one for a peer that ends
 ENGINE_DIED, DRIVERS = "effect.engine-died", frozenset({"effect.driver", "effect.ray-task"})
 SAY_LEAST = frozenset({TERMINATED, "effect.driver"})  # every other effect says more
+CLIENT = "effect.client"
+# Requests whose answers the training uses; without those to a tracker it goes on.
+ASKED_FOR_ANSWERS = re.compile(
+    r"(?i)reward|scor(?:e|ing)|verif|judge|grader|sandbox|/generate|/completions|/rm\b"
+)
 EXCEPTION, STEP_ENDED = "effect.exception", "effect.step-ended"
+NAMED = "effect.exception-named"  # often one of a chain, or caught: last of its level
 CRASHED = "host.sigsegv"  # before a step the set-up's or the node's, not the training's
 BY_SIGNAL = re.compile(r"\b1[34]\d\b|-\d+\b|[Tt]erminated|[Kk]illed|[Aa]bort|[Ss]ignal")
 SHUTDOWN_S = 600.0  # after the end of a run, in which other processes complain that it is gone
 ENDED_WITH_IT = frozenset({"ray", "network", "rollout"})  # kinds of complaints of processes that outlive it
 # What processes say of each other while a run ends; a retry that succeeds says the same.
-PARTING = frozenset({"effect.client", "effect.connection", TERMINATED})
+PARTING = frozenset({CLIENT, "effect.connection", TERMINATED})
 EFFECT = "effect"  # the kind of lines that repeat a failure without a word about what failed
 STALL_LEVEL, NOTES = 2, 8  # levels of `rank`
 # Fields of `Course`, and what they say: those that show less first.
@@ -95,6 +107,7 @@ def settle(matches: Iterable[Match], courses: Mapping[str, Course]) -> list[Matc
     settled = [_survived(match, courses, found) for match in found]
     settled = [_at_boundary(match, courses) for match in _one_each(settled)]
     settled = [_after_driver(_after_hang(match, settled), settled) for match in settled]
+    settled = [_of_none(match, settled) for match in settled]
     failing = any(match.verdict != NOTE and not match.survived for match in settled)
     return rank(settled if failing else [_as_note(match) for match in settled])
 
@@ -122,7 +135,7 @@ def rank(matches: Iterable[Match]) -> list[Match]:
         unordered,
         key=lambda m: (
             _level(m),
-            m.caught and m.generic,
+            (m.caught and m.generic) or m.signature == NAMED,
             moments[id(m)] if timed[_level(m)] else 0.0,
             m.order,
         ),
@@ -151,10 +164,19 @@ def _moments(matches: Iterable[Match]) -> dict[int, float]:
 
 
 def _move_up(launch: Match, ordered: list[Match]) -> None:
-    """Put what a launcher refused before all that its log shows after it, whatever times these have."""
-    level, at = _level(launch), ordered.index(launch)
+    """Put what a launcher refused before all that its log shows after it, whatever times these have and
+    however much they say."""
+    if launch.wrapper or launch.survived or launch.verdict == NOTE:
+        return
+    at = ordered.index(launch)
+    accepted = any(
+        match.signature == ACCEPTED and match.file == launch.file and match.line > launch.line
+        for match in ordered
+    )
     for place, match in enumerate(ordered[:at]):
-        if match.file == launch.file and match.line > launch.line and _level(match) == level:
+        if accepted and _level(match) < _level(launch):
+            continue
+        if match.file == launch.file and match.line > launch.line:
             ordered.insert(place, ordered.pop(at))
             return
 
@@ -278,6 +300,19 @@ def _after_driver(match: Match, matches: Iterable[Match]) -> Match:
     told = any(other.signature not in DRIVERS and other.verdict != NOTE for other in before)
     gone = told and bool(ends) and min(ends) + SAME_MOMENT_S < match.time
     return replace(match, survived=True) if gone else match
+
+
+def _of_none(match: Match, matches: Iterable[Match]) -> Match:
+    """The match; a request that failed is a cause where the code stumbled over a None after it, and no step
+    came between."""
+    if match.signature != CLIENT or match.survived or ASKED_FOR_ANSWERS.search(match.text) is None:
+        return match
+    later = (other for other in matches if other.file == match.file and other.line > match.line)
+    none = next((other for other in later if other.signature == EXCEPTION and "NoneType" in other.text), None)
+    if none is None:
+        return match
+    fact = f"inferred: the None at {none.file}:{none.line} is an answer that was not given"
+    return replace(match, wrapper=False, kind="network", facts=(*match.facts, fact))
 
 
 def _after(mark: Landmark | None, match: Match, file: str) -> bool:

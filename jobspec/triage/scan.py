@@ -194,7 +194,7 @@ class _Log:
             if not stepped and offset > step:
                 self.now.since.clear()
                 stepped = True
-            self.now.keep(self._match(hits[offset], view, offset))
+            self.now.keep(self._match(hits[offset], view, offset + hits[offset].below))
         if not stepped:
             self.now.since.clear()
 

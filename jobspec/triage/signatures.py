@@ -52,6 +52,7 @@ class Signature:
     boundary: str = ""
     frames: re.Pattern[str] | None = None
     near: re.Pattern[str] | None = None
+    below: re.Pattern[str] | None = None
     raised: bool = False
     own_words: bool = False
     order: str = ""
@@ -103,7 +104,7 @@ def _read(name: str) -> list[Signature]:
 
 def _signature(item: dict[str, Any]) -> Signature:
     compiled: dict[str, Any] = {
-        name: re.compile(item[name]) for name in ("pattern", "frames", "near") if name in item
+        name: re.compile(item[name]) for name in ("pattern", "frames", "near", "below") if name in item
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
     lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}

@@ -25,6 +25,16 @@ FIX = (
 )
 
 
+SAVE_BEGAN = re.compile(
+    r"\bStarted: '(?:\w+_)?save_|\bTimer save\w* start\b"
+    r"|\b[Ss]aving checkpoint\b(?!.*\b(?:done|took|finished)\b)"
+)
+SAVE_LAST = (
+    "the log does not show that this save ended: look whether its files are whole, and whether the storage"
+    " is slow, full or over its quota; if it stands still again, take stacks of all ranks (`py-spy dump`)"
+    " before it ends: they show whether the ranks wait for each other in the save, or for a file"
+)
+
 # A save whose end is logged as well. SkyRL says `Finished` of one that failed, too.
 SAVE = re.compile(r"\bStarted: '(?:\w+_)?save_|\bsaving checkpoint at iteration\b")
 SAVE_ENDED = re.compile(r"\bFinished: '(?:\w+_)?save_")
@@ -39,7 +49,8 @@ SAVE_FIX = (
 class Silence:
     """The last sign of work, or the last line where there is no sign, and the seconds from it to the end.
 
-    It is `doubtful` where two clocks in different zones may explain the seconds.
+    It is `doubtful` where two clocks in different zones may explain the seconds; it lasted so long at `least`
+    where no line of the program's clock shows when the end came.
     """
 
     file: str
@@ -47,6 +58,11 @@ class Silence:
     work: Work
     seconds: float
     doubtful: bool
+    least: bool = False
+
+    @property
+    def span(self) -> str:
+        return f"{'at least ' if self.least else ''}{_span(self.seconds)}"
 
     @property
     def is_long(self) -> bool:
@@ -88,9 +104,9 @@ def with_silence(end: Match, works: Mapping[str, Work]) -> Match | None:
         generic=False,
         wrapper=False,
         place="",
-        title=f"nothing shows work for {_span(silence.seconds)} before the end",
+        title=f"nothing shows work for {silence.span} before the end",
         why=_why(end, silence),
-        fix=FIX,
+        fix=SAVE_LAST if SAVE_BEGAN.search(silence.last.text) else FIX,
         source="",
     )
 
@@ -127,7 +143,8 @@ def _saving(hang: Match, works: Mapping[str, Work]) -> tuple[str, Sign] | None:
 
 def _after(silence: Silence) -> tuple[str, ...]:
     """What the program says after its last sign of work: that it waits, and its last word."""
-    lines = {sign.line: sign.text for sign in (silence.work.waits, silence.work.said) if sign is not None}
+    work = silence.work
+    lines = {sign.line: sign.text for sign in (work.wrote, work.waits, work.said) if sign is not None}
     return tuple(
         f"after it {silence.file}:{line} says: {text[:100]}"
         for line, text in sorted(lines.items())
@@ -137,12 +154,17 @@ def _after(silence: Silence) -> tuple[str, ...]:
 
 def _at_last_word(silence: Silence) -> Silence:
     """The silence, at what the program said last, where that came so soon after the last sign of work that it
-    is part of the work."""
-    last, said, work = silence.last, silence.work.said, silence.work
-    if said is None or said.line <= last.line or said.time is None or last.time is None:
+    is part of the work. A save that began stays: other processes may work on beside it."""
+    last, work = silence.last, silence.work
+    said = work.said if work.said is not None and work.said.line > last.line else work.wrote
+    if said is None or said.time is None or last.time is None:
         return silence
-    soon = 0 <= said.time - last.time <= max(work.longest, SOON_S)
-    return replace(silence, last=said, seconds=silence.seconds - said.time + last.time) if soon else silence
+    if not 0 <= said.time - last.time <= max(work.longest, SOON_S):
+        return silence
+    seconds = silence.seconds - said.time + last.time
+    saves = SAVE_BEGAN.search(last.text) is not None
+    named = last if saves else said
+    return replace(silence, last=named, seconds=seconds, least=silence.least or saves or not said.timed)
 
 
 def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
@@ -170,7 +192,8 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
         slurm = slurm % DAY_S if end.time is not None else 0.0  # at least: it may have been days
         slurm = 0.0 if slurm > DAY_S - SOON_S else slurm  # its last words came after the end
     if heard > 0:  # by the program's own clock
-        told = Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, doubtful=False)
+        least = not 0 < slurm <= heard + SOON_S and not works[file].parted
+        told = Silence(file, last, works[file], min(heard, slurm) if slurm > 0 else heard, False, least)
         if told.is_long or slurm <= heard or any(work.parted for work in works.values()):
             return told
         slurm -= heard  # after the last line of any kind
@@ -182,9 +205,13 @@ def _silence(end: Match, works: Mapping[str, Work]) -> Silence | None:
 
 def _why(end: Match, silence: Silence) -> str:
     file, last, work = silence.file, silence.last, silence.work
-    sign = "the last sign of work" if last is work.last else "the last line with a time"
-    parts = [f"{sign} is {file}:{last.line}, {_span(silence.seconds)} before {end.file}:{end.line}"]
-    if not last.timed:
+    wrote = last is work.wrote
+    sign = "the last line before that" if wrote else "the last line with a time"
+    sign = "the last sign of work" if last is work.last else sign
+    parts = [f"{sign} is {file}:{last.line}, {silence.span} before {end.file}:{end.line}"]
+    if wrote:
+        parts.append("that line has no time: it came before the next one that has")
+    elif not last.timed:
         parts.append("the time of that line is inferred from those above it")
     if work.count >= FEW_SIGNS and work.longest:
         parts.append(f"no pause before it was longer than {_span(work.longest)}")

@@ -109,6 +109,17 @@ def lines_below(lines: Sequence[bytes], offset: int, count: int = 3) -> list[str
     return [bare(line) for line in after if _owner(line) == owner][:count]
 
 
+def raised_below(lines: Sequence[bytes], offset: int) -> tuple[int, str]:
+    """How many lines below `lines[offset]` its traceback ends, and with what; "" if nowhere."""
+    owner = _owner(_text(lines[offset]))
+    for below, line in enumerate(lines[offset + 1 : offset + MAX_LINES], 1):
+        raw = _text(line)
+        text = bare(raw)
+        if _owner(raw) == owner and text[:1] not in _INSIDE:
+            return below, text
+    return 0, ""
+
+
 def goes_on(lines: Sequence[bytes], offset: int) -> bool:
     """Whether the process that printed `lines[offset]` says something else soon after it."""
     owner = _owner(_text(lines[offset]))

@@ -55,6 +55,10 @@ _IDLE = re.compile(
 )
 
 _WAITS = re.compile(r"(?i)\bwait(?:s|ing)?\b(?!: *\d)|\bretry(?:ing)?\b")
+# Lines without a time that show no more than that a program lives, or ends, or stand below another one.
+_MUTE = re.compile(
+    r"(?i)^\s|heartbeat|health|/metrics|SIGTERM|signal|shut(?:ting)? ?down|terminat|throughput"
+)
 _PARTING = re.compile(r"(?i)SIGTERM|signal|shut(?:ting)? ?down|terminat")
 
 
@@ -102,6 +106,7 @@ class Work:
     until: float | None = None
     untimed: int = 0
     waits: Sign | None = None
+    wrote: Sign | None = None  # see `_word`
     parted: bool = False  # that line says that the program was asked to end
     dateless: bool = False  # its times count from some midnight
 
@@ -133,11 +138,16 @@ class Work:
 
     def end(self, lines: Sequence[bytes], number: int, latest: float) -> None:
         """Take the last lines of the attempt; `number` is that of the line after them."""
+        below: float | None = None
         for back, line in enumerate(reversed(lines[-TAIL_LINES:]), 1):
-            text = clean(line[:TEXT_CHARS].decode("utf-8", "replace")).strip()
+            shown = clean(line[:TEXT_CHARS].decode("utf-8", "replace"))
+            text = shown.strip()
             if _SLURM.search(text) or not text:
                 continue
             time = self._time(text, latest) if CLOCK.search(line) else None
+            if self.last is not None and number - back > self.last.line:
+                self._word(Sign(number - back, text, time), below, mute=_MUTE.search(shown) is not None)
+            below = time or below
             if time is None:
                 self.untimed += 1
                 continue
@@ -148,6 +158,14 @@ class Work:
             if not _IDLE.search(text):
                 self.said = Sign(number - back, text, time, True)
                 return
+
+    def _word(self, sign: Sign, below: float | None, *, mute: bool) -> None:
+        """Keep what was said without a time after the last sign of work and before the next line with one,
+        with that line's time: it was said before."""
+        if sign.time is not None:
+            self.wrote = None
+        elif self.wrote is None and not mute:
+            self.wrote = Sign(sign.line, sign.text, below)
 
     def _time(self, text: str, latest: float) -> float | None:
         """The line's own time. In a log that has shown no date its clock alone, on the day of the last one or

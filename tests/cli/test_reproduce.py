@@ -199,7 +199,8 @@ def test_unpushed_commits_beyond_the_limit_are_told(
 def test_strict_refuses_what_nobody_can_tell(project: Project, work: Path) -> None:
     project.write("own.yaml", Path("own.yaml").read_text().replace("  seed: 7\n", ""))
     assert project.cli("run", "own.yaml").code == 0
-    assert project.cli("reproduce", "last", "--check").code == 0
+    checked = project.cli("reproduce", "last", "--check")
+    assert checked.code == 0 and "nothing that can be told differs" in checked.out
     done = project.cli("reproduce", "last", "--strict")
     assert done.code == 2 and "error[reproduce.not-same]" in done.err, done.text
     assert "nobody can tell whether seed is the same" in done.err
@@ -207,6 +208,12 @@ def test_strict_refuses_what_nobody_can_tell(project: Project, work: Path) -> No
         row["name"]: row["is"] for row in project.cli("reproduce", "last", "--check", "--json").json["facts"]
     }
     assert (facts["seed"], facts["code `code`"], facts["Python"]) == ("can't tell", "same", "same")
+
+
+def test_code_that_no_repository_names_is_never_called_the_same(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    done = project.cli("reproduce", "last", "--check")
+    assert done.code == 0 and "can't tell: code" in done.out and "everything is as it was" not in done.out
 
 
 SITE = """\

@@ -74,6 +74,19 @@ def test_lost_head_is_blocked_and_named(
     assert cause.file == "job-7.log"
 
 
+STEP_CANCELLED = """\
+srun: Job step aborted: Waiting up to 32 seconds for job step to finish.
+slurmstepd-n5: error: *** STEP 7.0 ON n5 CANCELLED AT 2026-11-29T17:53:06 ***
+"""
+
+
+def test_cancelled_step_has_lost_no_node(tmp_path: Path) -> None:
+    run_cut_off(tmp_path, STEP_CANCELLED + HEAD_KILLED, joined=True)
+    verdict, cause = judged(tmp_path)
+    assert (verdict.result, cause.kind, cause.node) == (Result.BLOCKED, "CANCELLED", "")
+    assert verdict.reason.startswith("somebody cancelled the job's step (`scancel JOB.0`)")
+
+
 def test_job_that_ends_by_a_kill_has_lost_its_head(tmp_path: Path) -> None:
     """Of one node, or of this machine, nobody is left to tell."""
     run_cut_off(tmp_path, "")

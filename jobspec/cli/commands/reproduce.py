@@ -223,6 +223,9 @@ def _other_code(name: str, state: RanCode, attempt: Path) -> Finding:
 def _report(
     findings: tuple[Finding, ...], facts: Sequence[Fact], lock: Path, args: argparse.Namespace
 ) -> int:
+    from jobspec.judging.sameness import SAME
+    from jobspec.report.lines import counted
+
     if args.strict:
         findings = (*findings, *not_same(facts, ()))
     differences = [item for item in findings if item.is_error or item.rule.startswith("reproduce.")]
@@ -234,10 +237,9 @@ def _report(
         output.print_findings(findings)
         if facts:
             _print_facts(facts)
-        print(
-            f"{lock}: "
-            + ("everything is as it was" if not differences else f"{len(differences)} differences")
-        )
+        told = all(fact.word == SAME for fact in facts)
+        good = "everything is as it was" if told else "nothing that can be told differs"
+        print(f"{lock}: {counted(len(differences), 'difference') if differences else good}")
     return 1 if differences else 0
 
 
