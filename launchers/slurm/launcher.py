@@ -9,7 +9,7 @@ import contextlib
 import getpass
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
+from jobspec.launchers.slurm.identity import Relation, described, own_names, strangers
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
@@ -203,7 +204,7 @@ class SlurmLauncher:
         asked = {launch: settled.get(launch, launch) for launch in launches}
         known = [launch for launch in asked.values() if launch.submitted]
         queued = self._queued(sorted({launch.job_id for launch in known}, key=int), until)
-        ended = {launch.job_id for launch in known if not _is_live(launch, queued.get(_key(launch), {}))}
+        ended = {launch.job_id for launch in known if not _is_live(launch, queued)}
         accounted = self._accounted(sorted(ended, key=int), until)
         return {launch: self._status(found, queued, accounted) for launch, found in asked.items()}
 
@@ -226,13 +227,11 @@ class SlurmLauncher:
                     write_launch(RunPaths(Path(launch.root)), launch)
         return settled
 
-    def _status(
-        self, launch: Launch, queued: Mapping[Key, Tasks], accounted: Mapping[Key, Tasks]
-    ) -> JobStatus:
+    def _status(self, launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]) -> JobStatus:
         if not launch.submitted:
             reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
             return JobStatus(JobState.UNKNOWN, reason)
-        in_queue, in_records = queued.get(_key(launch), {}), _recorded(launch, accounted)
+        in_queue, in_records = _own(launch, queued, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -241,10 +240,15 @@ class SlurmLauncher:
             return commands.summarise(
                 {index: status for index, status in merged.items() if index is not None}
             )
-        status = merged.get(None) or commands.merge(None, None)
+        status = merged.get(None)
+        doubt, why = (None, "") if in_queue else _renamed(launch, queued, accounted)
+        if doubt is Relation.MAYBE and (status is None or status.state in _REQUEUES):
+            return JobStatus(JobState.UNKNOWN, why)
+        if status is None:
+            status = JobStatus(JobState.UNKNOWN, why) if doubt else commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
-    def _queued(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
+    def _queued(self, ids: Sequence[str], until: float) -> dict[str, Rows]:
         if not ids:
             return {}
         argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
@@ -255,9 +259,9 @@ class SlurmLauncher:
             raise _unanswered(done, "the state of the jobs is not known")
         return _by_job(commands.parse_squeue(done.stdout))
 
-    def _accounted(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
+    def _accounted(self, ids: Sequence[str], until: float) -> dict[str, Rows]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
-        jobs: dict[Key, Tasks] = {}
+        jobs: dict[str, Rows] = {}
         for first in range(0, len(ids), commands.MAX_IDS):
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
             done = self._account(argv, until)
@@ -274,26 +278,51 @@ class SlurmLauncher:
         )
 
     def cancel(self, launches: Sequence[Launch]) -> None:
+        """Raises: JobspecError for an id that may be another job's now: nothing is cancelled then."""
         ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
         if not ids:
             return
+        queued = self._queued(ids, math.inf)
+        for launch in launches:
+            doubt, why = _renamed(launch, queued, {})
+            if doubt and not _own(launch, queued, {})[0]:
+                fix = f"look at it by `scontrol show job {launch.job_id}`; `scancel {launch.job_id}` ends it"
+                raise fail(
+                    "launch.no-job", why, why=f"it may not be the job of run `{launch.run_id}`", fix=fix
+                )
         done = run_retrying(self._client, commands.scancel_argv(ids), sleep=self._sleep)
         if done.code != 0 and not commands.job_unknown(done.stderr):
             raise _unanswered(done, "the jobs may still be running")
 
 
 Tasks = dict[int | None, JobStatus]
-Key = tuple[str, str]  # id and name: Slurm uses an id again, and the name has the run's id
+Rows = list[JobRow]
+# The controller starts a job again after these: accounting calls the attempt ended.
+_REQUEUES = frozenset({JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.LAUNCH_FAILED})
 
 
-def _key(launch: Launch) -> Key:
-    return launch.job_id, launch.job_name
+def _own(launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]) -> tuple[Tasks, Tasks]:
+    """The job's tasks as the queue and as accounting have them.
+
+    For some seconds slurmdbd may know it by no name, or by `allocation`.
+    """
+    in_queue, in_records = queued.get(launch.job_id, []), accounted.get(launch.job_id, [])
+    names = own_names(launch, [*in_queue, *in_records])
+    choices = (_tasks(in_records, known) for known in (names, {""}, {"allocation"}))
+    return _tasks(in_queue, names), next(filter(None, choices), {})
 
 
-def _recorded(launch: Launch, accounted: Mapping[Key, Tasks]) -> Tasks:
-    """Accounting's rows of the job; for some seconds slurmdbd may know it by no name, or by `allocation`."""
-    keys = (_key(launch), (launch.job_id, ""), (launch.job_id, "allocation"))
-    return next((accounted[key] for key in keys if key in accounted), {})
+def _tasks(rows: Rows, names: Container[str]) -> Tasks:
+    own = commands.latest([row for row in rows if row.job_name in names])
+    return {task: status for (_, task), status in own.items()}
+
+
+def _renamed(
+    launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]
+) -> tuple[Relation | None, str]:
+    """What the likeliest row of the launch's id is, and its sentence; None where Slurm has no such row."""
+    rows = queued.get(launch.job_id) or accounted.get(launch.job_id, [])
+    return next(((how, described(row)) for how, row in strangers(launch, rows)), (None, ""))
 
 
 def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:
@@ -301,21 +330,19 @@ def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str
     return {row.job_name: row.job_id for row in reversed(rows) if row.job_name in wanted}
 
 
-def _is_live(launch: Launch, tasks: Tasks) -> bool:
+def _is_live(launch: Launch, queued: Mapping[str, Rows]) -> bool:
     """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
+    tasks = _own(launch, queued, {})[0]
     if not tasks or any(status.state.final for status in tasks.values()):
         return False
     return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
 
 
-def _by_job(rows: Sequence[JobRow]) -> dict[Key, Tasks]:
-    groups: dict[Key, list[JobRow]] = {}
+def _by_job(rows: Sequence[JobRow]) -> dict[str, Rows]:
+    groups: dict[str, Rows] = {}
     for row in rows:
-        groups.setdefault((row.job_id, row.job_name), []).append(row)
-    return {
-        key: {task: status for (_, task), status in commands.latest(group).items()}
-        for key, group in groups.items()
-    }
+        groups.setdefault(row.job_id, []).append(row)
+    return groups
 
 
 def _from_results(launch: Launch, status: JobStatus) -> JobStatus:

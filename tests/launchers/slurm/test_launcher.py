@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import threading
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -39,8 +41,8 @@ def launcher(client: FakeClient) -> SlurmLauncher:
     return SlurmLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
 
 
-def queued(job_id: str, state: str = "PENDING", name: str = NAME) -> str:
-    return f"{job_id}|{state}|1|n1|N/A|{name}|None\n"
+def queued(job_id: str, state: str = "PENDING", name: str = NAME, user: str = "", at: str = "") -> str:
+    return f"{job_id}|{state}|{user}|{at}|n1|N/A|{name}|None\n"
 
 
 def test_submission_is_recorded_and_repeating_it_asks_nobody(run: RunPaths) -> None:
@@ -98,7 +100,7 @@ def test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting(run: RunPath
     client = FakeClient(
         sbatch=[says(timed_out=True)],
         squeue=[says("")],
-        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")],
+        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|||{NAME}\n")],
     )
     assert launcher(client).submit(run, PLAN, {}).job_id == "44"
     assert client.count("sbatch") == 1
@@ -219,7 +221,7 @@ def test_ended_jobs_cost_one_call_more(tmp_path: Path) -> None:
     known = launches(tmp_path, 500)
     client = FakeClient(
         squeue=[says(stderr="slurm_load_jobs error: Invalid job id specified", code=1)],
-        sacct=[says("".join(f"{launch.job_id}|FAILED|7:0|n1|x|n\n" for launch in known))],
+        sacct=[says("".join(f"{launch.job_id}|FAILED|7:0|n1|x|||n\n" for launch in known))],
     )
     found = launcher(client).query(known)
     assert {(status.state, status.exit_code) for status in found.values()} == {(JobState.FAILED, 7)}
@@ -281,10 +283,11 @@ def test_restarts_of_a_live_job_are_counted_by_its_attempts(tmp_path: Path) -> N
 def test_array_reports_its_tasks(tmp_path: Path) -> None:
     known = launches(tmp_path, 1, first=5, array="0-5")
     client = FakeClient(
-        squeue=[says("5_2|RUNNING|1|n1|N/A|n|None\n5_3|PENDING|1||N/A|n|Resources\n")],
+        squeue=[says("5_2|RUNNING|||n1|N/A|n|None\n5_3|PENDING||||N/A|n|Resources\n")],
         sacct=[
             says(
-                "5_0|COMPLETED|0:0|n1|x|n\n5_1|FAILED|3:0|n1|x|n\n5_2|RUNNING|0:0|n1|x|n\n5_[3-5]|PENDING|0:0|||n\n"
+                "5_0|COMPLETED|0:0|n1|x|||n\n5_1|FAILED|3:0|n1|x|||n\n5_2|RUNNING|0:0|n1|x|||n\n"
+                "5_[3-5]|PENDING|0:0|||||n\n"
             )
         ],
     )
@@ -327,7 +330,7 @@ def test_lost_submission_is_settled_by_the_name_of_its_job(run: RunPaths, tmp_pa
 
 def test_lost_submission_whose_job_has_ended_is_settled_by_accounting(run: RunPaths) -> None:
     lost = lost_submission(run)
-    ended = says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")
+    ended = says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|||{NAME}\n")
     client = FakeClient(squeue=[says("")], sacct=[ended])
     assert launcher(client).query([lost])[lost].state is JobState.COMPLETED
 
@@ -354,7 +357,7 @@ def test_job_of_somebody_else_that_has_the_id_now_is_not_ours(tmp_path: Path, st
     known = launches(tmp_path, 1)
     client = FakeClient(
         squeue=[says(queued("1", state, "somebody-elses"))],
-        sacct=[says("1|FAILED|7:0|n1|x|n\n1|RUNNING|0:0|n9|x|somebody-elses\n")],
+        sacct=[says("1|FAILED|7:0|n1|x|||n\n1|RUNNING|0:0|n9|x|||somebody-elses\n")],
     )
     status = launcher(client).query(known)[known[0]]
     assert (status.state, status.exit_code, status.nodes, status.restarts) == (JobState.FAILED, 7, "n1", 0)
@@ -366,9 +369,85 @@ def test_accounting_that_does_not_know_the_name_yet_is_believed(tmp_path: Path, 
     known = launches(tmp_path, 1)
     client = FakeClient(
         squeue=[says(queued("1", "FAILED", "n"))],
-        sacct=[says(f"1|FAILED|7:0|n1|x|{name}\n")],
+        sacct=[says(f"1|FAILED|7:0|n1|x|||{name}\n")],
     )
     assert launcher(client).query(known)[known[0]].exit_code == 7
+
+
+SUBMITTED_AT = datetime.fromisoformat("2026-11-28T01:02:03").timestamp()
+
+
+def renamed(tmp_path: Path, array: str = "") -> Launch:
+    launch = launches(tmp_path, 1, array=array)[0]
+    Path(launch.root).mkdir()
+    return replace(launch, intent_time=SUBMITTED_AT, submit_time=SUBMITTED_AT + 5)
+
+
+ME = getpass.getuser()
+OURS, REQUEUED, OLD = "2026-11-28T01:02:07", "2026-11-29T04:00:00", "2026-10-01T00:00:00"
+
+
+def test_job_that_has_another_name_now_is_ours_by_owner_and_time(tmp_path: Path) -> None:
+    """`scontrol update JobName=`, or a job_submit plugin."""
+    launch = renamed(tmp_path)
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))])
+    assert launcher(client).query([launch])[launch].state is JobState.RUNNING
+    ended = FakeClient(squeue=[says("")], sacct=[says(f"1|FAILED|7:0|n1|x|{ME}|{OURS}|prod-n\n")])
+    status = launcher(ended).query([launch])[launch]
+    assert (status.state, status.exit_code) == (JobState.FAILED, 7)
+
+
+def test_renamed_job_that_was_requeued_is_ours_by_its_first_attempt(tmp_path: Path) -> None:
+    """A requeue gives a job a new time of submission."""
+    launch = renamed(tmp_path)
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "prod-n", ME, REQUEUED))],
+        sacct=[says(f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|prod-n\n1|RUNNING|0:0|n1|x|{ME}|{REQUEUED}|prod-n\n")],
+    )
+    status = launcher(client).query([launch])[launch]
+    assert (status.state, status.restarts) == (JobState.RUNNING, 1)
+
+
+def test_renamed_array_is_ours_with_all_its_tasks(tmp_path: Path) -> None:
+    launch = renamed(tmp_path, array="0-1")
+    rows = "".join(queued(f"1_{task}", "RUNNING", "prod-n", ME, OURS) for task in (0, 1))
+    assert len(launcher(FakeClient(squeue=[says(rows)])).query([launch])[launch].tasks) == 2
+
+
+@pytest.mark.parametrize("recorded", ["", f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|n\n"])
+def test_own_job_of_another_name_that_was_submitted_later_may_be_ours(tmp_path: Path, recorded: str) -> None:
+    launch = renamed(tmp_path)
+    results(launch, "failed", 7)  # of an attempt before the requeue
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "other", ME, REQUEUED))], sacct=[says(recorded)], scancel=[says()]
+    )
+    status = launcher(client).query([launch])[launch]
+    assert status.state is JobState.UNKNOWN
+    assert status.reason == f"id 1 now has the name `other` (of {ME}, submitted {REQUEUED})"
+    with pytest.raises(JobspecError, match="id 1 now has the name `other`"):
+        launcher(client).cancel([launch])
+    assert client.count("scancel") == 0
+
+
+@pytest.mark.parametrize(("user", "at"), [("bob", OURS), (ME, OLD)])
+@pytest.mark.parametrize("in_queue", [True, False])
+def test_id_that_another_job_has_is_not_missing(tmp_path: Path, user: str, at: str, in_queue: bool) -> None:
+    launch = renamed(tmp_path)
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "theirs", user, at) if in_queue else "")],
+        sacct=[says("" if in_queue else f"1|COMPLETED|0:0|n1|x|{user}|{at}|theirs\n")],
+    )
+    status = launcher(client).query([launch])[launch]
+    assert status.state is JobState.UNKNOWN
+    assert status.reason == f"id 1 now has the name `theirs` (of {user}, submitted {at})"
+    results(launch, "ok", 0)
+    assert launcher(client).query([launch])[launch].state is JobState.COMPLETED
+
+
+def test_cancel_ends_a_renamed_job(tmp_path: Path) -> None:
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))], scancel=[says()])
+    launcher(client).cancel([renamed(tmp_path)])
+    assert client.calls[-1] == ("scancel", "1")
 
 
 def cut(argv, secrets):  # type: ignore[no-untyped-def]
@@ -421,14 +500,16 @@ def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPath
 
 def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:
     client = FakeClient(
-        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)]
+        squeue=[says("")],
+        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)],
     )
     launcher(client).cancel(launches(tmp_path, 2))
-    assert client.calls == [("scancel", "1", "2")]
+    assert client.calls[-1] == ("scancel", "1", "2")
 
 
 def test_cancelling_that_fails_is_said(tmp_path: Path) -> None:
-    client = FakeClient(scancel=[says(stderr="scancel: error: Access/permission denied", code=1)])
+    denied = says(stderr="scancel: error: Access/permission denied", code=1)
+    client = FakeClient(squeue=[says(queued("1", name="n"))], scancel=[denied])
     with pytest.raises(JobspecError, match="may still be running"):
         launcher(client).cancel(launches(tmp_path, 1))
 
@@ -438,7 +519,7 @@ def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -
     launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
     client = FakeClient(
         squeue=[says(queued("51", "RUNNING")), says(queued("51", "RUNNING")), says(queued("51", "FAILED"))],
-        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|x\n")],
+        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|||x\n")],
         scancel=[says()],
     )
     UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])
