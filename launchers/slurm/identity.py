@@ -8,18 +8,25 @@ its submission decide.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from pwd import getpwuid
 
+from jobspec.launchers.base import JobStatus
+from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
 from jobspec.runs.records import Launch
 
 # Clocks differ and a busy controller is slow; no id comes again within hours. Slurm tells local times, and a
 # login node elsewhere may have those of any time zone.
 SLACK_S, FAR_SLACK_S = 2 * 3600.0, 28 * 3600.0
+_NAMELESS = ("", "allocation")  # for some seconds slurmdbd may know a job by these
+
+
+Tasks = dict[int | None, JobStatus]
+Rows = list[JobRow]
 
 
 class Relation(Enum):
@@ -30,24 +37,59 @@ class Relation(Enum):
     OTHER = "somebody else's, or older than the launch"
 
 
-def own_names(launch: Launch, rows: Sequence[JobRow]) -> frozenset[str]:
+def _own_names(launch: Launch, rows: Sequence[JobRow]) -> frozenset[str]:
     """The names under which `rows`, all of the launch's id, are its job's."""
     others = {row.job_name for row in rows if row.job_name != launch.job_name}
     if not others:
         return frozenset((launch.job_name,))
     user = _user(launch)
-    ours = {row.job_name for row in rows if relation(launch, row, user) is Relation.OURS}
+    ours = {row.job_name for row in rows if _relation(launch, row, user) is Relation.OURS}
     return frozenset((launch.job_name, *ours))
 
 
-def strangers(launch: Launch, rows: Iterable[JobRow]) -> list[tuple[Relation, JobRow]]:
-    """The rows of `rows`, none of which is proved to be the launch's, that are most likely its own first."""
-    user = _user(launch)
-    found = [(relation(launch, row, user), row) for row in rows]
-    return sorted(found, key=lambda pair: pair[0] is Relation.OTHER)
+def own_tasks(
+    launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]
+) -> tuple[Tasks, Tasks]:
+    """The job's tasks as the queue and as accounting have them."""
+    in_queue, in_records = queued.get(launch.job_id, []), accounted.get(launch.job_id, [])
+    names = _own_names(launch, [*in_queue, *in_records])
+    choices = (_tasks(in_records, known) for known in (names, *({name} for name in _NAMELESS)))
+    return _tasks(in_queue, names), next(filter(None, choices), {})
 
 
-def relation(launch: Launch, row: JobRow, user: str) -> Relation:
+def _tasks(rows: Rows, names: Container[str]) -> Tasks:
+    own = commands.latest([row for row in rows if row.job_name in names])
+    return {task: status for (_, task), status in own.items()}
+
+
+def renamed(
+    launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]
+) -> tuple[Relation | None, str]:
+    """What the likeliest row of the id under another name is, and its sentence; None without any."""
+    rows = queued.get(launch.job_id) or accounted.get(launch.job_id, [])
+    others = [row for row in rows if row.job_name not in {launch.job_name, *_NAMELESS}]
+    user = _user(launch) if others else ""
+    found = [(_relation(launch, row, user), row) for row in others]
+    found.sort(key=lambda pair: pair[0] is Relation.OTHER)
+    return next(((how, _described(row)) for how, row in found), (None, ""))
+
+
+def is_live(launch: Launch, queued: Mapping[str, Rows]) -> bool:
+    """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
+    tasks = own_tasks(launch, queued, {})[0]
+    if not tasks or any(status.state.final for status in tasks.values()):
+        return False
+    return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
+
+
+def by_job(rows: Sequence[JobRow]) -> dict[str, Rows]:
+    groups: dict[str, Rows] = {}
+    for row in rows:
+        groups.setdefault(row.job_id, []).append(row)
+    return groups
+
+
+def _relation(launch: Launch, row: JobRow, user: str) -> Relation:
     if user and row.user and row.user != user:
         return Relation.OTHER
     submitted = _seconds(row.submitted)
@@ -56,12 +98,11 @@ def relation(launch: Launch, row: JobRow, user: str) -> Relation:
     slack = SLACK_S if launch.login == "here" else FAR_SLACK_S
     if submitted < launch.intent_time - slack:
         return Relation.OTHER
-    return (
-        Relation.OURS if submitted <= max(launch.intent_time, launch.submit_time) + slack else Relation.MAYBE
-    )
+    last = max(launch.intent_time, launch.submit_time) + slack
+    return Relation.OURS if submitted <= last else Relation.MAYBE
 
 
-def described(row: JobRow) -> str:
+def _described(row: JobRow) -> str:
     """The sentence about an id whose row has another name."""
     more = [f"of {row.user}"] if row.user else []
     more += [f"submitted {row.submitted}"] if row.submitted else []

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import getpass
 import math
+import sys
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
-from jobspec.launchers.slurm.identity import Relation, described, own_names, strangers
+from jobspec.launchers.slurm.identity import Relation, Rows, by_job, is_live, own_tasks, renamed
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
+# An sbatch whose caller was killed goes on, and tries a busy controller again for as long by itself.
+IN_FLIGHT_S, SEARCH_S = 120.0, 5.0
 # sacct asks a database; a name search over a day of a large site takes seconds.
 ACCOUNTING_TIMEOUT_S = 60.0
 _DAY_S = 86400.0
@@ -69,19 +72,37 @@ class SlurmLauncher:
             return self._submit_once(run, plan, secrets)
 
     def _submit_once(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
-        launch = read_launch(run)
-        if launch is not None and launch.submitted:
-            return launch
-        accepted_id = self._find(launch) if launch is not None else ""
+        earlier = read_launch(run)
+        if earlier is not None and earlier.submitted:
+            return earlier
+        accepted_id = self._find_in_flight(earlier) if earlier is not None else ""
+        launch = earlier
         if launch is None:
             self._require_files(run, plan.mode)
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
-            write_launch(run, launch)
-        job_id = accepted_id or self._submit(run, launch, secrets)
+        job_id = accepted_id or self._submit(run, launch, secrets, earlier)
         launch = replace(launch, job_id=job_id, submit_time=self._clock())
         write_launch(run, launch)
         return launch
+
+    def _find_in_flight(self, launch: Launch) -> str:
+        """`_find`, and again while the sbatch of an earlier call may still be on its way."""
+        accepted_id = self._find(launch)
+        age = max(0.0, self._clock() - launch.intent_time)
+        if accepted_id or age >= IN_FLIGHT_S:
+            return accepted_id
+        sys.stderr.write(
+            f"run {launch.run_id}: its submission of {age:.0f} s ago may still be on its way; its job is"
+            f" looked for, {IN_FLIGHT_S - age:.0f} s at most, before another is submitted; Ctrl-C ends the wait\n"
+        )
+        sys.stderr.flush()
+        for _ in range(math.ceil((IN_FLIGHT_S - age) / SEARCH_S)):
+            self._sleep(SEARCH_S)
+            accepted_id = self._queue_by_name([launch]).get(launch.job_name, "")
+            if accepted_id:
+                return accepted_id
+        return self._find(launch)
 
     def _require_files(self, run: RunPaths, mode: str) -> None:
         missing = [
@@ -100,23 +121,26 @@ class SlurmLauncher:
         points = run.points()
         return (run.root / name).is_file() or bool(points and (points[0].root / name).is_file())
 
-    def _submit(self, run: RunPaths, launch: Launch, secrets: Mapping[str, str]) -> str:
+    def _submit(
+        self, run: RunPaths, launch: Launch, secrets: Mapping[str, str], earlier: Launch | None
+    ) -> str:
         """The new job's id. After a lost answer the queue is asked before sbatch is called again.
 
-        A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
+        A refusal is certain: the intent of this call is taken back. After a lost answer it stays for the next
+        call, and so does what an `earlier` call wrote.
         """
         argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
         lost = False
         for pause in (*BACK_OFF_S, None):
+            write_launch(run, replace(launch, intent_time=self._clock()))
             try:
                 done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
             except JobspecError as problem:
                 if problem.findings[0].rule == "launch.ssh-closed":
                     return self._after_cut(launch, problem)
                 if not lost:  # there is no sbatch, or no way to it
-                    run.state.unlink()
+                    _take_back(run, earlier)
                 raise
-            lost = True
             if done.timed_out and launch.login != "here":  # nobody has ended it there
                 what = f"sbatch on `{launch.login}` did not answer within {SUBMIT_TIMEOUT_S:.0f} s"
                 return self._after_cut(launch, fail("launch.scheduler", what))
@@ -125,8 +149,10 @@ class SlurmLauncher:
                 return job_id
             # A code below 0: a signal ended it, perhaps after the controller had taken the job.
             if not (done.timed_out or done.code <= 0 or commands.is_transient(done.stderr)):
-                run.state.unlink()
+                if not lost:
+                    _take_back(run, earlier)
                 break
+            lost = True
             if pause is not None:
                 self._sleep(pause)
             accepted_id = self._find(launch)
@@ -204,7 +230,7 @@ class SlurmLauncher:
         asked = {launch: settled.get(launch, launch) for launch in launches}
         known = [launch for launch in asked.values() if launch.submitted]
         queued = self._queued(sorted({launch.job_id for launch in known}, key=int), until)
-        ended = {launch.job_id for launch in known if not _is_live(launch, queued)}
+        ended = {launch.job_id for launch in known if not is_live(launch, queued)}
         accounted = self._accounted(sorted(ended, key=int), until)
         return {launch: self._status(found, queued, accounted) for launch, found in asked.items()}
 
@@ -231,7 +257,7 @@ class SlurmLauncher:
         if not launch.submitted:
             reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
             return JobStatus(JobState.UNKNOWN, reason)
-        in_queue, in_records = _own(launch, queued, accounted)
+        in_queue, in_records = own_tasks(launch, queued, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -241,7 +267,7 @@ class SlurmLauncher:
                 {index: status for index, status in merged.items() if index is not None}
             )
         status = merged.get(None)
-        doubt, why = (None, "") if in_queue else _renamed(launch, queued, accounted)
+        doubt, why = (None, "") if in_queue else renamed(launch, queued, {} if status else accounted)
         if doubt is Relation.MAYBE and (status is None or status.state in _REQUEUES):
             return JobStatus(JobState.UNKNOWN, why)
         if status is None:
@@ -257,7 +283,7 @@ class SlurmLauncher:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
             raise _unanswered(done, "the state of the jobs is not known")
-        return _by_job(commands.parse_squeue(done.stdout))
+        return by_job(commands.parse_squeue(done.stdout))
 
     def _accounted(self, ids: Sequence[str], until: float) -> dict[str, Rows]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
@@ -266,7 +292,7 @@ class SlurmLauncher:
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
             done = self._account(argv, until)
             if done.code == 0:
-                jobs.update(_by_job(commands.parse_sacct(done.stdout)))
+                jobs.update(by_job(commands.parse_sacct(done.stdout)))
             elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
         return jobs
@@ -284,8 +310,8 @@ class SlurmLauncher:
             return
         queued = self._queued(ids, math.inf)
         for launch in launches:
-            doubt, why = _renamed(launch, queued, {})
-            if doubt and not _own(launch, queued, {})[0]:
+            doubt, why = renamed(launch, queued, {})
+            if doubt and not own_tasks(launch, queued, {})[0]:  # one that has left the queue ends nothing
                 fix = f"look at it by `scontrol show job {launch.job_id}`; `scancel {launch.job_id}` ends it"
                 raise fail(
                     "launch.no-job", why, why=f"it may not be the job of run `{launch.run_id}`", fix=fix
@@ -295,54 +321,21 @@ class SlurmLauncher:
             raise _unanswered(done, "the jobs may still be running")
 
 
-Tasks = dict[int | None, JobStatus]
-Rows = list[JobRow]
+def _take_back(run: RunPaths, earlier: Launch | None) -> None:
+    """Undo the intent of a call that has submitted nothing."""
+    if earlier is None:
+        run.state.unlink()
+    else:
+        write_launch(run, earlier)
+
+
 # The controller starts a job again after these: accounting calls the attempt ended.
 _REQUEUES = frozenset({JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.LAUNCH_FAILED})
-
-
-def _own(launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]) -> tuple[Tasks, Tasks]:
-    """The job's tasks as the queue and as accounting have them.
-
-    For some seconds slurmdbd may know it by no name, or by `allocation`.
-    """
-    in_queue, in_records = queued.get(launch.job_id, []), accounted.get(launch.job_id, [])
-    names = own_names(launch, [*in_queue, *in_records])
-    choices = (_tasks(in_records, known) for known in (names, {""}, {"allocation"}))
-    return _tasks(in_queue, names), next(filter(None, choices), {})
-
-
-def _tasks(rows: Rows, names: Container[str]) -> Tasks:
-    own = commands.latest([row for row in rows if row.job_name in names])
-    return {task: status for (_, task), status in own.items()}
-
-
-def _renamed(
-    launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]
-) -> tuple[Relation | None, str]:
-    """What the likeliest row of the launch's id is, and its sentence; None where Slurm has no such row."""
-    rows = queued.get(launch.job_id) or accounted.get(launch.job_id, [])
-    return next(((how, described(row)) for how, row in strangers(launch, rows)), (None, ""))
 
 
 def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:
     wanted = {launch.job_name for launch in launches}
     return {row.job_name: row.job_id for row in reversed(rows) if row.job_name in wanted}
-
-
-def _is_live(launch: Launch, queued: Mapping[str, Rows]) -> bool:
-    """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
-    tasks = _own(launch, queued, {})[0]
-    if not tasks or any(status.state.final for status in tasks.values()):
-        return False
-    return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
-
-
-def _by_job(rows: Sequence[JobRow]) -> dict[str, Rows]:
-    groups: dict[str, Rows] = {}
-    for row in rows:
-        groups.setdefault(row.job_id, []).append(row)
-    return groups
 
 
 def _from_results(launch: Launch, status: JobStatus) -> JobStatus:

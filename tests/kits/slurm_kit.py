@@ -2,7 +2,7 @@
 
 They stand on PATH before any real ones and share a folder: `queue` has the rows that squeue prints, `records`
 those of sacct, `calls` what was asked. While a file `down` is there the controller is away; while `slow` is
-there, sbatch takes the job and keeps its answer.
+there, sbatch takes the job and keeps its answer; while `late` is there, the job is still on its way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ echo "${{0##*/}} $*" >>calls
 """
 _PROGRAMS = {
     "sbatch": """name=$(printf '%s\\n' "$@" | sed -n 's/^--job-name=//p')
+while [ -e late ]; do sleep 0.1; done
 id=$((41 + $(wc -l <queue)))
 echo "$id|PENDING|$(id -un)|$(date +%FT%T)||N/A|$name|Priority" >>queue
 [ -e slow ] && exec sleep 600
@@ -64,7 +65,7 @@ class Controller:
             path.chmod(0o755)
 
     def set(self, state: str, on: bool = True) -> None:
-        """`down` or `slow`."""
+        """`down`, `slow` or `late`."""
         if on:
             (self.home / state).touch()
         else:

@@ -178,6 +178,66 @@ def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
     assert launcher(client).submit(run, PLAN, {}).job_id == "47"
 
 
+def test_job_of_a_submission_of_a_moment_ago_is_waited_for(run: RunPaths) -> None:
+    lost_submission(run)
+    slept: list[float] = []
+    client = FakeClient(squeue=[says("")] * 5 + [says(queued("45"))], sacct=[says("")], sbatch=[says("99\n")])
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1100.0)
+    assert made.submit(run, PLAN, {}).job_id == "45"
+    assert (client.count("sbatch"), client.count("sacct")) == (0, 1)
+
+
+def test_after_two_minutes_it_is_submitted_again(run: RunPaths) -> None:
+    lost_submission(run)
+    slept: list[float] = []
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says("99\n")])
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1030.0)
+    assert made.submit(run, PLAN, {}).job_id == "99"
+    assert sum(slept) == 90.0, "what is left of two minutes"
+    slept.clear()
+    run.state.unlink()
+    lost_submission(run)
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1120.0)
+    assert (made.submit(run, PLAN, {}).job_id, slept) == ("99", [])
+
+
+def test_each_sbatch_begins_the_two_minutes_anew(run: RunPaths) -> None:
+    lost_submission(run)
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[crash])
+    with pytest.raises(KeyboardInterrupt):
+        SlurmLauncher(client, clock=lambda: 5000.0).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and launch.intent_time == 5000.0
+
+
+@pytest.mark.parametrize("how", ["refused", "no sbatch"])
+def test_intent_of_an_earlier_call_stays_when_a_later_one_is_refused(run: RunPaths, how: str) -> None:
+    """The job of the earlier one may still come."""
+    lost = lost_submission(run)
+
+    def missing(argv, secrets):  # type: ignore[no-untyped-def]
+        raise missing_program("sbatch", "here")
+
+    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
+    answer = refused if how == "refused" else missing
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[answer])
+    with pytest.raises(JobspecError, match="sbatch"):
+        launcher(client).submit(run, PLAN, {})
+    assert read_launch(run) == lost
+
+
+def test_refusal_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
+    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says(timed_out=True), refused])
+    with pytest.raises(JobspecError, match="did not accept"):
+        launcher(client).submit(run, PLAN, {})
+    assert read_launch(run) is not None
+
+
 def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
     (run.root / "ray.sub").unlink()
     with pytest.raises(JobspecError, match=r"lacks `ray.sub`"):
