@@ -90,14 +90,15 @@ class SlurmLauncher:
         """`_find`, and again while the sbatch of an earlier call may still be on its way."""
         accepted_id = self._find(launch)
         age = max(0.0, self._clock() - launch.intent_time)
-        if accepted_id or age >= IN_FLIGHT_S:
+        left = IN_FLIGHT_S - age
+        if accepted_id or left <= 0:
             return accepted_id
         sys.stderr.write(
-            f"run {launch.run_id}: its submission of {age:.0f} s ago may still be on its way; its job is"
-            f" looked for, {IN_FLIGHT_S - age:.0f} s at most, before another is submitted; Ctrl-C ends the wait\n"
+            f"run {launch.run_id}: its submission of {age:.0f} s ago may be on its way yet; its job is "
+            f"looked for, {left:.0f} s at most, before another submission; Ctrl-C ends the wait\n"
         )
         sys.stderr.flush()
-        for _ in range(math.ceil((IN_FLIGHT_S - age) / SEARCH_S)):
+        for _ in range(math.ceil(left / SEARCH_S)):
             self._sleep(SEARCH_S)
             accepted_id = self._queue_by_name([launch]).get(launch.job_name, "")
             if accepted_id:
@@ -190,20 +191,20 @@ class SlurmLauncher:
         found = self._queue_by_name([launch]) or self._records_by_name([launch])
         return found.get(launch.job_name, "")
 
-    def _queue_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+    def _queue_by_name(self, launches: Sequence[Launch], within_s: float = math.inf) -> dict[str, str]:
         """Job ids by name, as the queue has them. Raises: as `_find`."""
         argv = commands.squeue_argv(job_name=",".join(launch.job_name for launch in launches))
-        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
+        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             raise _unanswered(done, _NOT_KNOWN)
         return _ids_by_name(launches, commands.parse_squeue(done.stdout))
 
-    def _records_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+    def _records_by_name(self, launches: Sequence[Launch]) -> dict[str, str]:
         """Job ids by name, as accounting has them. Raises: as `_find`."""
         first = min(launch.intent_time for launch in launches)
         since = datetime.fromtimestamp(first - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
         names = ",".join(launch.job_name for launch in launches)
-        done = self._account(commands.sacct_argv(job_name=names, since=since), until)
+        done = self._account(commands.sacct_argv(job_name=names, since=since))
         if done.code != 0 and not commands.accounting_missing(done.stderr):
             raise _unanswered(done, _NOT_KNOWN)
         return _ids_by_name(launches, commands.parse_sacct(done.stdout))
@@ -223,25 +224,27 @@ class SlurmLauncher:
     def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue.
 
-        A launch whose answer was lost is settled first, by its job's name.
+        A launch whose answer was lost is settled first, by its job's name. `within_s` is the queue's limit,
+        from when the login node is reached: sacct is asked after that answer, and its database takes longer.
         """
-        until = time.monotonic() + within_s
-        settled = self._settle([launch for launch in launches if not launch.submitted], until)
+        if within_s < math.inf:
+            self._client.reach()
+        settled = self._settle([launch for launch in launches if not launch.submitted], within_s)
         asked = {launch: settled.get(launch, launch) for launch in launches}
         known = [launch for launch in asked.values() if launch.submitted]
-        queued = self._queued(sorted({launch.job_id for launch in known}, key=int), until)
+        queued = self._queued(sorted({launch.job_id for launch in known}, key=int), within_s)
         ended = {launch.job_id for launch in known if not is_live(launch, queued)}
-        accounted = self._accounted(sorted(ended, key=int), until)
+        accounted = self._accounted(sorted(ended, key=int))
         return {launch: self._status(found, queued, accounted) for launch, found in asked.items()}
 
-    def _settle(self, lost: Sequence[Launch], until: float) -> dict[Launch, Launch]:
+    def _settle(self, lost: Sequence[Launch], within_s: float) -> dict[Launch, Launch]:
         """The launches of `lost` whose job is known by its name, with its id, which is written down."""
-        ids = self._queue_by_name(lost, until) if lost else {}
+        ids = self._queue_by_name(lost, within_s) if lost else {}
         recent = self._clock() - SETTLE_S
         left = [launch for launch in lost if launch.job_name not in ids and launch.intent_time > recent]
         if left:
             with contextlib.suppress(JobspecError):  # then they stay unsettled, and the others are told
-                ids |= self._records_by_name(left, until)
+                ids |= self._records_by_name(left)
         settled = {
             launch: replace(launch, job_id=ids[launch.job_name], submit_time=launch.intent_time)
             for launch in lost
@@ -274,33 +277,33 @@ class SlurmLauncher:
             status = JobStatus(JobState.UNKNOWN, why) if doubt else commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
-    def _queued(self, ids: Sequence[str], until: float) -> dict[str, Rows]:
+    def _queued(self, ids: Sequence[str], within_s: float) -> dict[str, Rows]:
         if not ids:
             return {}
         argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
-        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
+        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
             raise _unanswered(done, "the state of the jobs is not known")
         return by_job(commands.parse_squeue(done.stdout))
 
-    def _accounted(self, ids: Sequence[str], until: float) -> dict[str, Rows]:
+    def _accounted(self, ids: Sequence[str]) -> dict[str, Rows]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
         jobs: dict[str, Rows] = {}
         for first in range(0, len(ids), commands.MAX_IDS):
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
-            done = self._account(argv, until)
+            done = self._account(argv)
             if done.code == 0:
                 jobs.update(by_job(commands.parse_sacct(done.stdout)))
             elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
         return jobs
 
-    def _account(self, argv: Sequence[str], until: float) -> Completed:
+    def _account(self, argv: Sequence[str]) -> Completed:
         """One call of sacct: it waits for its database by itself."""
         return run_retrying(
-            self._client, argv, timeout_s=ACCOUNTING_TIMEOUT_S, back_off_s=(), until=until, sleep=self._sleep
+            self._client, argv, timeout_s=ACCOUNTING_TIMEOUT_S, back_off_s=(), sleep=self._sleep
         )
 
     def cancel(self, launches: Sequence[Launch]) -> None:

@@ -116,7 +116,7 @@ def test_sbatch_that_outlives_its_caller_is_waited_for(project: Project, slurm: 
     told = again.stderr.readline()
     slurm.set("late", on=False)
     out, err = again.communicate(timeout=120)
-    assert "may still be on its way; its job is looked for" in told, told + err
+    assert "may be on its way yet; its job is looked for" in told, told + err
     assert "job 41 on lab" in out
     assert (again.returncode, slurm.count("sbatch")) == (0, 1)
 

@@ -152,3 +152,13 @@ def test_renamed_job_is_watched_and_cancelled(project: Project, slurm: Controlle
     assert (row["state"], row["job_id"]) == ("RUNNING", "41")
     assert project.cli("cancel", "last").out == f"run {project.last().run_id}: cancelled\n"
     assert slurm.count("scancel") == 1
+
+
+def test_slow_accounting_makes_a_run_final(project: Project, slurm: Controller) -> None:
+    """It takes longer than the queue of a controller that is there may take."""
+    train(project.last(), ended=True)
+    slurm.forget("FAILED", "7:0")
+    slurm.set("tardy")
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["state"], row["final"]) == ("FAILED", True)
+    assert json.loads(project.last().scheduler.read_text())["exit_code"] == 7

@@ -2,7 +2,8 @@
 
 They stand on PATH before any real ones and share a folder: `queue` has the rows that squeue prints, `records`
 those of sacct, `calls` what was asked. While a file `down` is there the controller is away; while `slow` is
-there, sbatch takes the job and keeps its answer; while `late` is there, the job is still on its way.
+there, sbatch takes the job and keeps its answer; while `late` is there, the job is still on its way;
+while `tardy` is there, accounting takes 7 s.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ echo "$id|PENDING|$(id -un)|$(date +%FT%T)||N/A|$name|Priority" >>queue
 echo "$id"
 """,
     "squeue": "cat queue\n",
-    "sacct": "cat records\n",
+    "sacct": "[ -e tardy ] && sleep 7\ncat records\n",
     "scancel": 'sed -i "s/^$1|[A-Z]*|/$1|CANCELLED|/" queue\n',
     "scontrol": "",
     "srun": "",
@@ -65,7 +66,7 @@ class Controller:
             path.chmod(0o755)
 
     def set(self, state: str, on: bool = True) -> None:
-        """`down`, `slow` or `late`."""
+        """`down`, `slow`, `late` or `tardy`."""
         if on:
             (self.home / state).touch()
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import threading
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -300,6 +301,25 @@ def test_controller_that_stays_away_is_an_error_and_no_state(tmp_path: Path) -> 
     with pytest.raises(JobspecError, match="state of the jobs is not known") as caught:
         launcher(client).query(launches(tmp_path, 1))
     assert "scontrol ping" in caught.value.findings[0].fix
+
+
+def test_brief_limit_is_the_queues_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when the login node is reached; a database of a large site takes longer than that limit."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def take(seconds: float) -> None:
+        now[0] += seconds
+
+    def slow(argv, secrets):  # type: ignore[no-untyped-def]
+        take(4.0)
+        return says("")(argv, secrets)
+
+    client = FakeClient(squeue=[slow], sacct=[says("1|FAILED|7:0|n1|x|||n\n")])
+    monkeypatch.setattr(client, "reach", lambda: take(18.0))
+    known = launches(tmp_path, 1)
+    assert launcher(client).query(known, 5.0)[known[0]].state is JobState.FAILED
+    assert client.timeouts == {"squeue": 5.0, "sacct": 60.0}
 
 
 def results(launch: Launch, outcome: str, code: int, attempt: int = 1) -> None:
