@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
 
-# How long an answer is waited for that can be missed: Slurm's own commands wait 20 s for a dead controller.
+# How long a queue's answer is waited for where it can be missed: squeue waits 20 s for a dead controller.
 BRIEF_S = 5.0  # where the runs' results are there, and it can add little
 PATIENT_S = 20.0
 MAX_UNSETTLED = 100  # newest runs of a name that are looked at; older ones are no mistake of today
@@ -205,7 +205,7 @@ def cancel_started() -> None:
 def record_final(run: RunPaths, status: JobStatus) -> None:
     """Write `scheduler.json` once the job's state is final, for the run and each point of a sweep.
 
-    Where nothing can be written, the next call asks the scheduler again.
+    Where not all can be written, the next call asks the scheduler again: the run's own file comes last.
     """
     if status.state.final:
         with contextlib.suppress(OSError):
@@ -213,13 +213,13 @@ def record_final(run: RunPaths, status: JobStatus) -> None:
 
 
 def _record(run: RunPaths, status: JobStatus) -> None:
-    write_json(run.scheduler, status.to_json())
     for point in run.points():
         task = status.tasks.get(int(point.run_id))
         if not status.tasks and point.attempts() and not point.exit_file.is_file():
             task = status  # in one allocation: the point that ran when the whole job was ended
         if task is not None:
             write_json(point.scheduler, task.to_json())
+    write_json(run.scheduler, status.to_json())
 
 
 def sync(launch: Launch) -> None:
