@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -144,6 +145,40 @@ def test_controller_that_is_away_leaves_it_unsettled(project: Project, slurm: Co
         f"`jobspec submit {run.root}` goes on with it" in done.err and "error[launch.scheduler]" in done.err
     )
     assert slurm.count("sbatch") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
+def test_one_of_somebody_else_is_theirs(project: Project, slurm: Controller) -> None:
+    """A runs folder that a group shares."""
+    run, _, _ = interrupt(project, slurm)
+    (slurm.home / "queue").write_text("")
+    os.chown(run.root, 65534, 65534)
+    assert project.cli(*SUBMIT).code == 0
+
+
+def test_finding_says_what_the_scheduler_answers(project: Project, slurm: Controller) -> None:
+    run, _, _ = interrupt(project, slurm)
+    rows = (slurm.home / "queue").read_text()
+    (slurm.home / "queue").write_text("")
+    unknown = f"run `{run.run_id}` of this name may have been submitted: "
+    launch = read_launch(run)
+    assert launch is not None
+    assert f"{unknown}no job `{launch.job_name}` is known (yet)\n" in project.cli(*SUBMIT).err
+    slurm.set("down")
+    said = f"{unknown}`squeue` failed with exit code 1: whether the job was accepted is not known yet\n"
+    assert said in project.cli(*SUBMIT).err
+    slurm.set("down", on=False)
+    (slurm.home / "queue").write_text(rows)
+    argv = shlex.join([sys.executable, "-m", "jobspec.cli", *SUBMIT])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 0; exec {argv}"],
+        cwd=project.root,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert f"run `{run.run_id}` of this name is job {launch.job_name}, PENDING" in done.stderr, done.stderr
+    assert f"`jobspec status {run.run_id}` watches it" in done.stderr
 
 
 def test_cancel_of_one_that_has_completed_says_so(project: Project, slurm: Controller) -> None:
