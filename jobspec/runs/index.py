@@ -1,8 +1,9 @@
 """What is known of ended runs, kept for one user, so that `status` need not read thousands of folders.
 
-The index is a copy: the run folders decide. A row counts as long as the files that it was made from are the
-same, a lost or damaged index is made anew, and where none can be kept everything still works, slower. It lies
-in the user's own state folder, so no two users write it; a locked one is passed over, not waited for.
+The index is a copy: the run folders decide. A row counts as long as the files of `STAMPED` are the same. The
+steps and figures of a row come from logs and metrics, which an ended run does not write again. A lost or
+damaged index is made anew, and where none can be kept everything still works, slower. It lies in the user's
+own state folder, so no two users write it; a locked one is passed over, not waited for.
 """
 
 from __future__ import annotations
@@ -18,22 +19,30 @@ from typing import Any
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import state_folder
 
-FORMAT = 1  # of a row's data: another one empties the index
+FORMAT = 2  # of a row's data: another one empties the index
 NAME = "index.sqlite"
+_NEEDED = ("launch.json", "scheduler.json", "report.json")
+STAMPED = (*_NEEDED, "plan.json", "points.json")
 WAIT_S = 0.2  # for another `status` of the same user
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
 
 
 def stamp(run: RunPaths) -> str:
-    """What changes with the files that a row is made from; empty for a run without a final state or report.
+    """What changes with the files of `STAMPED`; empty for a run without launch record, final state or report.
 
-    Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well.
+    Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well. Take
+    it before the files are read: one that changes meanwhile then makes the row invalid.
     """
-    try:
-        found = [os.stat(f"{run.root}/{name}") for name in ("scheduler.json", "report.json")]  # noqa: PTH116
-    except OSError:
-        return ""
-    return " ".join(f"{item.st_mtime_ns}.{item.st_size}.{item.st_ino}" for item in found)
+    marks = []
+    for name in STAMPED:
+        try:
+            found = os.stat(f"{run.root}/{name}")  # noqa: PTH116
+        except OSError:
+            if name in _NEEDED:
+                return ""
+            continue
+        marks.append(f"{name} {found.st_mtime_ns}.{found.st_size}.{found.st_ino}")
+    return " ".join(marks)
 
 
 class RunIndex:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli import run_filter, run_table
+from jobspec.cli.commands import status
+from jobspec.cli.live.observe import View
 from jobspec.cli.parser import build_parser
 from jobspec.finding import JobspecError
 from jobspec.runs.index import NAME, RunIndex, stamp
@@ -64,6 +66,54 @@ def test_a_report_from_before_the_end_is_written_anew(project: Project) -> None:
     os.utime(run.root / "report.json", (1, 1))
     (data,) = listed(project)
     assert data["verdict"] == "Fail"
+
+
+def test_a_report_from_before_the_end_is_no_verdict_and_is_not_kept(project: Project) -> None:
+    run = failing_requirement(project)
+    good = (run.root / "report.json").read_text()
+    (run.root / "report.json").write_text(json.dumps({**json.loads(good), "result": "Nothing ran"}))
+    os.utime(run.root / "report.json", (1, 1))
+    blocked = run.root / "report.txt"  # the reports cannot be written anew
+    blocked.unlink()
+    blocked.mkdir()
+    for _ in range(2):
+        (data,) = listed(project)
+        assert (data["state"], data["verdict"], data["verdict_reason"]) == ("COMPLETED", "", "")
+        assert RunIndex(os.environ).read() == {}
+    blocked.rmdir()
+    (data,) = listed(project)
+    assert data["verdict"] == "Fail"
+
+
+@pytest.mark.parametrize("name", ["launch.json", "scheduler.json"])
+def test_damage_of_a_run_in_the_index_is_told(project: Project, name: str) -> None:
+    run = failing_requirement(project)
+    listed(project)
+    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    (run.root / name).write_text("{")
+    os.utime(run.root / name, (1, 1))  # the report looks newer
+    for _ in range(2):
+        done = project.cli("status")
+        assert "error[run.damaged-file]" in done.err and f"`{name}` cannot be read" in done.err
+        assert "damaged" in done.out
+
+
+def test_a_file_that_changes_while_it_is_read_makes_the_row_invalid(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = failing_requirement(project)
+    read = status.as_json
+
+    def changed_meanwhile(view: View) -> dict[str, object]:
+        data = read(view)
+        report = json.loads((run.root / "report.json").read_text())
+        (run.root / "report.json").write_text(json.dumps({**report, "result": "Blocked"}))
+        return data
+
+    monkeypatch.setattr(status, "as_json", changed_meanwhile)
+    assert [data["verdict"] for data in listed(project)] == ["Fail"]
+    monkeypatch.setattr(status, "as_json", read)
+    assert [data["verdict"] for data in listed(project)] == ["Blocked"]
 
 
 def test_filters(project: Project) -> None:
@@ -209,8 +259,6 @@ def test_since_counts_from_now_or_is_a_date() -> None:
 
 
 def test_every_filter_is_an_option_of_status() -> None:
-    from jobspec.cli.commands import status
-
     args = build_parser("status", status).parse_args([])
     assert isinstance(args, argparse.Namespace)
     assert run_filter.checked(args) == {}

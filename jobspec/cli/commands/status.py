@@ -93,17 +93,27 @@ def _entries(
     candidates = runs if wanted else runs[:most]
     index = RunIndex(os.environ)
     kept = index.read(None if wanted or args.all else [str(run.root) for run in candidates])
-    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == stamp(run)}
+    marks = {run: stamp(run) for run in candidates}  # before the files are read: they may change meanwhile
+    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == marks[run]}
     new = _observed([run for run in candidates if run not in known], unanswered)
     output.print_findings(
         [*(item for entry in new if entry.view for item in entry.view.damaged), *unanswered]
     )
     gone = [root for root in kept if not os.path.isdir(root)] if len(kept) > len(runs) else []  # noqa: PTH112
-    ended = [(entry, stamp(entry.run)) for entry in new if entry.data["final"]]
-    index.write({str(entry.run.root): (mark, entry.data) for entry, mark in ended if mark}, gone)
+    index.write(
+        {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}, gone
+    )
     made = {entry.run: entry for entry in new}
     entries = [made.get(run) or Entry(run, known[run]) for run in candidates]
     return [entry for entry in entries if run_filter.fits(entry.data, wanted)][:most]
+
+
+def _lasts(entry: Entry, marks: Mapping[RunPaths, str]) -> bool:
+    """Whether the data is that of the whole run: it has ended, and its report is from after the end."""
+    from jobspec.cli.live import reports
+
+    said = entry.data["final"] and not entry.data["damaged"]
+    return bool(said and marks[entry.run]) and reports.is_reported(entry.run)
 
 
 def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry]:
@@ -153,12 +163,14 @@ def _points(view: View) -> Iterator[tuple[str, ...]]:
     from jobspec.cli.live import reports
     from jobspec.runs.records import read_results
 
+    judged = reports.is_reported(view.run)
     for point in view.run.points():
         try:
             results = read_results(point) or {}
         except JobspecError:  # of one point; its report says more
             results = {"outcome": "damaged"}
-        outcome, verdict = str(results.get("outcome") or ""), reports.verdict_of(point).get("verdict", "")
+        outcome = str(results.get("outcome") or "")
+        verdict = reports.verdict_of(point).get("verdict", "") if judged else ""
         progress = run_table.progress(_point_json(point))
         yield ("", f"point {point.root.name}", "", "", outcome, verdict, *progress, "", "", "")
 
@@ -169,7 +181,7 @@ def as_json(view: View) -> dict[str, Any]:
 
     launch, progress = view.launch, view.progress
     ended = view.status is not None and view.status.state.final
-    judged = reports.verdict_of(view.run) if ended else {}
+    judged = reports.verdict_of(view.run) if ended and reports.is_reported(view.run) else {}
     planned = reports.framework_of(view.run)
     return {
         "run_id": view.run.run_id,
