@@ -12,6 +12,7 @@ from jobspec.evidence.evidence import CommandResult, Evidence
 from jobspec.finding import visible
 from jobspec.log_text import bare, strip_ansi
 from jobspec.runtime.base.run_files import UnfitFileError, open_file
+from jobspec.triage.signatures import masked
 
 MAX_LINES = 20
 MAX_CHARS = 400  # of one line
@@ -64,7 +65,7 @@ def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
             text = file.read().decode("utf-8", "replace")
     except (OSError, UnfitFileError):
         return ()
-    lines = [visible(strip_ansi(line))[:MAX_CHARS] for line in text.splitlines()]
+    lines = [visible(masked(strip_ansi(line)))[:MAX_CHARS] for line in text.splitlines()]
     return tuple(_folded(line for line in lines if line.strip()))[-MAX_LINES:]
 
 
