@@ -11,6 +11,7 @@ from jobspec.report import pictures
 from jobspec.report.content import Report
 from jobspec.report.lines import attempt_text, evidence_text, number, where
 from jobspec.report.summary import guide_form, state
+from jobspec.units import is_date
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -67,6 +68,8 @@ def _css(text: str) -> str:
 
 
 def _when(time: float) -> str:
+    if not is_date(time):
+        return "unknown"
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time else ""
 
 

@@ -24,6 +24,13 @@ NAME = "index.sqlite"
 _NEEDED = ("launch.json", "scheduler.json", "report.json")
 STAMPED = (*_NEEDED, "plan.json", "points.json")
 WAIT_S = 0.2  # for another `status` of the same user
+_MAYBE = (int, float, type(None))
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("run_id", "name", "run_dir", "framework", "level", "cluster", "job_id", "state"), str),
+    **dict.fromkeys(("verdict", "verdict_reason"), str),
+    **dict.fromkeys(("submit_time", "intent_time", "step", "steps"), _MAYBE),
+    "final": bool, "points": int, "figures": dict, "damaged": list, "scheduler": (dict, type(None)),
+}
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
 
 
@@ -45,6 +52,22 @@ def stamp(run: RunPaths) -> str:
     return " ".join(marks)
 
 
+def _row(text: object) -> dict[str, Any] | None:
+    """A row's data; None for one that no `status` has written."""
+    try:
+        data = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in _KINDS.items()):
+        return None
+    values = (data.get("value"), *data["figures"].values())
+    return data if all(value is None or isinstance(value, int | float) for value in values) else None
+
+
+def _format(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
 class RunIndex:
     """The rows by run folder. No method raises: without an index there are no rows."""
 
@@ -55,14 +78,17 @@ class RunIndex:
         """Stamp and data by run folder, of all runs or of these. The caller compares the stamp."""
         try:
             with closing(self._open()) as db:
+                if _format(db) != FORMAT:
+                    return {}
                 if roots is None:
                     rows = db.execute("SELECT root, stamp, data FROM runs").fetchall()
                 else:
                     one = "SELECT root, stamp, data FROM runs WHERE root = ?"
                     rows = [row for root in roots for row in db.execute(one, (root,))]
-            return {root: (mark, json.loads(data)) for root, mark, data in rows}
         except (sqlite3.Error, OSError, ValueError):
             return {}
+        read = {root: (mark, _row(data)) for root, mark, data in rows}
+        return {root: (mark, data) for root, (mark, data) in read.items() if data is not None}
 
     def write(self, rows: Mapping[str, tuple[str, Mapping[str, Any]]], gone: Iterable[str] = ()) -> None:
         """Add or replace rows, and drop those of runs that are gone."""
@@ -91,8 +117,7 @@ class RunIndex:
         db = sqlite3.connect(uri, uri=True, timeout=WAIT_S)
         try:
             if create:
-                kept = db.execute("PRAGMA user_version").fetchone()[0]
-                if kept != FORMAT:
+                if _format(db) != FORMAT:
                     db.execute("DROP TABLE IF EXISTS runs")
                     db.execute(f"PRAGMA user_version = {FORMAT}")
                 db.execute(_TABLE)

@@ -126,10 +126,21 @@ def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry
     ended = [
         view.run for view in views if view.launch is not None and view.status and view.status.state.final
     ]
-    left = reports.write_missing(ended)
+    problems = dict[RunPaths, str]()
+    left = reports.write_missing(ended, problems)
     if left:
         print(f"{left} ended runs have no report yet; the next `jobspec status` goes on", file=sys.stderr)
-    return [Entry(view.run, as_json(view), view) for view in views]
+    return [_entry(view, problems.get(view.run, "")) for view in views]
+
+
+def _entry(view: View, problem: str) -> Entry:
+    from jobspec.cli.live import observe
+
+    try:
+        return Entry(view.run, as_json(view, problem), view)
+    except Exception as bug:  # noqa: BLE001  one odd run must not hide the others
+        odd = observe.unreadable(view.run, bug)
+        return Entry(view.run, as_json(odd), odd)
 
 
 def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -> None:
@@ -175,8 +186,8 @@ def _points(view: View) -> Iterator[tuple[str, ...]]:
         yield ("", f"point {point.root.name}", "", "", outcome, verdict, *progress, "", "", "")
 
 
-def as_json(view: View) -> dict[str, Any]:
-    """A run as `status --json` shows it; the names are stable."""
+def as_json(view: View, problem: str = "") -> dict[str, Any]:
+    """A run as `status --json` shows it; the names are stable. `problem` is why there is no report."""
     from jobspec.cli.live import reports
 
     launch, progress = view.launch, view.progress
@@ -197,7 +208,7 @@ def as_json(view: View) -> dict[str, Any]:
         "state": view.status.state.value if view.status else "",
         "final": view.final,
         "verdict": judged.get("verdict", ""),
-        "verdict_reason": judged.get("reason", ""),
+        "verdict_reason": judged.get("reason", "") or (problem and f"no report: {problem}"),
         "step": progress.step,
         "steps": progress.steps,
         "metric": progress.metric,
@@ -205,7 +216,7 @@ def as_json(view: View) -> dict[str, Any]:
         "figures": dict(progress.figures),
         "stage": _stage_json(view.stage) if view.stage else None,
         "points": view.points,
-        "point_progress": [_point_json(point) for point in view.run.points()],
+        "point_progress": [_point_json(point) for point in (view.run.points() if view.points else ())],
         "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
     }
