@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 GIB = 1024**3
+_YEAR_10000 = 253_402_300_800  # in seconds since the epoch
 _BYTES = {"": 1024**2, "K": 1024, "M": 1024**2, "G": GIB, "T": 1024**4}
 
 
@@ -62,6 +63,11 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     days, hours_rest = divmod(hours, 24)
     return f"{hours} h {minutes_rest:02d} min" if days == 0 else f"{days} d {hours_rest} h"
+
+
+def is_date(seconds: float) -> bool:
+    """Whether these seconds since the epoch are of the years 1970 to 9999; NaN is not."""
+    return 0 <= seconds < _YEAR_10000
 
 
 def figure(value: float) -> str:

@@ -38,8 +38,11 @@ def row(data: Mapping[str, Any], stage: str = "") -> tuple[str, ...]:
     if scheduler is None:
         state = "damaged" if data["damaged"] else "not started"
         return (data["run_id"], name, "", "", state, *[""] * (len(HEADER) - 5))
+    said = str(scheduler.get("reason") or "")
+    if not data["verdict"] and data["verdict_reason"]:
+        said = "; ".join(filter(None, (said, data["verdict_reason"])))
     waits = not data["final"] and not scheduler.get("nodes") and scheduler.get("start")
-    said = str(scheduler.get("reason") or "") + (f", start expected {scheduler['start']}" if waits else "")
+    said += f", start expected {scheduler['start']}" if waits else ""
     return (
         data["run_id"],
         name,

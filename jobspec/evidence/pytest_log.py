@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jobspec.log_text import clean
 from jobspec.runtime.base.run_files import read_lines
+from jobspec.triage.signatures import masked
 
 _OUTCOME = r"\d+ (?:passed|failed|errors?|skipped|deselected|xfailed|xpassed|warnings?|rerun|subtests passed)"
 _COUNTS = re.compile(rf"^(?:=+ )?((?:{_OUTCOME}, )*{_OUTCOME}|no tests ran) in \d+\.\d+s\b")
@@ -94,4 +95,4 @@ def parse_test_log(lines: Iterable[str]) -> TestLog | None:
         return None
     # The short summary gives the message as well; with `-rN` only `-v` names the test.
     failure, failure_line = short if short[1] else verbose
-    return TestLog(counts, summary, at, failure, failure_line, root, error, passed_in)
+    return TestLog(counts, summary, at, masked(failure), failure_line, root, masked(error), passed_in)

@@ -16,7 +16,7 @@ from jobspec.finding import Finding
 from jobspec.triage import Match
 from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL
-from jobspec.verdict import Cause, Deliverable, Result, Status
+from jobspec.verdict import AGENT_KILLED, Cause, Deliverable, Result, Status
 
 BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks"})
 
@@ -121,7 +121,10 @@ def _with_lost_node(ended: Cause, attempt: Attempt, late: list[Cause]) -> Cause:
 
 
 def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
-    """The loss of the head's agent, which can leave no word itself: others tell of it in the job's log."""
+    """The loss of the head's agent, which can leave no word itself: others tell of it in the job's log.
+
+    Where no other node tells of it, a kill is all that is known: the tested command may have done it.
+    """
     results = attempt.results
     told = results is not None and not (results.collecting and results.outcome == "ok")
     if told or evidence.foreign or evidence.plan.mode == "upstream" or _end_state(evidence, attempt):
@@ -138,19 +141,39 @@ def _lost_head(evidence: Evidence, attempt: Attempt) -> Iterator[Cause]:
     if place is None and evidence.scheduler.exit_code != KILLED:
         return
     name = name or _head_of(attempt)
+    if not how or (how == "Killed" and _on_one_node(evidence, attempt)):
+        yield _killed_agent(name, place)
+        return
     last = attempt.events[-1] if attempt.events else None
     yield Cause(
-        text=f"head node{f' `{name}`' if name else ''} left{f' during `{last.phase}`' if last else ''}: "
-        + (how or f"exit code {KILLED}"),
+        text=f"head node{f' `{name}`' if name else ''} left"
+        f"{f' during `{last.phase}`' if last else ''}: {how}",
         kind="node.lost",
         verdict=Result.BLOCKED,
-        file=place.file if place else "scheduler.json",
+        file=place.file if place else "",
         line=place.line if place else 0,
         node=name,
         time=last.time if last else 0.0,
         why="its agent was killed or froze, or the network between the nodes failed",
         fix=f"see the last lines of {name or 'its'} logs, and the scheduler's view of the node",
     )
+
+
+def _killed_agent(node: str, place: Match | None) -> Cause:
+    return Cause(
+        text=f"jobspec's agent was killed ({KILLED}): by the command, by lack of memory, or from outside; "
+        "nothing shows which",
+        kind=AGENT_KILLED,
+        verdict=Result.BLOCKED,
+        file=place.file if place else "scheduler.json",
+        line=place.line if place else 0,
+        node=node,
+        fix="look for a `kill` in the command, and for `Out of memory` in its node's kernel log",
+    )
+
+
+def _on_one_node(evidence: Evidence, attempt: Attempt) -> bool:
+    return evidence.plan.nodes == 1 and len({event.node for event in attempt.events if event.node}) <= 1
 
 
 def _cancelled_step(match: Match) -> Cause:

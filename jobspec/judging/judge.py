@@ -28,8 +28,7 @@ from jobspec.judging.not_proved import limitations, with_limits
 from jobspec.metrics.names import FIGURES, find_metric, own_names
 from jobspec.metrics.training_health import troubles
 from jobspec.triage import Match
-from jobspec.triage.scan import SECRET
-from jobspec.triage.signatures import NOTE
+from jobspec.triage.signatures import NOTE, SECRET
 from jobspec.verdict import (
     NOT_APPLICABLE,
     RESIDUAL_NOISE,

@@ -21,6 +21,7 @@ from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
 from jobspec.report.plots import Plot
 from jobspec.report.usage import usage_plots
+from jobspec.units import is_date
 from jobspec.verdict import Result, Verdict
 
 MAX_CURVES = 8
@@ -123,7 +124,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
     """The model of every form of the report."""
     plan, last = evidence.plan, evidence.last
     bars = tuple(bar for attempt in evidence.attempts for bar in _bars(attempt))
-    times = [event.time for attempt in evidence.attempts for event in attempt.events]
+    times = [event.time for attempt in evidence.attempts for event in attempt.events if is_date(event.time)]
     results = last.results if last else None
     return Report(
         verdict=verdict,
@@ -191,6 +192,8 @@ def _bars(attempt: Attempt) -> Iterator[Bar]:
     """One bar for every phase that started, on every node and over all of them."""
     open_bars: dict[tuple[str, str], Event] = {}
     for event in attempt.events:
+        if not is_date(event.time) or not is_date(event.time - (event.seconds or 0.0)):
+            continue  # when it was is not known
         key = (event.phase, event.node)
         if event.event == "start":
             open_bars[key] = event
@@ -198,7 +201,7 @@ def _bars(attempt: Attempt) -> Iterator[Bar]:
             started = open_bars.pop(key, None)
             start = started.time if started is not None else event.time - (event.seconds or 0.0)
             yield Bar(attempt.number, event.phase, event.node, start, event.time, event.outcome)
-    last = attempt.events[-1].time if attempt.events else 0.0
+    last = max((event.time for event in attempt.events if is_date(event.time)), default=0.0)
     for (phase, node), event in open_bars.items():
         yield Bar(attempt.number, phase, node, event.time, last, "unfinished")
 

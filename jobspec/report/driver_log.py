@@ -15,6 +15,7 @@ from jobspec.evidence.evidence import CommandResult, Evidence
 from jobspec.finding import visible
 from jobspec.log_text import bare, strip_ansi
 from jobspec.runtime.base.run_files import open_file
+from jobspec.triage.signatures import masked
 
 MAX_LINES = 20
 MAX_CHARS = 400  # of one line
@@ -72,6 +73,11 @@ def open_log(root: Path, file: str) -> BinaryIO:
     return open_file(path)
 
 
+def shown_line(text: str) -> str:
+    """A line of a log as a page may show it: without secrets, no longer than `MAX_CHARS`."""
+    return visible(masked(strip_ansi(text)))[:MAX_CHARS]
+
+
 def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
     try:
         with open_log(evidence.root, path) as file:
@@ -79,7 +85,7 @@ def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
             text = file.read().decode("utf-8", "replace")
     except (OSError, ValueError):
         return ()
-    lines = [visible(strip_ansi(line))[:MAX_CHARS] for line in text.splitlines()]
+    lines = [shown_line(line) for line in text.splitlines()]
     return tuple(_folded(line for line in lines if line.strip()))[-MAX_LINES:]
 
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from jobspec.report.content import Report
 from jobspec.report.lines import evidence_text, where
+from jobspec.units import is_date
 from jobspec.verdict import RESIDUAL_NOISE, Deliverable, Result, Status
 
 # Characters that XML 1.0 cannot hold, not even escaped. Source: w3.org/TR/xml, production 2.
@@ -64,7 +65,9 @@ def junit_text(
         "package": " ".join(xml_text(package).split()),
         "id": "0",
         "hostname": " ".join(xml_text(host).split()) or "localhost",
-        "timestamp": datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        "timestamp": datetime.fromtimestamp(start if is_date(start) else 0, UTC).strftime(
+            "%Y-%m-%dT%H:%M:%S"
+        ),
         "time": f"{seconds:.3f}",
         "tests": str(len(cases)),
         "failures": str(counts["failure"]),

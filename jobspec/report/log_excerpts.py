@@ -8,13 +8,11 @@ from itertools import islice
 from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
-from jobspec.finding import visible
-from jobspec.log_text import strip_ansi
-from jobspec.report.driver_log import open_log
+from jobspec.report.driver_log import open_log, shown_line
 from jobspec.verdict import Cause
 
 MAX_LOGS = 12
-AROUND, MAX_CHARS = 40, 400  # lines before and after the cause's; characters of one line
+AROUND = 40  # lines before and after the cause's
 TAIL_BYTES, TAIL_LINES = 32 * 1024, 80
 MAX_SEARCHED = 256 * 1024**2  # of a log, until the line of the cause
 
@@ -75,4 +73,4 @@ def _end(root: Path, file: str) -> LogExcerpt:
 
 
 def _shown(line: bytes) -> str:
-    return visible(strip_ansi(line.decode("utf-8", "replace").rstrip()))[:MAX_CHARS]
+    return shown_line(line.decode("utf-8", "replace").rstrip())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.report import pictures
 from jobspec.report.lines import attempt_text, evidence_text, number
 from jobspec.report.plots import in_words, plot_data
-from jobspec.units import duration
+from jobspec.units import duration, is_date
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -94,6 +94,8 @@ def _css(text: str) -> str:
 
 
 def _when(time: float) -> str:
+    if not is_date(time):
+        return "unknown"
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time else ""
 
 

@@ -15,6 +15,7 @@ from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, place
 from jobspec.verdict import (
+    AGENT_KILLED,
     RESIDUAL_NOISE,
     SUSPICIOUS,
     Deliverable,
@@ -95,6 +96,8 @@ def _in_words(report: Report) -> str:
     reason = verdict.reason.rstrip(".")
     if _void(report):
         return f"{reason}; neither a pass nor a failure of it is evidence about the local Bridge"
+    if verdict.first_cause is not None and verdict.first_cause.kind == AGENT_KILLED:
+        return "; ".join(filter(None, (reason, _how_far(report).removesuffix(", and "))))
     return f"{reason}; {_how_far(report)}{NOT_EVIDENCE.format(_tested(report))}"
 
 
@@ -266,11 +269,12 @@ def _follow_ups(report: Report) -> Iterator[str]:
     if _void(report):
         yield f"needed rerun: with the spec's checkout in front of every other `{BRIDGE}`"
         return
-    blocked = verdict.result is not Result.FAIL
+    outside = verdict.result is not Result.FAIL and not (cause and cause.kind == AGENT_KILLED)
+    word = "environment fix" if outside else "fix"
     if cause is not None and cause.fix:
-        yield f"{'environment fix' if blocked else 'fix'}: {cause.fix}"
+        yield f"{word}: {cause.fix}"
     elif cause is not None:
-        yield f"{'environment fix' if blocked else 'fix'}: what {place(cause) or 'the first cause'} shows"
+        yield f"{word}: what {place(cause) or 'the first cause'} shows"
     else:
         yield from _from_deliverables(verdict.deliverables)
     yield f"needed rerun: the same {'spec' if not report.foreign else 'command'} after that"

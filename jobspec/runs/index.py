@@ -1,8 +1,9 @@
 """What is known of ended runs, kept for one user, so that `status` need not read thousands of folders.
 
-The index is a copy: the run folders decide. A row counts as long as the files that it was made from are the
-same, a lost or damaged index is made anew, and where none can be kept everything still works, slower. It lies
-in the user's own state folder, so no two users write it; a locked one is passed over, not waited for.
+The index is a copy: the run folders decide. A row counts as long as the files of `STAMPED` are the same. The
+steps and figures of a row come from logs and metrics, which an ended run does not write again. A lost or
+damaged index is made anew, and where none can be kept everything still works, slower. It lies in the user's
+own state folder, so no two users write it; a locked one is passed over, not waited for.
 """
 
 from __future__ import annotations
@@ -18,22 +19,57 @@ from typing import Any
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import state_folder
 
-FORMAT = 1  # of a row's data: another one empties the index
+FORMAT = 2  # of a row's data: another one empties the index
 NAME = "index.sqlite"
+_NEEDED = ("launch.json", "scheduler.json", "report.json")
+STAMPED = (*_NEEDED, "plan.json", "points.json")
 WAIT_S = 0.2  # for another `status` of the same user
+_MAYBE = (int, float, type(None))
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("run_id", "name", "run_dir", "framework", "level", "cluster", "job_id", "state"), str),
+    **dict.fromkeys(("verdict", "verdict_reason"), str),
+    **dict.fromkeys(("submit_time", "intent_time", "step", "steps"), _MAYBE),
+    "final": bool,
+    "points": int,
+    "figures": dict,
+    "damaged": list,
+    "scheduler": (dict, type(None)),
+}
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
 
 
 def stamp(run: RunPaths) -> str:
-    """What changes with the files that a row is made from; empty for a run without a final state or report.
+    """What changes with the files of `STAMPED`; empty for a run without launch record, final state or report.
 
-    Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well.
+    Times alone may be equal on a file system that counts seconds: sizes and inode numbers count as well. Take
+    it before the files are read: one that changes meanwhile then makes the row invalid.
     """
+    marks = []
+    for name in STAMPED:
+        try:
+            found = os.stat(f"{run.root}/{name}")  # noqa: PTH116
+        except OSError:
+            if name in _NEEDED:
+                return ""
+            continue
+        marks.append(f"{name} {found.st_mtime_ns}.{found.st_size}.{found.st_ino}")
+    return " ".join(marks)
+
+
+def _row(text: object) -> dict[str, Any] | None:
+    """A row's data; None for one that no `status` has written."""
     try:
-        found = [os.stat(f"{run.root}/{name}") for name in ("scheduler.json", "report.json")]  # noqa: PTH116
-    except OSError:
-        return ""
-    return " ".join(f"{item.st_mtime_ns}.{item.st_size}.{item.st_ino}" for item in found)
+        data = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), kind) for key, kind in _KINDS.items()):
+        return None
+    values = (data.get("value"), *data["figures"].values())
+    return data if all(value is None or isinstance(value, int | float) for value in values) else None
+
+
+def _format(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 class RunIndex:
@@ -46,14 +82,17 @@ class RunIndex:
         """Stamp and data by run folder, of all runs or of these. The caller compares the stamp."""
         try:
             with closing(self._open()) as db:
+                if _format(db) != FORMAT:
+                    return {}
                 if roots is None:
                     rows = db.execute("SELECT root, stamp, data FROM runs").fetchall()
                 else:
                     one = "SELECT root, stamp, data FROM runs WHERE root = ?"
                     rows = [row for root in roots for row in db.execute(one, (root,))]
-            return {root: (mark, json.loads(data)) for root, mark, data in rows}
         except (sqlite3.Error, OSError, ValueError):
             return {}
+        read = {root: (mark, _row(data)) for root, mark, data in rows}
+        return {root: (mark, data) for root, (mark, data) in read.items() if data is not None}
 
     def write(self, rows: Mapping[str, tuple[str, Mapping[str, Any]]], gone: Iterable[str] = ()) -> None:
         """Add or replace rows, and drop those of runs that are gone."""
@@ -82,8 +121,7 @@ class RunIndex:
         db = sqlite3.connect(uri, uri=True, timeout=WAIT_S)
         try:
             if create:
-                kept = db.execute("PRAGMA user_version").fetchone()[0]
-                if kept != FORMAT:
+                if _format(db) != FORMAT:
                     db.execute("DROP TABLE IF EXISTS runs")
                     db.execute(f"PRAGMA user_version = {FORMAT}")
                 db.execute(_TABLE)

@@ -7,14 +7,12 @@ lines whose shape, the line without its digits, holds one of its hints.
 from __future__ import annotations
 
 import math
-import re
 import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +31,7 @@ from jobspec.triage.line_match import MAX_LINE_CHARS, Hit, match_line
 from jobspec.triage.match import Match
 from jobspec.triage.nodes import MOST_LINES, speaker
 from jobspec.triage.ranking import Course, first_cause, rank
-from jobspec.triage.signatures import Signature
+from jobspec.triage.signatures import Signature, masked
 from jobspec.triage.sources import LogSource, end_by_date, latest_end, unpacked
 from jobspec.triage.times import LineTimes
 from jobspec.triage.traceback import goes_on, lines_below, traceback_above
@@ -44,7 +42,6 @@ HEAD_BYTES = 1024**2  # at the start of a log, searched for a date
 MAX_TRIES = 50  # lines of one shape that are tried in a block: only digits differ
 TREND = 3  # last values of a metric in a log, by which it is judged
 CONTEXT_BEFORE, CONTEXT_AFTER = 4, 2
-SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 _Marks = tuple[tuple[str, tuple[Kind, ...]], ...]
 _FIRST_MARKS: _Marks = landmarks.FIRST
 _END_MARKS: _Marks = (("done", landmarks.DONE), ("closed", landmarks.FINISHED))
@@ -288,7 +285,6 @@ class _Log:
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
         told = own_words.told(signature, words, above)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
-        show = partial(_show, signature.pattern if signature.kind == SECRET else None)
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
         return Match(
             signature=signature.id,
@@ -296,23 +292,23 @@ class _Log:
             verdict=told.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(own_words.with_statement(hit.text, above)),
-            title=told.title,
-            why=f"{told.title}; its traceback comes through {at_work}: the model was built"
+            text=_show(own_words.with_statement(hit.text, above)),
+            title=masked(told.title),
+            why=f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
             if at_work
             else signature.why,
-            fix=own_words.advice(told.fix, hit.text, above),
+            fix=masked(own_words.advice(told.fix, hit.text, above)),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
-            place=place,
+            place=masked(place),
             main=above.in_main,
             caught=above.logged and goes_on(view.lines, offset),
             boundary="" if at_work else told.boundary,
             node=self.node,
             time=self._time(view.lines, offset),
             until=self._until(view.lines, offset),
-            context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
+            context=tuple(_show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
             if own_words.is_silent(hit.text, above)
             else (),
@@ -352,7 +348,6 @@ def _kept(hits: Mapping[int, Hit], step: int) -> list[int]:
     return sorted({offset for places in offsets.values() for offset in (*places[:2], places[-1])})
 
 
-def _show(secret: re.Pattern[str] | None, line: str) -> str:
-    """A line for people; the text that the signature of a secret matches is replaced by `[secret]`."""
-    text = clean(line.rsplit("\r", 1)[-1][:MAX_LINE_CHARS])
-    return secret.sub("[secret]", text) if secret is not None else text
+def _show(line: str) -> str:
+    """A line for people, without secrets."""
+    return masked(clean(line.rsplit("\r", 1)[-1][:MAX_LINE_CHARS]))

@@ -12,6 +12,7 @@ import yaml
 
 _COUNTS = re.compile(r"\{\d*,?\d*\}")  # how often something comes, in a pattern
 BLOCKED, FAIL, NOTE = "Blocked", "Fail", "Note"
+SECRET = "secret"  # the kind of signatures whose matches must not be repeated
 AREAS = (
     *("slurm", "shell", "containers", "gpus", "network", "memory"),
     *("storage", "hub", "ray", "engines", "packages", "training"),
@@ -83,6 +84,18 @@ def load_signatures() -> tuple[Signature, ...]:
     specific = [item for item in (*main, *known) if not item.generic]
     weak = [item for item in (*known, *main) if item.generic]
     return tuple(sorted((*specific, *weak), key=_place))
+
+
+def masked(text: str) -> str:
+    """The text without what the signatures of secrets match: that is `[secret]`."""
+    for pattern in _secrets():
+        text = pattern.sub("[secret]", text)
+    return text
+
+
+@lru_cache(maxsize=1)
+def _secrets() -> tuple[re.Pattern[str], ...]:
+    return tuple(item.pattern for item in load_signatures() if item.kind == SECRET)
 
 
 def _place(signature: Signature) -> int:

@@ -42,6 +42,18 @@ def test_run_with_a_damaged_record_is_not_said_to_have_ended(project: Project) -
     assert project.cli("cancel", "last").code == 0
 
 
+def test_command_that_kills_the_agent_is_not_cleared(project: Project) -> None:
+    killer = "version: 1\nname: k\nframework: command\nlaunch: {mode: srun}\n"
+    project.write("killer.yaml", killer + "train: {command: [sh, -c, 'kill -9 $PPID; sleep 1']}\n")
+    done = project.cli("run", "killer.yaml")
+    assert done.code == 3, done.text
+    said = "jobspec's agent was killed (137): by the command, by lack of memory, or from outside"
+    assert said in done.out
+    assert "not evidence" not in done.out
+    summary = project.cli("report", "last", "--format", "summary").out
+    assert said in summary and "not evidence" not in summary and "environment fix" not in summary
+
+
 def test_run_that_was_only_rendered_is_said_so(project: Project) -> None:
     assert project.cli("render", "hello.yaml", "--out", "out").code == 0
     assert project.cli("cancel", "out").out == "run out: not started\n"

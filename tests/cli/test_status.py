@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from jobspec.cli import run_filter, run_table
+from jobspec.cli.commands import status
+from jobspec.cli.live import conclude, observe
+from jobspec.cli.live.observe import View
 from jobspec.cli.parser import build_parser
 from jobspec.finding import JobspecError
 from jobspec.runs.index import NAME, RunIndex, stamp
@@ -64,6 +67,56 @@ def test_a_report_from_before_the_end_is_written_anew(project: Project) -> None:
     os.utime(run.root / "report.json", (1, 1))
     (data,) = listed(project)
     assert data["verdict"] == "Fail"
+
+
+def test_a_report_from_before_the_end_is_no_verdict_and_is_not_kept(project: Project) -> None:
+    run = failing_requirement(project)
+    good = (run.root / "report.json").read_text()
+    (run.root / "report.json").write_text(json.dumps({**json.loads(good), "result": "Nothing ran"}))
+    os.utime(run.root / "report.json", (1, 1))
+    blocked = run.root / "report.txt"  # the reports cannot be written anew
+    blocked.unlink()
+    blocked.mkdir()
+    for _ in range(2):
+        (data,) = listed(project)
+        assert (data["state"], data["verdict"]) == ("COMPLETED", "")
+        assert str(data["verdict_reason"]).startswith("no report: ")
+        assert "no report: " in project.cli("status").out
+        assert RunIndex(os.environ).read() == {}
+    blocked.rmdir()
+    (data,) = listed(project)
+    assert data["verdict"] == "Fail"
+
+
+@pytest.mark.parametrize("name", ["launch.json", "scheduler.json"])
+def test_damage_of_a_run_in_the_index_is_told(project: Project, name: str) -> None:
+    run = failing_requirement(project)
+    listed(project)
+    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    (run.root / name).write_text("{")
+    os.utime(run.root / name, (1, 1))  # the report looks newer
+    for _ in range(2):
+        done = project.cli("status")
+        assert "error[run.damaged-file]" in done.err and f"`{name}` cannot be read" in done.err
+        assert "damaged" in done.out
+
+
+def test_a_file_that_changes_while_it_is_read_makes_the_row_invalid(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = failing_requirement(project)
+    read = status.as_json
+
+    def changed_meanwhile(view: View, problem: str) -> dict[str, object]:
+        data = read(view, problem)
+        report = json.loads((run.root / "report.json").read_text())
+        (run.root / "report.json").write_text(json.dumps({**report, "result": "Blocked"}))
+        return data
+
+    monkeypatch.setattr(status, "as_json", changed_meanwhile)
+    assert [data["verdict"] for data in listed(project)] == ["Fail"]
+    monkeypatch.setattr(status, "as_json", read)
+    assert [data["verdict"] for data in listed(project)] == ["Blocked"]
 
 
 def test_filters(project: Project) -> None:
@@ -149,15 +202,98 @@ def test_without_an_index_everything_is_shown(project: Project, damage: str) -> 
         assert str(run.root) in RunIndex(os.environ).read()
 
 
+ROW = {
+    **dict.fromkeys(("run_id", "name", "run_dir", "framework", "level", "cluster", "job_id", "state"), ""),
+    **dict.fromkeys(("verdict", "verdict_reason"), ""),
+    **dict.fromkeys(("submit_time", "intent_time", "step", "steps", "value", "scheduler"), None),
+    "final": True,
+    "points": 0,
+    "figures": {},
+    "damaged": [],
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[]",
+        "{",
+        "null",
+        json.dumps({**ROW, "points": "2"}),
+        json.dumps({**ROW, "figures": {"loss": "x"}}),
+    ],
+)
+def test_a_damaged_row_of_the_index_is_made_anew(project: Project, text: str) -> None:
+    run = failing_requirement(project)
+    listed(project)
+    with sqlite3.connect(state_folder(os.environ) / NAME) as db:
+        db.execute("UPDATE runs SET data = ?", (text,))
+    assert RunIndex(os.environ).read() == {}
+    assert "Fail" in project.cli("status").out
+    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+
+
+def test_rows_of_another_format_are_not_read(project: Project) -> None:
+    failing_requirement(project)
+    listed(project)
+    with sqlite3.connect(state_folder(os.environ) / NAME) as db:
+        db.execute("PRAGMA user_version = 1")
+    assert RunIndex(os.environ).read() == {}
+    assert [data["verdict"] for data in listed(project)] == ["Fail"]
+
+
+def test_a_run_that_cannot_be_judged_hides_no_other(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = failing_requirement(project)
+    assert project.cli("run", "hello.yaml").code == 0
+    odd = project.last()
+    (odd.root / "report.json").unlink()
+    write = conclude.write_reports
+
+    def fails(run: RunPaths) -> None:
+        if run == odd:
+            raise OverflowError("too odd")
+        write(run)
+
+    monkeypatch.setattr(conclude, "write_reports", fails)
+    done = project.cli("status")
+    assert done.code == 0, done.text
+    rows = {line.split()[0]: line for line in done.out.splitlines()}
+    assert "no report: OverflowError: too odd" in rows[odd.run_id]
+    assert "Fail" in rows[good.run_id]
+
+
+def test_a_run_that_cannot_be_shown_hides_no_other(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = failing_requirement(project)
+    assert project.cli("run", "hello.yaml").code == 0
+    odd = project.last()
+    read = observe.progress
+
+    def fails(run: RunPaths) -> observe.Progress:
+        if run == odd:
+            raise OverflowError("too odd")
+        return read(run)
+
+    monkeypatch.setattr(observe, "progress", fails)
+    done = project.cli("status")
+    assert done.code == 0, done.text
+    rows = {line.split()[0]: line.split() for line in done.out.splitlines()}
+    assert rows[odd.run_id][2] == "damaged" and "Fail" in rows[good.run_id]
+    assert "OverflowError: too odd" in done.err
+
+
 def test_two_processes_that_write_the_index_lose_no_row(project: Project) -> None:
     code = (
         "import os, sys; from jobspec.runs.index import RunIndex; i = RunIndex(os.environ)\n"
-        "for n in range(20): i.write({f'/{sys.argv[1]}/{n}': ('s', {'n': n})})"
+        f"row = {ROW}\n"
+        "for n in range(20): i.write({f'/{sys.argv[1]}/{n}': ('s', {**row, 'points': n})})"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     rows = RunIndex(os.environ).read()
-    assert all(data == {"n": int(root.rpartition("/")[2])} for root, (_, data) in rows.items())
+    assert all(data == {**ROW, "points": int(root.rpartition("/")[2])} for root, (_, data) in rows.items())
     assert len(rows) >= 20  # a row is skipped while the other one holds the lock longer than WAIT_S
 
 
@@ -209,8 +345,6 @@ def test_since_counts_from_now_or_is_a_date() -> None:
 
 
 def test_every_filter_is_an_option_of_status() -> None:
-    from jobspec.cli.commands import status
-
     args = build_parser("status", status).parse_args([])
     assert isinstance(args, argparse.Namespace)
     assert run_filter.checked(args) == {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobspec.report import FORMATS
 from jobspec.runs.paths import RunPaths
 from tests.kits.project_kit import Project
 
@@ -47,6 +49,28 @@ BAD_SCHEDULERS = {
     "task": '{"state": "FAILED", "tasks": {"1": {"state": 1}}}',
     "task-number": json.dumps({"state": "FAILED", "tasks": {"1" * 5000: {"state": "FAILED"}}}),
 }
+
+
+@pytest.mark.parametrize("number", ["1e15", "-1e15", "1e300", "NaN", "Infinity", "-Infinity"])
+def test_times_that_no_calendar_has_are_unknown(project: Project, number: str) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run = project.last()
+    events = run.attempt(1) / "events.jsonl"
+    rows = [json.loads(line) for line in events.read_text().splitlines()]
+    lines = [json.dumps({**row, "t": 0, "seconds": 1}) for row in rows]
+    changed = [
+        line.replace('"t": 0', f'"t": {number}').replace('"seconds": 1', f'"seconds": {number}')
+        for line in lines
+    ]
+    events.write_text("\n".join(changed) + "\n")
+    results = run.attempt(1) / "results.json"
+    results.write_text(re.sub(r'("(?:start|end)"): [\d.e+-]+', rf"\1: {number}", results.read_text()))
+    (run.root / "report.json").unlink()
+    done = project.cli("status")
+    assert done.code == 0 and "no report" not in done.out, done.text
+    for fmt in FORMATS:
+        assert project.cli("report", "last", "--format", fmt).code in (0, 1, 3, 4), fmt
+    assert "1970" not in (run.root / "report.html").read_text()
 
 
 def bad_run(project: Project, launch: str, files: Mapping[str, str] = {}) -> RunPaths:

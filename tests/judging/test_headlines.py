@@ -8,7 +8,8 @@ import pytest
 
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
-from jobspec.verdict import Cause, Result, Verdict
+from jobspec.report import FORMATS, render_report
+from jobspec.verdict import AGENT_KILLED, Cause, Result, Verdict
 from tests.kits.verdict_kit import PHASES, RunFolder, StandInFramework
 
 BOTH = ("n5", "n6")
@@ -87,13 +88,40 @@ def test_cancelled_step_has_lost_no_node(tmp_path: Path) -> None:
     assert verdict.reason.startswith("somebody cancelled the job's step (`scancel JOB.0`)")
 
 
-def test_job_that_ends_by_a_kill_has_lost_its_head(tmp_path: Path) -> None:
-    """Of one node, or of this machine, nobody is left to tell."""
+NOTHING_SHOWS = (
+    "jobspec's agent was killed (137): by the command, by lack of memory, or from outside; "
+    "nothing shows which"
+)
+
+
+def test_job_that_ends_by_a_kill_clears_nothing(tmp_path: Path) -> None:
+    """No other node tells of it: `kill -9 $PPID` in the command ends a run just so."""
     run_cut_off(tmp_path, "")
     (tmp_path / "scheduler.json").write_text('{"state": "FAILED", "reason": "", "exit_code": 137}')
     verdict, cause = judged(tmp_path)
-    assert (verdict.result, cause.kind, cause.node) == (Result.BLOCKED, "node.lost", "n5")
-    assert verdict.reason == "head node `n5` left during `driver`: exit code 137"
+    assert (verdict.result, cause.kind, cause.node) == (Result.BLOCKED, AGENT_KILLED, "n5")
+    assert verdict.reason == NOTHING_SHOWS
+    for fmt in FORMATS:
+        report = render_report(verdict, read_evidence(tmp_path), fmt)
+        assert "not evidence" not in report and "environment fix" not in report
+
+
+def test_killed_agent_of_the_only_node_is_no_lost_node(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for phase in PHASES[:5]:
+        run.phase(phase, nodes=("n5",))
+    run.event("driver", "start")
+    run.write()
+    run.scheduler("FAILED")
+    (tmp_path / "job-7.log").write_text(HEAD_KILLED)
+    verdict, cause = judged(tmp_path)
+    assert (verdict.result, cause.kind, cause.node, cause.file) == (
+        Result.BLOCKED,
+        AGENT_KILLED,
+        "n5",
+        "job-7.log",
+    )
+    assert verdict.reason == NOTHING_SHOWS
 
 
 def test_head_that_is_lost_while_files_are_collected_is_named(tmp_path: Path) -> None:

@@ -68,6 +68,32 @@ def test_text_states_the_first_cause_and_its_fix(blocked: tuple[Verdict, Evidenc
     assert "fix:  the path in the line or in the frames names the disk" in text
 
 
+TOKEN = "hf_" + "aB3" * 12
+KEY = "WANDB_API_KEY=" + "0123456789abcdef"
+
+
+@pytest.mark.parametrize("last", ["end", f"RuntimeError: no access with {TOKEN}"])
+def test_no_form_repeats_a_secret_of_the_log(tmp_path: Path, last: str) -> None:
+    """Neither as a line of the log's end, nor in the first cause, its context and its advice."""
+    run = RunFolder(tmp_path)
+    for phase in PHASES:
+        run.phase(phase, outcome="failed" if phase == "driver" else "ok")
+    trace = (
+        f'Traceback (most recent call last):\n  File "/x/train.py", line 3, in main\n    login("{TOKEN}")\n'
+    )
+    run.log(f"+ export {KEY}\nlogin with {TOKEN}\n{trace}{last}\n")
+    run.write()
+    run.results("failed", 1)
+    verdict, evidence = judged(run)
+    assert "verdict.secret" in {finding.rule for finding in verdict.findings}
+    written = write_reports(run.root, verdict, evidence)
+    for path in written.values():
+        text = path.read_text()
+        assert TOKEN not in text and "0123456789abcdef" not in text, path.name
+    assert "login with [secret]" in (run.root / "report.txt").read_text()
+    assert TOKEN not in render_report(verdict, evidence, "summary")
+
+
 def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for verdict, evidence in (passed, blocked):

@@ -93,17 +93,27 @@ def _entries(
     candidates = runs if wanted else runs[:most]
     index = RunIndex(os.environ)
     kept = index.read(None if wanted or args.all else [str(run.root) for run in candidates])
-    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == stamp(run)}
+    marks = {run: stamp(run) for run in candidates}  # before the files are read: they may change meanwhile
+    known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == marks[run]}
     new = _observed([run for run in candidates if run not in known], unanswered)
     output.print_findings(
         [*(item for entry in new if entry.view for item in entry.view.damaged), *unanswered]
     )
     gone = [root for root in kept if not os.path.isdir(root)] if len(kept) > len(runs) else []  # noqa: PTH112
-    ended = [(entry, stamp(entry.run)) for entry in new if entry.data["final"]]
-    index.write({str(entry.run.root): (mark, entry.data) for entry, mark in ended if mark}, gone)
+    index.write(
+        {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}, gone
+    )
     made = {entry.run: entry for entry in new}
     entries = [made.get(run) or Entry(run, known[run]) for run in candidates]
     return [entry for entry in entries if run_filter.fits(entry.data, wanted)][:most]
+
+
+def _lasts(entry: Entry, marks: Mapping[RunPaths, str]) -> bool:
+    """Whether the data is that of the whole run: it has ended, and its report is from after the end."""
+    from jobspec.cli.live import reports
+
+    said = entry.data["final"] and not entry.data["damaged"]
+    return bool(said and marks[entry.run]) and reports.is_reported(entry.run)
 
 
 def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry]:
@@ -116,10 +126,21 @@ def _observed(runs: Sequence[RunPaths], unanswered: list[Finding]) -> list[Entry
     ended = [
         view.run for view in views if view.launch is not None and view.status and view.status.state.final
     ]
-    left = reports.write_missing(ended)
+    problems = dict[RunPaths, str]()
+    left = reports.write_missing(ended, problems)
     if left:
         print(f"{left} ended runs have no report yet; the next `jobspec status` goes on", file=sys.stderr)
-    return [Entry(view.run, as_json(view), view) for view in views]
+    return [_entry(view, problems.get(view.run, "")) for view in views]
+
+
+def _entry(view: View, problem: str) -> Entry:
+    from jobspec.cli.live import observe
+
+    try:
+        return Entry(view.run, as_json(view, problem), view)
+    except Exception as bug:  # noqa: BLE001  one odd run must not hide the others
+        odd = observe.unreadable(view.run, bug)
+        return Entry(view.run, as_json(odd), odd)
 
 
 def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -> None:
@@ -153,23 +174,25 @@ def _points(view: View) -> Iterator[tuple[str, ...]]:
     from jobspec.cli.live import reports
     from jobspec.runs.records import read_results
 
+    judged = reports.is_reported(view.run)
     for point in view.run.points():
         try:
             results = read_results(point) or {}
         except JobspecError:  # of one point; its report says more
             results = {"outcome": "damaged"}
-        outcome, verdict = str(results.get("outcome") or ""), reports.verdict_of(point).get("verdict", "")
+        outcome = str(results.get("outcome") or "")
+        verdict = reports.verdict_of(point).get("verdict", "") if judged else ""
         progress = run_table.progress(_point_json(point))
         yield ("", f"point {point.root.name}", "", "", outcome, verdict, *progress, "", "", "")
 
 
-def as_json(view: View) -> dict[str, Any]:
-    """A run as `status --json` shows it; the names are stable."""
+def as_json(view: View, problem: str = "") -> dict[str, Any]:
+    """A run as `status --json` shows it; the names are stable. `problem` is why there is no report."""
     from jobspec.cli.live import reports
 
     launch, progress = view.launch, view.progress
     ended = view.status is not None and view.status.state.final
-    judged = reports.verdict_of(view.run) if ended else {}
+    judged = reports.verdict_of(view.run) if ended and reports.is_reported(view.run) else {}
     planned = reports.framework_of(view.run)
     return {
         "run_id": view.run.run_id,
@@ -185,7 +208,7 @@ def as_json(view: View) -> dict[str, Any]:
         "state": view.status.state.value if view.status else "",
         "final": view.final,
         "verdict": judged.get("verdict", ""),
-        "verdict_reason": judged.get("reason", ""),
+        "verdict_reason": judged.get("reason", "") or (problem and f"no report: {problem}"),
         "step": progress.step,
         "steps": progress.steps,
         "metric": progress.metric,
@@ -193,7 +216,7 @@ def as_json(view: View) -> dict[str, Any]:
         "figures": dict(progress.figures),
         "stage": _stage_json(view.stage) if view.stage else None,
         "points": view.points,
-        "point_progress": [_point_json(point) for point in view.run.points()],
+        "point_progress": [_point_json(point) for point in (view.run.points() if view.points else ())],
         "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
     }

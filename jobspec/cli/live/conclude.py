@@ -129,6 +129,8 @@ def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> 
 
     The report itself has shown the end of the failed command's log.
     """
+    from jobspec.triage.signatures import masked
+
     logs = observe.log_files(run)[-1:]
     if cause is not None and cause.file.endswith(".log") and (run.root / cause.file).is_file():
         logs = [run.root / cause.file]
@@ -137,7 +139,7 @@ def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> 
             continue
         print(visible(f"\nlast lines of {path.relative_to(run.root)}:"))
         for line in observe.tail(path, TAIL_LINES):
-            print(visible(f"  {strip_ansi(line)}"))
+            print(visible(f"  {masked(strip_ansi(line))}"))
 
 
 def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:

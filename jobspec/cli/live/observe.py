@@ -65,6 +65,14 @@ def _recorded(run: RunPaths) -> View:
     except OSError as problem:
         path, why = Path(problem.filename or run.root), problem.strerror or str(problem)
         return View(run, None, None, damaged=tuple(damaged(path, why).findings))
+    except Exception as problem:  # noqa: BLE001  one odd run must not hide the others
+        return unreadable(run, problem)
+
+
+def unreadable(run: RunPaths, problem: Exception) -> View:
+    """The view of a run whose files make a reader fail in a way that nobody has thought of."""
+    why = f"{type(problem).__name__}: {problem}"
+    return View(run, None, None, damaged=tuple(damaged(run.root, why).findings))
 
 
 def _settled(view: View, status: JobStatus | None) -> View:

@@ -28,10 +28,11 @@ def is_reported(run: RunPaths) -> bool:
         return False
 
 
-def write_missing(runs: Iterable[RunPaths], budget_s: float = BUDGET_S) -> int:
+def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budget_s: float = BUDGET_S) -> int:
     """Write the reports of ended runs that have none; how many are left for the next time.
 
-    A run of somebody else, one that cannot be judged here and one in a read-only folder stay as they are.
+    A run of somebody else and one in a read-only folder stay as they are. `problems` takes why one could not
+    be judged: no run, however odd, may hide the others.
     """
     from jobspec.cli.live.conclude import write_reports
 
@@ -44,8 +45,10 @@ def write_missing(runs: Iterable[RunPaths], budget_s: float = BUDGET_S) -> int:
             continue
         try:
             write_reports(run)
-        except (JobspecError, OSError):
-            continue
+        except JobspecError as problem:
+            problems[run] = problem.findings[0].what
+        except Exception as problem:  # noqa: BLE001
+            problems[run] = f"{type(problem).__name__}: {problem}"
     return left
 
 
@@ -68,8 +71,8 @@ def verdict_of(run: RunPaths) -> dict[str, Any]:
 
 def framework_of(run: RunPaths) -> dict[str, str]:
     """`framework` and `level` of the plan; of a sweep, that of its first point. Empty where it is damaged."""
-    points = run.points()
     try:
+        points = run.points()
         text = read_text((points[0] if points else run).plan)
     except (OSError, ValueError):
         text = ""
