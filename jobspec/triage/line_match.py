@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobspec.log_text import bare
 from jobspec.triage.signatures import NOTE, Signature, load_signatures
-from jobspec.triage.traceback import Traceback, raised_below, traceback_above
+from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 NEAR_LINES = 40  # above a line, where what explains it is looked for
@@ -26,6 +26,7 @@ NOISE = re.compile(
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
+_BARE = re.compile(r"(?:Error|Exception):$")  # its message begins on the next line
 
 
 class Hit(NamedTuple):
@@ -54,7 +55,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if signature.frames is None and signature.near is None and not signature.generic:
                 return Hit(signature, text)
             above = above or traceback_above(lines, offset)
-            if above.ignored:
+            if above.ignored or (signature.frames is not None and _told_below(lines, offset, text)):
                 break
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
@@ -67,6 +68,15 @@ def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> boo
     if not above.frames or above.ignored:
         return False
     return not any(other.shows(raised) for other in load_signatures() if other.below is None)
+
+
+def _told_below(lines: Sequence[bytes], offset: int, text: str) -> bool:
+    """Whether the line names an exception alone, and a signature knows the message below it: that says more
+    than the frames do."""
+    if not _BARE.search(text):
+        return False
+    message = "".join(line.strip() for line in lines_below(lines, offset, 1))
+    return any(other.frames is None and not other.generic and other.shows(message) for other in load_signatures())
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

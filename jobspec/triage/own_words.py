@@ -113,7 +113,7 @@ def with_message(text: str, below: Iterable[str]) -> str:
     """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
     with its first words."""
     count = 1 if _GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
-    words = [line.strip() for line in below if line.strip()][:count]
+    words = [line.strip() for line in below if re.search(r"\w", line)][:count]
     return f"{text} {': '.join(words)}" if words else text
 
 

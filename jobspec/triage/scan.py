@@ -284,8 +284,8 @@ class _Log:
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
         above = traceback_above(view.lines, offset)
-        place = own_words.place(hit.text, above)
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
+        place = own_words.place(words, above)
         told = own_words.told(signature, words, above)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         show = partial(_show, signature.pattern if signature.kind == SECRET else None)
@@ -296,12 +296,12 @@ class _Log:
             verdict=told.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=show(own_words.with_statement(hit.text, above)),
+            text=show(own_words.with_statement(words, above)),
             title=told.title,
             why=f"{told.title}; its traceback comes through {at_work}: the model was built"
             if at_work
             else signature.why,
-            fix=own_words.advice(told.fix, hit.text, above),
+            fix=own_words.advice(told.fix, words, above),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
@@ -314,7 +314,7 @@ class _Log:
             until=self._until(view.lines, offset),
             context=tuple(show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
-            if own_words.is_silent(hit.text, above)
+            if own_words.is_silent(words, above)
             else (),
         )
 
