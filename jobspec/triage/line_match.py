@@ -21,6 +21,10 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\s*(?:warnings\.warn|(?:logger|logging|log)\.[a-z]+)\("  # the statement of a warning, shown below it
+    # The program says itself that it goes on: the line that ends it comes later.
+    r"|\b[Ii]gnor(?:e|ing) (?:the |this )?error and continu|\b[Cc]ontinuing (?:without|anyway)\b"
+    r"|^mkdir -p failed for path "  # matplotlib, which then takes another folder
     r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
