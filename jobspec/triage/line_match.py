@@ -80,7 +80,9 @@ def _told_below(lines: Sequence[bytes], offset: int, text: str) -> bool:
     if not _BARE.search(text):
         return False
     message = "".join(line.strip() for line in lines_below(lines, offset, 1))
-    return any(other.frames is None and not other.generic and other.shows(message) for other in load_signatures())
+    return any(
+        other.frames is None and not other.generic and other.shows(message) for other in load_signatures()
+    )
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:
