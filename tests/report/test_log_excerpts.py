@@ -10,7 +10,8 @@ from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.report import build_report, render_report
-from jobspec.report.log_excerpts import AROUND, MAX_CHARS, MAX_LOGS, TAIL_LINES, log_excerpts
+from jobspec.report.driver_log import MAX_CHARS
+from jobspec.report.log_excerpts import AROUND, MAX_LOGS, TAIL_LINES, log_excerpts
 from jobspec.verdict import Cause, Result
 from tests.kits.verdict_kit import RunFolder, StandInFramework, passing_run
 
