@@ -141,7 +141,7 @@ def test_wrong_key_is_a_finding(sshd: Server) -> None:
 def test_closed_port_is_a_finding(sshd: Server) -> None:
     sshd.config.write_text(f"Host login\n  HostName 127.0.0.1\n  Port {free_port()}\n")
     with pytest.raises(JobspecError) as caught:
-        sshd.client().run(["true"])
+        sshd.client().reach()
     assert caught.value.findings[0].rule == "launch.ssh"
 
 
@@ -162,6 +162,8 @@ def test_jump_host_is_passed_through(sshd: Server, how: str) -> None:
 
 def test_one_connection_serves_many_commands(sshd: Server) -> None:
     client = sshd.client()
+    client.reach()
+    assert len(client._connections) == 1, "before a command's limit begins"
     for number in range(5):
         assert client.run(["echo", str(number)]).stdout == f"{number}\n"
     assert len(client._connections) == 1
