@@ -29,7 +29,11 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("run_id", "name", "run_dir", "framework", "level", "cluster", "job_id", "state"), str),
     **dict.fromkeys(("verdict", "verdict_reason"), str),
     **dict.fromkeys(("submit_time", "intent_time", "step", "steps"), _MAYBE),
-    "final": bool, "points": int, "figures": dict, "damaged": list, "scheduler": (dict, type(None)),
+    "final": bool,
+    "points": int,
+    "figures": dict,
+    "damaged": list,
+    "scheduler": (dict, type(None)),
 }
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (root TEXT PRIMARY KEY, stamp TEXT NOT NULL, data TEXT NOT NULL)"
 

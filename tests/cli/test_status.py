@@ -206,7 +206,10 @@ ROW = {
     **dict.fromkeys(("run_id", "name", "run_dir", "framework", "level", "cluster", "job_id", "state"), ""),
     **dict.fromkeys(("verdict", "verdict_reason"), ""),
     **dict.fromkeys(("submit_time", "intent_time", "step", "steps", "value", "scheduler"), None),
-    "final": True, "points": 0, "figures": {}, "damaged": [],
+    "final": True,
+    "points": 0,
+    "figures": {},
+    "damaged": [],
 }
 
 
