@@ -44,12 +44,13 @@ def image(framework: str, profile: ClusterProfile) -> str:
     site = profile.container
     cache, word = Path(site.image_cache or "/images"), framework.replace("_", "-")
     try:
-        files = sorted(path for path in cache.iterdir() if path.suffix in IMAGE_FILES)
+        files = [path for path in cache.iterdir() if path.suffix in IMAGE_FILES]
     except OSError:
         files = []
-    own = [path for path in files if word in path.name.replace("_", "-").lower()]
+    whole = re.compile(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z])")  # `overlay` is no image of verl
+    own = [path for path in files if whole.search(path.name.replace("_", "-").lower())]
     if own:
-        return str(own[-1])
+        return str(max(own, key=_natural))
     published = PUBLISHED.get(framework, "")
     if not published or site.runtime in ("bubblewrap", "oci", "charliecloud"):
         suffix = {"pyxis": ".sqsh", "apptainer": ".sif"}.get(site.runtime, "")
@@ -58,6 +59,11 @@ def image(framework: str, profile: ClusterProfile) -> str:
     # Enroot takes a name without a registry for one of Docker Hub, whose host serves no images by itself.
     of_enroot = rest if host == "docker.io" else f"{host}#{rest}"
     return {"pyxis": of_enroot, "apptainer": f"docker://{published}"}.get(site.runtime, published)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts `v0.10` behind `v0.9`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
 
 
 def _with_image(text: str, name: str) -> str:
