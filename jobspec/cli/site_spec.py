@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jobspec.disk import is_folder
+from jobspec.spec.find_site import LoadedCluster
 from jobspec.spec.site import ClusterProfile
 
 # What each framework's makers publish; tags of the versions that docs/frameworks.md names.
@@ -21,10 +22,11 @@ IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
 _CHECKOUT = re.compile(r"path: ~/src/([\w-]+)")
 
 
-def for_site(text: str, framework: str, profile: ClusterProfile, folders: Iterable[Path]) -> str:
+def for_site(text: str, framework: str, cluster: LoadedCluster, folders: Iterable[Path]) -> str:
     """The starting spec with what the site decides. Of `folders`, the first that holds a checkout counts."""
+    profile = cluster.profile
     text = re.sub(r"(?m)^# cluster: .*$", f"cluster: {profile.name}", text, count=1)
-    text = _sized(text, profile)
+    text = _sized(text, profile, 0 if cluster.no_gpus else profile.node.gpus or None)
     if profile.container.runtime != "none":
         text = _with_image(text, image(framework, profile))
     places = tuple(folders)
@@ -75,12 +77,12 @@ def _with_image(text: str, name: str) -> str:
     return re.sub(r"(?m)^(?=resources:)", lambda _: f"container:\n{line}\n", text, count=1)
 
 
-def _sized(text: str, profile: ClusterProfile) -> str:
+def _sized(text: str, profile: ClusterProfile, gpus: int | None) -> str:
     """No more GPUs and processors than a node has, and a time limit, without which no queue takes a job."""
-    for key, most in (("gpus_per_node", profile.node.gpus), ("cpus_per_node", profile.node.cpus)):
+    for key, most in (("gpus_per_node", gpus), ("cpus_per_node", profile.node.cpus)):
 
         def capped(match: re.Match[str], most: int | None = most) -> str:
-            return match[1] + str(min(int(match[2]), most) if most else match[2])
+            return match[1] + str(match[2] if most is None else min(int(match[2]), most))
 
         text = re.sub(rf"(?m)^(  {key}: )(\d+)", capped, text)
     return re.sub(r"(?m)^  # (?=time: )", "  ", text, count=1) if profile.scheduler == "slurm" else text

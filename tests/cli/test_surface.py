@@ -326,6 +326,21 @@ def test_a_published_image_has_the_form_of_the_runtime(runtime: str, framework: 
 
 
 @pytest.mark.parametrize(
+    ("node", "expected"),
+    [("node: {gpus: 0}\n", 0), ("node: {gpus: 1}\n", 1), ("node: {cpus: 4}\n", 2), ("", 2)],
+)
+def test_a_starting_spec_asks_for_no_more_gpus_than_the_profile_says(
+    project: Project, node: str, expected: int
+) -> None:
+    site = project.root / ".config" / "jobspec" / "clusters" / "mine.yaml"
+    site.parent.mkdir(parents=True)
+    paths = "paths: {runs: /s/runs, node_local: /tmp/n}\n"
+    site.write_text(f"version: 1\nname: mine\nscheduler: slurm\n{paths}{node}")
+    assert project.cli("init", "nemo_rl", "--cluster", "mine", "--name", "x").code == 0
+    assert load_spec("x.yaml", env={}).spec.resources.gpus_per_node == expected
+
+
+@pytest.mark.parametrize(
     ("framework", "names", "expected"),
     [
         ("verl", ["overlay.sqsh", "verlag.sqsh"], "verlai/verl:vllm024.dev2"),
