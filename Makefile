@@ -27,7 +27,7 @@ SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
 CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
 .PHONY: help quickstart test check lint format types contracts shellcheck pytest coverage nightly packages \
-        cluster cluster-stop bench site clean
+        cluster cluster-stop bench site man clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,12 +92,17 @@ cluster: $(VENV)/.local ## a real 4-node Slurm cluster on this machine (root on 
 cluster-stop: ## end it; nothing is left behind
 	$(CLUSTER) stop
 
-bench: $(VENV)/.dev ## the figures of the README: command line speed, and Ray bring-up on the test cluster
+bench: $(VENV)/.dev ## the figures of the README: command line speed, Ray bring-up on the test cluster; pages in Chromium
 	$(BIN)/python benchmarks/cli.py
 	$(BIN)/python benchmarks/bringup.py
+	$(BIN)/python benchmarks/page.py
 
 site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
 	$(BIN)/zensical build --strict
+
+man: $(VENV)/.dev ## the manual page, in .cache/man: `MANPATH=$PWD/.cache/man: man jobspec`
+	mkdir -p .cache/man/man1
+	$(BIN)/python -m jobspec.reference.man > .cache/man/man1/jobspec.1
 
 clean: ## caches and build output; runs and .venv stay
 	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_acts import (
+    BACK,
+    FULL,
+    READ_ONLY,
+    Act,
+    Trial,
+    away,
+    controller,
+    controller_then,
+    finish,
+    jobspec_cancel,
+    kill,
+    link,
+    no_act,
+    on,
+    other_job,
+    power,
+    requeue,
+    scancel,
+    suspend,
+    twice,
+)
 from tests.slurm.lab import Lab, await_true
 
 # The command of every run: it saves when it is told to end, and ends well when it is let go.
@@ -25,51 +46,10 @@ for i in {1..4000}; do printf %0100d $i >$i.txt; done
 exit 0
 """
 LIVING = {"artifacts": {"collect": ["saved.txt", "many/*.txt"], "max_size": "1G"}}
-
-
-@dataclass
-class Trial:
-    """One run on the test cluster while something is done to it."""
-
-    lab: Lab
-    run_id: str
-    run_dir: Path
-    job: str
-    nodes: list[str]
-    undo: list[Callable[[], object]] = field(default_factory=list)
-
-    @property
-    def head(self) -> str:
-        return self.nodes[0]
-
-    @property
-    def worker(self) -> str:
-        return self.nodes[-1]
-
-    def node(self, where: str) -> str:
-        return self.head if where == "head" else self.worker
-
-    def pids(self, where: str, what: str) -> list[str]:
-        """Processes of a node by what they are."""
-        listing = self.lab.cluster.run(self.node(where), ["ps", "-eo", "pid=,ppid=,args="]).stdout
-        rows = [line.split(None, 2) for line in listing.splitlines()]
-        if what in ("agent", "guard"):
-            mine = {
-                pid: parent for pid, parent, args in rows if "runtime.pyz node" in args and "srun" not in args
-            }
-            return [pid for pid, parent in mine.items() if (parent in mine) == (what == "agent")]
-        words = {
-            "driver": ": fault-driver",
-            "gcs": "gcs_server",
-            "raylet": "raylet/raylet",
-            "batch": "slurm_script",
-        }
-        if what == "srun":
-            return [pid for pid, _, args in rows if args.split()[0].endswith("srun")]
-        return [pid for pid, _, args in rows if words[what] in args]
-
-
-Act = Callable[[Trial], object]
+LOST = r"node `{worker}` left"
+CANCEL = r"cancel|SIGTERM|SIGINT"
+BY_KILL = r"{head}|killed|head"
+RAY = {"mode": "ray"}
 
 
 @dataclass(frozen=True)
@@ -89,125 +69,6 @@ class Row:
     @property
     def name(self) -> str:
         return f"{self.fault} / {self.moment}"
-
-
-def kill(what: str, where: str = "head", signal: str = "KILL") -> Act:
-    def act(trial: Trial) -> None:
-        await_true(lambda: trial.pids(where, what) != [], f"{what} on {trial.node(where)}", 20)
-        pids = trial.pids(where, what)
-        trial.lab.cluster.run(trial.node(where), ["kill", f"-{signal}", *pids])
-
-    return act
-
-
-def power(where: str) -> Act:
-    def act(trial: Trial) -> None:
-        node = trial.node(where)
-        trial.lab.cluster.kill(node, silently=True)
-        trial.undo.append(lambda: trial.lab.cluster.revive(node))
-
-    return act
-
-
-def link(where: str, seconds: float, times: int = 1, then: bool = True) -> Act:
-    def act(trial: Trial) -> None:
-        node = trial.node(where)
-        for _ in range(times):
-            trial.lab.cluster.link(node, up=False)
-            time.sleep(seconds)
-            trial.lab.cluster.link(node, up=True)
-            time.sleep(seconds if times > 1 else 4)
-        if then:
-            finish(trial)
-
-    return act
-
-
-def finish(trial: Trial) -> None:
-    (trial.run_dir / "finish").touch()
-
-
-def scancel(*words: str, step: bool = False) -> Act:
-    return lambda trial: trial.lab.slurm("scancel", *words, trial.job + (".0" if step else ""))
-
-
-def twice(act: Act) -> Act:
-    return lambda trial: (act(trial), act(trial))
-
-
-def jobspec_cancel(trial: Trial) -> None:
-    trial.lab.jobspec("cancel", trial.run_id)
-
-
-def suspend(trial: Trial) -> None:
-    trial.lab.slurm("scontrol", "suspend", trial.job)
-    time.sleep(15)
-    trial.lab.slurm("scontrol", "resume", trial.job)
-    time.sleep(5)
-    finish(trial)
-
-
-def requeue(trial: Trial) -> None:
-    trial.lab.slurm("scontrol", "requeue", trial.job)
-    time.sleep(3)
-    finish(trial)
-
-
-def no_act(trial: Trial) -> None:
-    """The command itself is the fault, or the clock."""
-
-
-def on(where: str, command: str, undo: str = "", then: bool = False) -> Act:
-    """A shell command on a node; `RUNS` in it is the folder of all runs."""
-
-    def act(trial: Trial) -> None:
-        node, runs = trial.node(where), str(trial.lab.runs)
-        done = trial.lab.cluster.run(node, ["sh", "-c", command.replace("RUNS", runs)])
-        assert done.returncode == 0, done.stderr
-        if undo:
-            trial.undo.append(lambda: trial.lab.cluster.run(node, ["sh", "-c", undo.replace("RUNS", runs)]))
-        if then:
-            time.sleep(1)
-            finish(trial)
-
-    return act
-
-
-def away(where: str, seconds: float) -> Act:
-    """The node sees an empty folder where the runs should be, for a while."""
-
-    def act(trial: Trial) -> None:
-        on(where, AWAY)(trial)
-        time.sleep(seconds)
-        on(where, BACK)(trial)
-        finish(trial)
-
-    return act
-
-
-def controller(trial: Trial, meanwhile: Act = no_act) -> None:
-    """slurmctld is stopped for some seconds, then comes back with its state."""
-    cluster = trial.lab.cluster
-    cluster.run("ctl", ["pkill", "-TERM", "-x", "slurmctld"])
-    meanwhile(trial)
-    time.sleep(8)
-    out = cluster.lab / "log/slurmctld.out"
-    cluster.run("ctl", ["sh", "-c", f"setsid slurmctld -D >>{out} 2>&1 </dev/null &"])
-    await_true(lambda: cluster.run("ctl", ["timeout", "5", "sinfo", "-h"]).returncode == 0, "slurmctld", 60)
-
-
-def controller_then(act: Act) -> Act:
-    return lambda trial: (controller(trial), act(trial))
-
-
-READ_ONLY = "mount --bind RUNS RUNS && mount -o remount,bind,ro RUNS"
-AWAY = "mount -t tmpfs tmpfs RUNS"
-BACK = "umount -l RUNS"
-FULL = "dd if=/dev/zero of=/tmp/jobspec-root/fill bs=1M 2>/dev/null; true"
-LOST = r"node `{worker}` left"
-CANCEL = r"cancel|SIGTERM|SIGINT"
-BY_KILL = r"{head}|killed|head"
-RAY = {"mode": "ray"}
 
 
 def rows() -> list[Row]:
@@ -393,17 +254,6 @@ def rows() -> list[Row]:
     )
     add("other job of the node killed", "training", other_job, "COMPLETED", "^$", alone=True)
     return found
-
-
-def other_job(trial: Trial) -> None:
-    """A second run of the same user on the same nodes loses its agents; the first one goes on."""
-    lab = trial.lab
-    spec = lab.command_spec("beside", ["bash", "-c", "sleep 600"], nodes=2, resources={"exclusive": False})
-    run = lab.submit(spec)
-    lab.await_phase(run["run_dir"], "driver")
-    lab.slurm("scancel", "--signal=KILL", run["job_id"])
-    lab.await_end(run["job_id"])
-    finish(trial)
 
 
 def sections(row: Row, lab: Lab) -> tuple[str, dict[str, Any]]:

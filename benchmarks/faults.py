@@ -26,7 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.fault_rows import Row, Trial, await_moment, rows, sections
+from benchmarks.fault_acts import Trial
+from benchmarks.fault_rows import Row, await_moment, rows, sections
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options
 from tests.slurm.lab import PYTHON, Lab, await_true

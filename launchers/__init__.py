@@ -7,6 +7,7 @@ judges a result.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
 
-# How long an answer is waited for that can be missed: Slurm's own commands wait 20 s for a dead controller.
+# How long a queue's answer is waited for where it can be missed: squeue waits 20 s for a dead controller.
 BRIEF_S = 5.0  # where the runs' results are there, and it can add little
 PATIENT_S = 20.0
 MAX_UNSETTLED = 100  # newest runs of a name that are looked at; older ones are no mistake of today
@@ -162,12 +163,17 @@ def refuse_unsettled(folder: Path, allow: Sequence[str]) -> None:
     again = f"`--allow {rule.rule}` starts another run"
     findings = []
     for launch in lost:
-        now = read_launch(RunPaths(Path(launch.root))) or launch
-        if now.submitted:
-            what = f"run `{now.run_id}` of this name is job {now.job_id}, {states[launch].state.value}"
+        now, status = read_launch(RunPaths(Path(launch.root))) or launch, states[launch]
+        if (
+            now.submitted or status.state is not JobState.UNKNOWN
+        ):  # a full disk keeps the id from being written
+            what = (
+                f"run `{now.run_id}` of this name is job {now.job_id or now.job_name}, {status.state.value}"
+            )
             fix = f"`jobspec status {now.run_id}` watches it; {again}"
         else:
-            what = f"run `{now.run_id}` of this name may have been submitted: no job of it is known (yet)"
+            said = status.reason.partition("; ")[0]
+            what = f"run `{now.run_id}` of this name may have been submitted: {said}"
             fix = f"`jobspec submit {now.root}` goes on with it; {again}"
         why = "its submission was interrupted before the scheduler's answer came"
         findings.append(replace(rule, what=what, why=why, fix=fix))
@@ -175,18 +181,17 @@ def refuse_unsettled(folder: Path, allow: Sequence[str]) -> None:
 
 
 def _unsettled(folder: Path) -> Iterator[Launch]:
-    """The runs right below `folder` whose job has no id yet, the newest ones."""
+    """This user's runs right below `folder` whose job has no id yet, the newest ones."""
     try:
-        roots = sorted(folder.iterdir(), reverse=True)[:MAX_UNSETTLED]
+        roots = sorted(folder.iterdir(), reverse=True)
     except OSError:
         return
-    for root in roots:
+    own = (root for root in roots if not owner(root))  # a shared folder has those of others
+    for run in map(RunPaths, itertools.islice(own, MAX_UNSETTLED)):
         with contextlib.suppress(JobspecError, OSError):  # a damaged record is told where its run is named
-            launch = read_launch(RunPaths(root))
+            launch = read_launch(run)
             lost = launch is not None and launch.launcher == "slurm" and not launch.submitted
-            if (
-                launch is not None and lost and not busy(RunPaths(root).job)
-            ):  # no command submits it right now
+            if launch is not None and lost and not busy(run.job):  # no command submits it right now
                 yield launch
 
 
@@ -205,7 +210,7 @@ def cancel_started() -> None:
 def record_final(run: RunPaths, status: JobStatus) -> None:
     """Write `scheduler.json` once the job's state is final, for the run and each point of a sweep.
 
-    Where nothing can be written, the next call asks the scheduler again.
+    Where not all can be written, the next call asks the scheduler again: the run's own file comes last.
     """
     if status.state.final:
         with contextlib.suppress(OSError):
@@ -213,13 +218,13 @@ def record_final(run: RunPaths, status: JobStatus) -> None:
 
 
 def _record(run: RunPaths, status: JobStatus) -> None:
-    write_json(run.scheduler, status.to_json())
     for point in run.points():
         task = status.tasks.get(int(point.run_id))
         if not status.tasks and point.attempts() and not point.exit_file.is_file():
             task = status  # in one allocation: the point that ran when the whole job was ended
         if task is not None:
             write_json(point.scheduler, task.to_json())
+    write_json(run.scheduler, status.to_json())
 
 
 def sync(launch: Launch) -> None:

@@ -212,7 +212,7 @@ class Launcher(Protocol):
     def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
         """The state of every launch, in one scheduler call where the scheduler knows them all.
 
-        Raises: JobspecError when the scheduler has not answered after some tries, or `within_s`.
+        Raises: JobspecError when the scheduler has not answered after some tries, or its queue `within_s`.
         """
 
     def cancel(self, launches: Sequence[Launch]) -> None:

@@ -97,7 +97,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "train": _names("workers-gpus workers-uneven"),
         "trl": _names(
             "algorithm batch data generations idle-gpus idle-nodes mode model owned-option parallel "
-            "peft resume reward steps unknown-option variant workers"
+            "peft resume reward steps tracker unknown-option variant workers"
         ),
         "value": _names("unpassable"),
         "verl": _names(

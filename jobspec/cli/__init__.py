@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from jobspec.cli.commands import COMMANDS, command_names
 
-_HEAD = """usage: jobspec COMMAND [OPTION…]
+HEAD = """usage: jobspec COMMAND [OPTION…]
 
 One YAML file in; a verified, reproducible RL post-training run out; and an honest verdict.
 """
-_TAIL = """
+TAIL = """
 RUN is a run id, a unique prefix of one, a name (its newest run), a directory, or `last`.
 `jobspec COMMAND --help` lists a command's options; every listing has --json.
 Variables: JOBSPEC_CLUSTER (site profile), JOBSPEC_CLUSTERS (their folders), JOBSPEC_RUNS (folder of runs),
@@ -27,7 +27,12 @@ Exit codes: 0 done or Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ra
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of one command line. Never raises, never shows a traceback."""
     import gc
+    import os
 
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        from jobspec.cli.completing import complete
+
+        complete()
     from jobspec.cli import streams
     from jobspec.cli.boundary import guarded
     from jobspec.runtime.base.umask import keep_others_out
@@ -112,9 +117,9 @@ def _unknown(name: str, known: list[str]) -> Exception:
 
 
 def help_text() -> str:
-    lines = [_HEAD, "\n"]
+    lines = [HEAD, "\n"]
     for title, commands in COMMANDS:
         lines.append(f"{title}:\n")
         lines.extend(f"  {name:<11} {text}\n" for name, text in commands)
         lines.append("\n")
-    return "".join(lines)[:-1] + _TAIL
+    return "".join(lines)[:-1] + TAIL

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from jobspec.evidence.pytest_log import TestLog
+from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.finding import Finding
 from jobspec.metrics import Table, continue_tables
 from jobspec.plan import Plan, RepoPlan
@@ -250,6 +251,7 @@ class Evidence:
     job_matches: tuple[Match, ...] = ()
     dirty_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     baseline: Baseline | None = None
+    trackers: tuple[TrackerFiles, ...] = ()
 
     @property
     def run_id(self) -> str:

@@ -35,6 +35,7 @@ from jobspec.evidence.evidence import (
     SchedulerState,
 )
 from jobspec.evidence.pytest_log import read_test_log
+from jobspec.evidence.tracker_files import tracker_files
 from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
@@ -97,6 +98,7 @@ def read_evidence(run_dir: Path) -> Evidence:
         expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
         problems=tuple(problems),
         dirty_files={repo.name: _patched(paths, repo.name) for repo in known.repos if repo.dirty},
+        trackers=tracker_files(paths.root, map(paths.attempt, paths.attempts())),
     )
 
 

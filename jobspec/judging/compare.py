@@ -15,12 +15,11 @@ from jobspec.evidence.read import read_evidence
 from jobspec.finding import fail
 from jobspec.judging.baseline import judge_beside
 from jobspec.metrics import Row
-from jobspec.metrics.learning_signal import thin
+from jobspec.metrics.envelope import FEW_POINTS, envelope
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import read_text
 
 ABSENT = "-"
-MAX_POINTS = 400  # of one curve
 BARS, SPARK_WIDTH = "▁▂▃▄▅▆▇█", 24
 
 
@@ -54,7 +53,7 @@ class Comparison:
             "settings": {name: list(values) for name, values in self.settings},
             "phases_s": {name: list(values) for name, values in self.phases},
             "metrics": {name: list(values) for name, values in self.metrics},
-            "curves": {name: [list(points) for points in rows] for name, rows in self.curves},
+            "curves": {name: [envelope(points, FEW_POINTS) for points in rows] for name, rows in self.curves},
         }
 
 
@@ -130,8 +129,7 @@ def compare(sides: Sequence[Side]) -> Comparison:
 
 
 def _curve(rows: Sequence[Row]) -> Sequence[tuple[float, float]]:
-    points = [(row.step, row.value) for row in rows if row.step is not None and math.isfinite(row.value)]
-    return thin(points, MAX_POINTS) if points else ()
+    return [(row.step, row.value) for row in rows if row.step is not None and math.isfinite(row.value)]
 
 
 def sparks(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ Plain frozen data without clock or random number: the same evidence gives the sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -13,17 +12,20 @@ from importlib.metadata import PackageNotFoundError, version
 from jobspec.evidence.evidence import Attempt, Event, Evidence, NodeFacts, RanCode
 from jobspec.evidence.provider_evidence import provider_evidence
 from jobspec.evidence.repo_tests import bridge_repo
-from jobspec.metrics import Row
-from jobspec.metrics.learning_signal import thin
+from jobspec.evidence.tracker_files import TrackerFiles
+from jobspec.metrics.envelope import envelope, finite_points
 from jobspec.metrics.names import logged_name
 from jobspec.metrics.requirements import required_metric
 from jobspec.plan import CommandPlan, ContainerPlan, Plan, RepoPlan, StagePlan
 from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
+from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
+from jobspec.report.plots import Plot
+from jobspec.report.usage import usage_plots
 from jobspec.units import is_date
 from jobspec.verdict import Result, Verdict
 
 MAX_CURVES = 8
-MAX_POINTS = 400  # of one curve; a longer one is averaged, since no screen shows more
+MAX_POINTS = 100_000  # of one curve; a longer one is its envelope
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over its steps, at most `MAX_POINTS` points, and how many values were not finite.
+    """A metric over its steps, at most `MAX_POINTS` points of it, and how many values were not finite.
 
     `beside` is the same metric of the known-good run called `baseline`.
     """
@@ -101,6 +103,9 @@ class Report:
     provider: tuple[str, ...] = ()  # the guides' five kinds of evidence, a line each
     foreign: bool = False
     driver_log: DriverLog | None = None
+    usage: tuple[Plot, ...] = ()  # on the scale of `bars`
+    logs: tuple[LogExcerpt, ...] = ()
+    trackers: tuple[TrackerFiles, ...] = ()
 
     @property
     def image(self) -> str:
@@ -118,6 +123,7 @@ class Report:
 def build_report(verdict: Verdict, evidence: Evidence) -> Report:
     """The model of every form of the report."""
     plan, last = evidence.plan, evidence.last
+    bars = tuple(bar for attempt in evidence.attempts for bar in _bars(attempt))
     times = [event.time for attempt in evidence.attempts for event in attempt.events if is_date(event.time)]
     results = last.results if last else None
     return Report(
@@ -134,7 +140,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         gpus_per_node=plan.gpus_per_node,
         start=min(times, default=0.0),
         end=max(times, default=0.0),
-        bars=tuple(bar for attempt in evidence.attempts for bar in _bars(attempt)),
+        bars=bars,
         curves=tuple(_curves(verdict, evidence)),
         repos=plan.repos,
         inputs=plan.stage,
@@ -161,7 +167,15 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         provider=tuple(provider_evidence(evidence, verdict.deliverables, verdict.guide)),
         foreign=evidence.foreign,
         driver_log=None if verdict.result is Result.PASS else driver_log(evidence),
+        usage=usage_plots(evidence, *time_line(bars)) if bars else (),
+        logs=() if verdict.result is Result.PASS else log_excerpts(evidence, verdict.first_cause),
+        trackers=evidence.trackers,
     )
+
+
+def time_line(bars: Sequence[Bar]) -> tuple[float, float]:
+    """When the first phase began and the last one ended; there is at least one."""
+    return min(bar.start for bar in bars), max(bar.end for bar in bars)
 
 
 def _model(plan: Plan) -> str:
@@ -204,24 +218,17 @@ def _curves(verdict: Verdict, evidence: Evidence) -> Iterator[Curve]:
             names.setdefault(metric, metric)
     for metric, name in list(names.items())[:MAX_CURVES]:
         rows = evidence.metrics.series(metric)
-        points = _points(rows)
+        points = finite_points(rows)
         if not points:
             continue
-        curve = Curve(name, metric, tuple(thin(points, MAX_POINTS)), len(rows) - len(points), rows[0].source)
+        curve = Curve(
+            name, metric, tuple(envelope(points, MAX_POINTS)), len(rows) - len(points), rows[0].source
+        )
         known = baseline.metrics if baseline is not None else None
-        theirs = _points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
+        theirs = finite_points(known.series(logged_name(metric, known.metrics) or metric)) if known else []
         if baseline is not None and theirs:
-            curve = replace(curve, beside=tuple(thin(theirs, MAX_POINTS)), baseline=baseline.name)
+            curve = replace(curve, beside=tuple(envelope(theirs, MAX_POINTS)), baseline=baseline.name)
         yield curve
-
-
-def _points(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    """Step and value of the finite rows; a row without a step counts by its place."""
-    return [
-        (float(row.step if row.step is not None else at), row.value)
-        for at, row in enumerate(rows, 1)
-        if math.isfinite(row.value)
-    ]
 
 
 def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from jobspec.evidence.evidence import RanCode
+from jobspec.metrics.envelope import FEW_POINTS, envelope
 from jobspec.plan import RepoPlan
-from jobspec.report.content import Report
+from jobspec.report.content import Curve, Report
 from jobspec.report.summary import render_summary
 from jobspec.verdict import Cause, EvidenceItem
 
@@ -50,8 +51,9 @@ def report_data(report: Report) -> dict[str, Any]:
         "findings": [finding.to_json() for finding in verdict.findings],
         "attempts": [asdict(attempt) for attempt in verdict.attempts],
         "phases": [asdict(bar) for bar in report.bars],
-        "curves": [asdict(curve) for curve in report.curves],
+        "curves": [_curve(curve) for curve in report.curves],
         **({} if verdict.reproduction is None else {"reproduction": asdict(verdict.reproduction)}),
+        **({"trackers": [asdict(item) for item in report.trackers]} if report.trackers else {}),
         "provenance": _provenance(report),
         "environment": _environment(report),
     }
@@ -82,6 +84,12 @@ def _cause(cause: Cause) -> dict[str, Any]:
     data["class"] = data.pop("kind")
     data["verdict"] = str(cause.verdict)
     return data
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    """The curve with the points of its picture; the metric files have all of them."""
+    points, beside = (envelope(part, FEW_POINTS) for part in (curve.points, curve.beside))
+    return {**vars(curve), "points": points, "beside": beside}
 
 
 def _provenance(report: Report) -> dict[str, Any]:

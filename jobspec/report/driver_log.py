@@ -7,11 +7,14 @@ import math
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os.path import realpath
+from pathlib import Path
+from typing import BinaryIO
 
 from jobspec.evidence.evidence import CommandResult, Evidence
 from jobspec.finding import visible
 from jobspec.log_text import bare, strip_ansi
-from jobspec.runtime.base.run_files import UnfitFileError, open_file
+from jobspec.runtime.base.run_files import open_file
 from jobspec.triage.signatures import masked
 
 MAX_LINES = 20
@@ -58,14 +61,31 @@ def how_it_ended(command: CommandResult) -> str:
     return f"signal {command.signal}" + (f" ({meaning})" if meaning else "")
 
 
+def open_log(root: Path, file: str) -> BinaryIO:
+    """A log of the run, to be read.
+
+    Whoever sends a run folder could put a link to a file of its reader there, and ask for the report. Raises:
+    OSError, also where the name leads out of the folder; ValueError where no file can have that name.
+    """
+    path = Path(realpath(root / file))  # unlike `resolve` without an error for links in a circle
+    if not path.is_relative_to(realpath(root)):
+        raise PermissionError(f"{file} leads out of the run folder")
+    return open_file(path)
+
+
+def shown_line(text: str) -> str:
+    """A line of a log as a page may show it: without secrets, no longer than `MAX_CHARS`."""
+    return visible(masked(strip_ansi(text)))[:MAX_CHARS]
+
+
 def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
     try:
-        with open_file(evidence.root / path) as file:
+        with open_log(evidence.root, path) as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
-    except (OSError, UnfitFileError):
+    except (OSError, ValueError):
         return ()
-    lines = [visible(masked(strip_ansi(line)))[:MAX_CHARS] for line in text.splitlines()]
+    lines = [shown_line(line) for line in text.splitlines()]
     return tuple(_folded(line for line in lines if line.strip()))[-MAX_LINES:]
 
 

@@ -77,6 +77,11 @@ def reproduction_lines(verdict: Verdict) -> list[str]:
     return [f"of run {found.run_id}: {found.problem or found.folder}", *map(_beside_text, found.rows)]
 
 
+def tracker_lines(report: Report) -> list[str]:
+    """How to send or look at what each tracker wrote into the run's folder."""
+    return [f"{item.tracker}: `{item.command}`" for item in report.trackers]
+
+
 def _beside_text(row: Beside) -> str:
     if not (row.first or row.now):
         return f"{row.word}: {row.name}"

@@ -12,6 +12,7 @@ from jobspec.report.lines import (
     figure_text,
     place,
     reproduction_lines,
+    tracker_lines,
     where,
 )
 from jobspec.report.summary import guide_form, state
@@ -32,6 +33,7 @@ def render_markdown(report: Report) -> str:
     lines += _cause(verdict.first_cause)
     lines += _driver_log(report)
     lines += _list("Attempts", attempt_lines(verdict))
+    lines += _list("Trackers", tracker_lines(report))
     lines += _list("Not proved", verdict.limitations)
     lines += _list(
         "Findings", [f"{f.severity} {f.rule}: {f.what}. {f.why}".rstrip() for f in verdict.findings]

@@ -1,22 +1,28 @@
-"""Geometry of the report's pictures: plain numbers that the template puts into inline SVG."""
+"""Geometry of the pictures: plain numbers that the templates put into inline SVG.
+
+They are what is printed, and what is seen where no script runs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobspec.report.content import Bar, Curve, Report
+from jobspec.metrics.envelope import FEW_POINTS, Point, envelope
+from jobspec.metrics.learning_signal import thin
+from jobspec.report.content import Bar, Report, time_line
 from jobspec.report.lines import number
+from jobspec.report.plots import STEP, TIME, Line, Plot
 from jobspec.units import duration
 
-WIDTH, HEIGHT = 340, 150  # of one curve, in SVG units
-LEFT, RIGHT, TOP, BOTTOM = 54, 12, 12, 22
+TOP, BOTTOM = 12, 22
+COLOURS = 8  # of the style; a ninth line begins anew
 MAX_MARKS = 40  # up to this number each point is drawn and has a tooltip
 SMOOTH_SHARE = 12  # the trend line is a mean over a twelfth of the points
 MIN_SMOOTHED = 12
 
-LINE_WIDTH, LINE_LEFT, ROW_HEIGHT = 860, 130, 24  # of the time line
+LINE_WIDTH, LINE_LEFT, LINE_RIGHT, ROW_HEIGHT = 860, 130, 70, 24  # of the time line
 MIN_BAR = 2.0
 MAX_NODE_ROWS = 16
 MAX_TICKS = 7
@@ -54,20 +60,40 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class CurvePicture:
-    """One metric: `line` is the raw curve, `trend` the smoothed one (empty for few points).
+class Frame:
+    """The size of a plot in SVG units, and the space left and right of its lines."""
 
-    `beside` is the known-good run's curve, smoothed where it has enough points; empty without a baseline.
-    """
+    width: int
+    height: int
+    left: int
+    right: int
 
-    curve: Curve
-    line: str
+
+SMALL = Frame(340, 150, 54, 12)
+WIDE = Frame(LINE_WIDTH + LINE_RIGHT, 110, LINE_LEFT, LINE_RIGHT)  # below the time line, on its scale
+
+
+@dataclass(frozen=True)
+class LinePicture:
+    """One line: `path` is raw, `trend` smoothed (empty for few points). `css` is its colour's class."""
+
+    line: Line
+    css: str
+    path: str
     trend: str
     marks: tuple[tuple[float, float, str], ...]
+
+
+@dataclass(frozen=True)
+class PlotPicture:
+    """One plot; `alone` marks a single point."""
+
+    plot: Plot
+    frame: Frame
+    lines: tuple[LinePicture, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     alone: bool
-    beside: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,33 +126,61 @@ class TimeLine:
     ticks: tuple[Tick, ...]
 
 
-def draw_curve(curve: Curve) -> CurvePicture:
-    """The picture of one metric."""
-    points = curve.points
-    drawn = (*points, *curve.beside)
-    x_low, x_high = _range([x for x, _ in drawn])
+def draw_plot(plot: Plot) -> PlotPicture:
+    """The picture of a plot with at least one point."""
+    frame = WIDE if plot.wide else SMALL
+    few = [envelope(line.points, FEW_POINTS) for line in plot.lines]
+    drawn = [point for points in few for point in points]
+    x_low, x_high = _range(plot.span or [x for x, _ in drawn])
     y_low, y_high = _range([y for _, y in drawn])
 
-    def place(x: float, y: float) -> tuple[float, float]:
-        right = LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
-        up = TOP + (y_high - y) / (y_high - y_low) * (HEIGHT - TOP - BOTTOM)
+    def place(x: float, y: float) -> Point:
+        right = frame.left + (x - x_low) / (x_high - x_low) * (frame.width - frame.left - frame.right)
+        up = TOP + (y_high - y) / (y_high - y_low) * (frame.height - TOP - BOTTOM)
         return round(right, 1), round(up, 1)
 
-    marks = tuple((*place(x, y), f"step {number(x)}: {number(y)}") for x, y in points)
-    smooth = _smooth(points) if len(points) >= MIN_SMOOTHED else []
-    theirs = _smooth(curve.beside) if len(curve.beside) >= MIN_SMOOTHED else curve.beside
-    first, last = min(x for x, _ in drawn), max(x for x, _ in drawn)
-    middle = (y_low + y_high) / 2
-    return CurvePicture(
-        curve=curve,
-        line=_path([place(x, y) for x, y in points]),
-        trend=_path([place(x, y) for x, y in smooth]),
-        marks=marks if len(marks) <= MAX_MARKS else (),
-        x_ticks=tuple(Tick(place(x, y_low)[0], number(x)) for x in dict.fromkeys((first, last))),
-        y_ticks=tuple(Tick(place(x_low, y)[1], number(y)) for y in (y_low, middle, y_high)),
-        alone=len(points) == 1,
-        beside=_path([place(x, y) for x, y in theirs]),
+    return PlotPicture(
+        plot=plot,
+        frame=frame,
+        lines=tuple(
+            _line(line, points, place, at, plot.along, len(drawn) <= MAX_MARKS)
+            for at, (line, points) in enumerate(zip(plot.lines, few, strict=True))
+        ),
+        x_ticks=tuple(_x_ticks(plot, drawn, lambda x: place(x, y_low)[0])),
+        y_ticks=tuple(Tick(place(x_low, y)[1], number(y)) for y in (y_low, (y_low + y_high) / 2, y_high)),
+        alone=len(drawn) == 1,
     )
+
+
+def _line(
+    line: Line,
+    points: Sequence[Point],
+    place: Callable[[float, float], Point],
+    at: int,
+    along: str,
+    marked: bool,
+) -> LinePicture:
+    # A trend is of means: the extremes alone would give each spike half of the weight.
+    smoothed = along == STEP and len(points) >= MIN_SMOOTHED
+    trend = _smooth(thin(line.points, FEW_POINTS)) if smoothed else []
+    raw = () if line.known_good and trend else points
+    return LinePicture(
+        line=line,
+        css="beside" if line.known_good else f"c{at % COLOURS}",
+        path=_path([place(x, y) for x, y in raw]),
+        trend=_path([place(x, y) for x, y in trend]),
+        marks=tuple((*place(x, y), f"{number(x)}: {number(y)}") for x, y in points) if marked else (),
+    )
+
+
+def _x_ticks(plot: Plot, drawn: Sequence[Point], place: Callable[[float], float]) -> Iterator[Tick]:
+    """First and last step; seconds as the time line has them."""
+    if plot.along == TIME and plot.span is not None:
+        span = plot.span[1] - plot.span[0]
+        yield from (Tick(place(plot.span[0] + at), _time_label(at, span)) for at in _times(span))
+        return
+    for x in dict.fromkeys((min(x for x, _ in drawn), max(x for x, _ in drawn))):
+        yield Tick(place(x), number(x))
 
 
 def draw_time_line(report: Report) -> TimeLine | None:
@@ -134,7 +188,7 @@ def draw_time_line(report: Report) -> TimeLine | None:
     bars = [bar for bar in report.bars if bar.end >= bar.start]
     if not bars:
         return None
-    start, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
+    start, end = time_line(bars)
     span = max(end - start, 0.1)
     scale = (LINE_WIDTH - LINE_LEFT) / span
     rows = tuple(_row(at, label, group, start, scale) for at, (label, group) in enumerate(_groups(bars)))
@@ -191,7 +245,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _smooth(points: Sequence[Point]) -> list[Point]:
     """Centred moving mean, over fewer points near the ends: a one-sided mean would level off every rise."""
     most = max(1, len(points) // SMOOTH_SHARE // 2 + 1)
     smooth = []
@@ -202,5 +256,5 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return smooth
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
+def _path(points: Sequence[Point]) -> str:
     return "M" + "L".join(f"{x:g},{y:g}" for x, y in points) if points else ""

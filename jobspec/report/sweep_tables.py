@@ -1,4 +1,4 @@
-"""A sweep's table as text, Markdown, CSV, JSON, JSON lines and one HTML page with a plot."""
+"""A sweep's table as text, Markdown, CSV, JSON, JSON lines, JUnit and one HTML page with bars and curves."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobspec.finding import one_line, visible
 from jobspec.report.junit import junit_case, junit_text
+from jobspec.report.page import render_page
+from jobspec.report.pictures import draw_plot
+from jobspec.report.plots import Line, Plot
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 REASON = 90  # characters of a reason in the text for a terminal
 MAX_PLOTS = 8
 
 
 @dataclass(frozen=True)
-class PlotBar:
+class Bar:
     """One point in a plot: the length of its bar in percent, and what stands beside it."""
 
     share: float
@@ -34,11 +32,11 @@ class PlotBar:
 
 
 @dataclass(frozen=True)
-class Plot:
+class Bars:
     """A bar for each point, by one figure."""
 
     title: str
-    bars: tuple[PlotBar, ...]
+    bars: tuple[Bar, ...]
 
 
 def render_sweep_table(table: SweepTable, fmt: str) -> str:
@@ -165,8 +163,8 @@ def _rows(table: SweepTable) -> list[dict[str, Any]]:
             for row in (*table.rows, *table.pruned)]  # fmt: skip
 
 
-def plots(table: SweepTable) -> tuple[Plot, ...]:
-    """A plot by the rule for the best point, one by speed, and one for each metric that points have."""
+def bars(table: SweepTable) -> tuple[Bars, ...]:
+    """Bars by the rule for the best point, by speed, and for each metric that points have."""
     by_speed = any(row.tokens_per_s is not None for row in table.rows)
     speed, unit = ("tokens/s", "tokens_per_s") if by_speed else ("s/step", "step_s")
     figures = [(speed, [getattr(row, unit) for row in table.rows])]
@@ -174,19 +172,17 @@ def plots(table: SweepTable) -> tuple[Plot, ...]:
         figures.insert(0, (table.rule.text, [row.score for row in table.rows]))
     figures += [(name, [row.metrics.get(name) for row in table.rows]) for name in table.metrics]
     measured = [(title, values) for title, values in figures if any(value is not None for value in values)]
-    return tuple(_plot(table, title, values) for title, values in measured[:MAX_PLOTS])
+    return tuple(_bars(table, title, values) for title, values in measured[:MAX_PLOTS])
 
 
-def _plot(table: SweepTable, title: str, values: Sequence[float | None]) -> Plot:
+def _bars(table: SweepTable, title: str, values: Sequence[float | None]) -> Bars:
     most = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
-    names = dict(zip(table.keys, _names(table), strict=True))
-    return Plot(
+    return Bars(
         title,
         tuple(
-            PlotBar(
+            Bar(
                 share=round(100 * max(0.0, value or 0.0) / most, 1),
-                label=f"{row.index}: "
-                + ", ".join(f"{names[key]}={_value(v)}" for key, v in row.sets.items()),
+                label=_label(table, row),
                 text=" ".join(
                     ("" if value is None else f"{value:.4g}", "" if row.status == OK else row.status)
                 ).strip(),
@@ -198,12 +194,34 @@ def _plot(table: SweepTable, title: str, values: Sequence[float | None]) -> Plot
     )
 
 
+def _label(table: SweepTable, row: SweepRow) -> str:
+    names = dict(zip(table.keys, _names(table), strict=True))
+    return f"{row.index}: " + ", ".join(f"{names[key]}={_value(value)}" for key, value in row.sets.items())
+
+
 def _html(table: SweepTable) -> str:
-    header, rows = _cells(table)
+    header, rows = _filled(*_cells(table))
     pages = {str(row.index): row.page for row in table.rows}
-    return _template().render(
-        table=table, header=header, rows=rows, plots=plots(table), best=_best(table), sets=_sets, pages=pages,
+    drawn = curves(table)
+    return render_page(
+        "sweep.html.j2", scripted=bool(drawn), table=table, header=header, rows=rows, bars=bars(table),
+        curves=[draw_plot(plot) for plot in drawn], best=_best(table), sets=_sets, pages=pages,
     )  # fmt: skip
+
+
+def _filled(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Without the columns in which no point has anything."""
+    kept = [at for at in range(len(header)) if any(row[at] not in ("", "-") for row in rows)]
+    return [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def curves(table: SweepTable) -> list[Plot]:
+    """A plot for each metric with a line for each point, in the same colour in all."""
+    metrics = dict.fromkeys(name for row in table.rows for name, points in row.curves.items() if points)
+    return [
+        Plot(name, tuple(Line(_label(table, row), tuple(row.curves.get(name, ()))) for row in table.rows))
+        for name in list(metrics)[:MAX_PLOTS]
+    ]
 
 
 def _junit(table: SweepTable) -> str:
@@ -219,14 +237,6 @@ def _junit(table: SweepTable) -> str:
         name=f"{table.name} {table.run_id}", package=package, host="", start=table.start, cases=cases,
         seconds=sum(row.seconds for row in table.rows), properties=[("run", table.run_id)], out=_text(table),
     )  # fmt: skip
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined  # slow to import, and a text report needs none
-
-    env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return env.from_string(files("jobspec.templates").joinpath("sweep.html.j2").read_text("utf-8"))
 
 
 SWEEP_FILES = {

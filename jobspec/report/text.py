@@ -15,6 +15,7 @@ from jobspec.report.lines import (
     figure_text,
     place,
     reproduction_lines,
+    tracker_lines,
     where,
 )
 from jobspec.report.summary import guide_form
@@ -40,6 +41,7 @@ def render_text(report: Report) -> str:
     lines.extend(_section("first cause", _cause(verdict.first_cause)))
     lines.extend(_driver_log(report))
     lines.extend(_section("attempts", attempt_lines(verdict)))
+    lines.extend(_section("trackers", tracker_lines(report)))
     lines.extend(_section("not proved", (f"- {item}" for item in verdict.limitations)))
     findings = (line for finding in verdict.findings for line in finding.text().splitlines())
     lines.extend(_section("findings", findings))

@@ -97,6 +97,10 @@ class Network(Base, frozen=True):
     ] = None
     subnet: Annotated[str | None, doc("Network in which every node has an address.", "10.12.0.0/16")] = None
     ray_ports: Annotated[RayPorts, doc("Ports of Ray.")] = RayPorts()
+    internet: Annotated[
+        bool,
+        doc("Compute nodes reach the internet. `false`: W&B writes files there, to be sent later."),
+    ] = True
 
 
 class Node(Base, frozen=True):

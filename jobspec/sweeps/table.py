@@ -15,6 +15,7 @@ from typing import Any
 
 from jobspec.evidence.evidence import Attempt, Evidence
 from jobspec.finding import JobspecError
+from jobspec.metrics.envelope import Point, envelope, finite_points
 from jobspec.metrics.names import PEAK_MEMORY, STEP_TIME, TOKENS, find_metric
 from jobspec.metrics.table import prefer
 from jobspec.runs.paths import RunPaths
@@ -27,6 +28,7 @@ OK, OOM, FAIL, BLOCKED = "OK", "OOM", "FAIL", "BLOCKED"
 RUNNING, NOT_RUN, INVALID = "RUNNING", "NOT RUN", "INVALID"
 MEMORY_KINDS = frozenset({"gpu-memory", "host-memory", "driver.out-of-memory", "OUT_OF_MEMORY"})
 GPU_MEMORY = re.compile(r"(?:^|/)gpu/\d+/memory_gib$")
+MAX_POINTS = 10_000  # of one point's curve: a page has those of all points
 GIB_PER_GB = 1e9 / 2**30
 
 
@@ -36,7 +38,7 @@ class SweepRow:
 
     `reused` is the id of the earlier run that the result is from, `page` the point's own report, relative to
     the sweep's. `metrics` are the last values of the verdict's figures, `score` is the value by `--best`,
-    `start` and `seconds` are the point's own time.
+    `start` and `seconds` are the point's own time. `curves` are those figures and the rule's over steps.
     """
 
     index: int
@@ -55,6 +57,7 @@ class SweepRow:
     page: str = ""
     start: float = 0.0
     seconds: float = 0.0
+    curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -165,7 +168,17 @@ def _row(
         start=min(times, default=0.0),
         seconds=max(times, default=0.0) - min(times, default=0.0),
         page=os.path.relpath(point.run.root / "report.html", run.root),
+        curves=_curves(
+            evidence, [*(item.metric for item in verdict.figures), *([rule.metric] if rule else [])]
+        ),
     )
+
+
+def _curves(evidence: Evidence, metrics: Sequence[str]) -> dict[str, Sequence[Point]]:
+    return {
+        name: envelope(finite_points(evidence.metrics.series(name)), MAX_POINTS)
+        for name in dict.fromkeys(metrics)
+    }
 
 
 def _with_log_metrics(evidence: Evidence) -> Evidence:

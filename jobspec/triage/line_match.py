@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobspec.log_text import bare
 from jobspec.triage.signatures import NOTE, Signature, load_signatures
-from jobspec.triage.traceback import Traceback, raised_below, traceback_above
+from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
 
 MAX_LINE_CHARS = 4000  # a line is cut here; the longest metric lines of verl have about 6000, no error has
 NEAR_LINES = 40  # above a line, where what explains it is looked for
@@ -21,11 +21,16 @@ NOISE = re.compile(
     # A script that traces itself shows its text: what it would say, or explain, is not said. NeMo-RL's
     # ray.sub prints the whole of its node scripts that way into the log of every job.
     r"|^\s*# |\b(?:echo|printf) [\"']"
+    r"|^\s*(?:warnings\.warn|(?:logger|logging|log)\.[a-z]+)\("  # the statement of a warning, shown below it
+    # The program says itself that it goes on: the line that ends it comes later.
+    r"|\b[Ii]gnor(?:e|ing) (?:the |this )?error and continu|\b[Cc]ontinuing (?:without|anyway)\b"
+    r"|^mkdir -p failed for path "  # matplotlib, which then takes another folder
     r"|^\{'(?!error|detail)\w+': \{'"  # a configuration that is shown
     r"|^\[(?:prompt|response|ground_truth)\]"  # verl shows some of what the model was asked and answered
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
+_BARE = re.compile(r"(?:Error|Exception):$")  # its message begins on the next line
 
 
 class Hit(NamedTuple):
@@ -54,7 +59,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
             if signature.frames is None and signature.near is None and not signature.generic:
                 return Hit(signature, text)
             above = above or traceback_above(lines, offset)
-            if above.ignored:
+            if above.ignored or (signature.frames is not None and _told_below(lines, offset, text)):
                 break
             if _surrounded(signature, above, lines, offset):
                 return Hit(signature, text)
@@ -67,6 +72,17 @@ def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> boo
     if not above.frames or above.ignored:
         return False
     return not any(other.shows(raised) for other in load_signatures() if other.below is None)
+
+
+def _told_below(lines: Sequence[bytes], offset: int, text: str) -> bool:
+    """Whether the line names an exception alone, and a signature knows the message below it: that says more
+    than the frames do."""
+    if not _BARE.search(text):
+        return False
+    message = "".join(line.strip() for line in lines_below(lines, offset, 1))
+    return any(
+        other.frames is None and not other.generic and other.shows(message) for other in load_signatures()
+    )
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

@@ -26,7 +26,8 @@ _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exceptio
 
 
 # Their message stands below: all of it, and the fields that are refused.
-_GOES_ON = re.compile(r"(?:Error|Exception):$")
+_GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$")
+_COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
 _FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(
@@ -84,7 +85,9 @@ def told(signature: Signature, text: str, above: Traceback) -> Told:
     if raised is None:
         return own
     if signature.kind in (UNKNOWN, ROLLOUT):
-        rule = next((rule for rule in _rules() if rule.fits(raised, above)), None)
+        rule, wrapper = _rule_for(raised, above), _COMPILER.search(text)
+        if rule is None and wrapper is not None:
+            rule = _rule_for(Raised(wrapper[1]), above)
         if rule is not None and signature.kind == ROLLOUT:
             # Whose code it is says more than the words; what to do about them does not depend on it.
             own = (
@@ -110,7 +113,7 @@ def with_message(text: str, below: Iterable[str]) -> str:
     """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
     with its first words."""
     count = 1 if _GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
-    words = [line.strip() for line in below if line.strip()][:count]
+    words = [line.strip() for line in below if re.search(r"\w", line)][:count]
     return f"{text} {': '.join(words)}" if words else text
 
 
@@ -158,6 +161,10 @@ def _where(above: Traceback) -> str:
     file, _, function = above.place.rpartition(" ")
     word = "raised in" if above.innermost else "raised below"
     return f", {word} {PurePosixPath(file).name} {function}" if file else ""
+
+
+def _rule_for(raised: Raised, above: Traceback) -> Rule | None:
+    return next((rule for rule in _rules() if rule.fits(raised, above)), None)
 
 
 @lru_cache(maxsize=1)

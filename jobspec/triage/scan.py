@@ -281,8 +281,8 @@ class _Log:
     def _match(self, hit: Hit, view: View, offset: int) -> Match:
         signature = hit.signature
         above = traceback_above(view.lines, offset)
-        place = own_words.place(hit.text, above)
         words = own_words.with_message(hit.text, lines_below(view.lines, offset))
+        place = own_words.place(words, above)
         told = own_words.told(signature, words, above)
         at_work = own_words.frame_at_work(above) if told.boundary == "construction" else ""
         around = view.lines[max(0, offset - CONTEXT_BEFORE) : offset + CONTEXT_AFTER + 1]
@@ -292,12 +292,12 @@ class _Log:
             verdict=told.verdict,
             file=self.name,
             line=self._number(view, offset),
-            text=_show(own_words.with_statement(hit.text, above)),
+            text=_show(own_words.with_statement(words, above)),
             title=masked(told.title),
             why=f"{masked(told.title)}; its traceback comes through {at_work}: the model was built"
             if at_work
             else signature.why,
-            fix=masked(own_words.advice(told.fix, hit.text, above)),
+            fix=masked(own_words.advice(told.fix, words, above)),
             source=signature.source,
             generic=signature.generic,
             wrapper=signature.wrapper,
@@ -310,7 +310,7 @@ class _Log:
             until=self._until(view.lines, offset),
             context=tuple(_show(line.decode("utf-8", "replace")) for line in around if line.strip()),
             facts=(f"its frame stands at line {self._number(view, above.offset)} of the log",)
-            if own_words.is_silent(hit.text, above)
+            if own_words.is_silent(words, above)
             else (),
         )
 

@@ -40,6 +40,9 @@ class Client(Protocol):
 
     where: str
 
+    def reach(self) -> None:
+        """Connect, where that takes time, before a limit begins. Raises: as `run`."""
+
     def run(
         self,
         argv: Sequence[str],

@@ -22,6 +22,9 @@ class LocalClient:
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self._env = dict(os.environ if env is None else env)
 
+    def reach(self) -> None:
+        """This machine is here."""
+
     def run(
         self,
         argv: Sequence[str],

@@ -45,6 +45,9 @@ class SshClient:
         self._config_path = config or Path("~/.ssh/config").expanduser()
         self._connections: list[paramiko.SSHClient] = []
 
+    def reach(self) -> None:
+        self._connect()
+
     def run(
         self,
         argv: Sequence[str],

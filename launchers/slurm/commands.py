@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from jobspec.launchers.base import WORDS, JobState, JobStatus
 
 # The reason comes last: it is the one free text, so a separator inside it is harmless.
-SQUEUE_FORMAT = "%i|%T|%D|%N|%S|%j|%r"
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Start,JobName"
+SQUEUE_FORMAT = "%i|%T|%u|%V|%N|%S|%j|%r"
+SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Start,User,Submit,JobName"
 # Above this many ids one argument may pass the kernel's 128 KiB for a single one (MAX_ARG_STRLEN).
 MAX_IDS = 8000
 
@@ -36,6 +36,8 @@ class JobRow:
     task: int | None
     job_name: str
     status: JobStatus
+    user: str = ""
+    submitted: str = ""  # in the cluster's local time
 
 
 def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
@@ -144,13 +146,13 @@ def parse_squeue(text: str) -> list[JobRow]:
     """Rows of `squeue` in `SQUEUE_FORMAT`; lines that are something else (a banner) are left out."""
     rows: list[JobRow] = []
     for line in text.splitlines():
-        cells = line.split("|", 6)
-        if len(cells) == 7:
-            job, state, _count, nodes, start, name, reason = (cell.strip() for cell in cells)
+        cells = line.split("|", 7)
+        if len(cells) == 8:
+            job, state, user, submitted, nodes, start, name, reason = (cell.strip() for cell in cells)
             status = JobStatus(
                 parse_state(state), _value(reason), None, _value(nodes), start=_value(start), raw=state
             )
-            rows.extend(_rows(job, name, status))
+            rows.extend(_rows(job, JobRow("", None, name, status, _value(user), _value(submitted))))
     return rows
 
 
@@ -158,22 +160,23 @@ def parse_sacct(text: str) -> list[JobRow]:
     """Rows of `sacct` in `SACCT_FIELDS`, as they come: a requeued job has several."""
     rows: list[JobRow] = []
     for line in text.splitlines():
-        cells = line.split("|", 5)
-        if len(cells) == 6:
-            job, state, code, nodes, start, name = (cell.strip() for cell in cells)
+        cells = line.split("|", 7)
+        if len(cells) == 8:
+            job, state, code, nodes, start, user, submitted, name = (cell.strip() for cell in cells)
             status = JobStatus(
                 parse_state(state), "", parse_exit_code(code), _value(nodes), start=_value(start), raw=state
             )
-            rows.extend(_rows(job, name, status))
+            rows.extend(_rows(job, JobRow("", None, name, status, _value(user), _value(submitted))))
     return rows
 
 
-def _rows(job: str, name: str, status: JobStatus) -> Iterable[JobRow]:
+def _rows(job: str, row: JobRow) -> Iterable[JobRow]:
+    """`row` for each task that the id `job` stands for."""
     try:
         job_id, tasks = parse_job_id(job)
     except ValueError:
         return ()
-    return [JobRow(job_id, task, name, status) for task in tasks]
+    return [replace(row, job_id=job_id, task=task) for task in tasks]
 
 
 def _value(text: str) -> str:

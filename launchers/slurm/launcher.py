@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
+from jobspec.launchers.slurm.identity import Relation, Rows, by_job, is_live, own_tasks, renamed
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # sbatch may wait for a busy controller's own timeout (MessageTimeout, 10 s by default) several times.
 SUBMIT_TIMEOUT_S = 60.0
+# An sbatch whose caller was killed goes on, and tries a busy controller again for as long by itself.
+IN_FLIGHT_S, SEARCH_S = 120.0, 5.0
 # sacct asks a database; a name search over a day of a large site takes seconds.
 ACCOUNTING_TIMEOUT_S = 60.0
 _DAY_S = 86400.0
@@ -68,19 +72,38 @@ class SlurmLauncher:
             return self._submit_once(run, plan, secrets)
 
     def _submit_once(self, run: RunPaths, plan: Plan, secrets: Mapping[str, str]) -> Launch:
-        launch = read_launch(run)
-        if launch is not None and launch.submitted:
-            return launch
-        accepted_id = self._find(launch) if launch is not None else ""
+        earlier = read_launch(run)
+        if earlier is not None and earlier.submitted:
+            return earlier
+        accepted_id = self._find_in_flight(earlier) if earlier is not None else ""
+        launch = earlier
         if launch is None:
             self._require_files(run, plan.mode)
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
-            write_launch(run, launch)
-        job_id = accepted_id or self._submit(run, launch, secrets)
+        job_id = accepted_id or self._submit(run, launch, secrets, earlier)
         launch = replace(launch, job_id=job_id, submit_time=self._clock())
         write_launch(run, launch)
         return launch
+
+    def _find_in_flight(self, launch: Launch) -> str:
+        """`_find`, and again while the sbatch of an earlier call may still be on its way."""
+        accepted_id = self._find(launch)
+        age = max(0.0, self._clock() - launch.intent_time)
+        left = IN_FLIGHT_S - age
+        if accepted_id or left <= 0:
+            return accepted_id
+        sys.stderr.write(
+            f"run {launch.run_id}: its submission of {age:.0f} s ago may be on its way yet; its job is "
+            f"looked for, {left:.0f} s at most, before another submission; Ctrl-C ends the wait\n"
+        )
+        sys.stderr.flush()
+        for _ in range(math.ceil(left / SEARCH_S)):
+            self._sleep(SEARCH_S)
+            accepted_id = self._queue_by_name([launch]).get(launch.job_name, "")
+            if accepted_id:
+                return accepted_id
+        return self._find(launch)
 
     def _require_files(self, run: RunPaths, mode: str) -> None:
         missing = [
@@ -99,23 +122,26 @@ class SlurmLauncher:
         points = run.points()
         return (run.root / name).is_file() or bool(points and (points[0].root / name).is_file())
 
-    def _submit(self, run: RunPaths, launch: Launch, secrets: Mapping[str, str]) -> str:
+    def _submit(
+        self, run: RunPaths, launch: Launch, secrets: Mapping[str, str], earlier: Launch | None
+    ) -> str:
         """The new job's id. After a lost answer the queue is asked before sbatch is called again.
 
-        A refusal is certain: the intent is taken back. After a lost answer it stays for the next call.
+        A refusal is certain: the intent of this call is taken back. After a lost answer it stays for the next
+        call, and so does what an `earlier` call wrote.
         """
         argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
         lost = False
         for pause in (*BACK_OFF_S, None):
+            write_launch(run, replace(launch, intent_time=self._clock()))
             try:
                 done = self._client.run(argv, secrets, timeout_s=SUBMIT_TIMEOUT_S)
             except JobspecError as problem:
                 if problem.findings[0].rule == "launch.ssh-closed":
                     return self._after_cut(launch, problem)
                 if not lost:  # there is no sbatch, or no way to it
-                    run.state.unlink()
+                    _take_back(run, earlier)
                 raise
-            lost = True
             if done.timed_out and launch.login != "here":  # nobody has ended it there
                 what = f"sbatch on `{launch.login}` did not answer within {SUBMIT_TIMEOUT_S:.0f} s"
                 return self._after_cut(launch, fail("launch.scheduler", what))
@@ -124,8 +150,10 @@ class SlurmLauncher:
                 return job_id
             # A code below 0: a signal ended it, perhaps after the controller had taken the job.
             if not (done.timed_out or done.code <= 0 or commands.is_transient(done.stderr)):
-                run.state.unlink()
+                if not lost:
+                    _take_back(run, earlier)
                 break
+            lost = True
             if pause is not None:
                 self._sleep(pause)
             accepted_id = self._find(launch)
@@ -163,20 +191,20 @@ class SlurmLauncher:
         found = self._queue_by_name([launch]) or self._records_by_name([launch])
         return found.get(launch.job_name, "")
 
-    def _queue_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+    def _queue_by_name(self, launches: Sequence[Launch], within_s: float = math.inf) -> dict[str, str]:
         """Job ids by name, as the queue has them. Raises: as `_find`."""
         argv = commands.squeue_argv(job_name=",".join(launch.job_name for launch in launches))
-        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
+        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             raise _unanswered(done, _NOT_KNOWN)
         return _ids_by_name(launches, commands.parse_squeue(done.stdout))
 
-    def _records_by_name(self, launches: Sequence[Launch], until: float = math.inf) -> dict[str, str]:
+    def _records_by_name(self, launches: Sequence[Launch]) -> dict[str, str]:
         """Job ids by name, as accounting has them. Raises: as `_find`."""
         first = min(launch.intent_time for launch in launches)
         since = datetime.fromtimestamp(first - _DAY_S).strftime("%Y-%m-%dT%H:%M:%S")
         names = ",".join(launch.job_name for launch in launches)
-        done = self._account(commands.sacct_argv(job_name=names, since=since), until)
+        done = self._account(commands.sacct_argv(job_name=names, since=since))
         if done.code != 0 and not commands.accounting_missing(done.stderr):
             raise _unanswered(done, _NOT_KNOWN)
         return _ids_by_name(launches, commands.parse_sacct(done.stdout))
@@ -196,25 +224,27 @@ class SlurmLauncher:
     def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue.
 
-        A launch whose answer was lost is settled first, by its job's name.
+        A launch whose answer was lost is settled first, by its job's name. `within_s` is the queue's limit,
+        from when the login node is reached: sacct is asked after that answer, and its database takes longer.
         """
-        until = time.monotonic() + within_s
-        settled = self._settle([launch for launch in launches if not launch.submitted], until)
+        if within_s < math.inf:
+            self._client.reach()
+        settled = self._settle([launch for launch in launches if not launch.submitted], within_s)
         asked = {launch: settled.get(launch, launch) for launch in launches}
         known = [launch for launch in asked.values() if launch.submitted]
-        queued = self._queued(sorted({launch.job_id for launch in known}, key=int), until)
-        ended = {launch.job_id for launch in known if not _is_live(launch, queued.get(_key(launch), {}))}
-        accounted = self._accounted(sorted(ended, key=int), until)
+        queued = self._queued(sorted({launch.job_id for launch in known}, key=int), within_s)
+        ended = {launch.job_id for launch in known if not is_live(launch, queued)}
+        accounted = self._accounted(sorted(ended, key=int))
         return {launch: self._status(found, queued, accounted) for launch, found in asked.items()}
 
-    def _settle(self, lost: Sequence[Launch], until: float) -> dict[Launch, Launch]:
+    def _settle(self, lost: Sequence[Launch], within_s: float) -> dict[Launch, Launch]:
         """The launches of `lost` whose job is known by its name, with its id, which is written down."""
-        ids = self._queue_by_name(lost, until) if lost else {}
+        ids = self._queue_by_name(lost, within_s) if lost else {}
         recent = self._clock() - SETTLE_S
         left = [launch for launch in lost if launch.job_name not in ids and launch.intent_time > recent]
         if left:
             with contextlib.suppress(JobspecError):  # then they stay unsettled, and the others are told
-                ids |= self._records_by_name(left, until)
+                ids |= self._records_by_name(left)
         settled = {
             launch: replace(launch, job_id=ids[launch.job_name], submit_time=launch.intent_time)
             for launch in lost
@@ -226,13 +256,11 @@ class SlurmLauncher:
                     write_launch(RunPaths(Path(launch.root)), launch)
         return settled
 
-    def _status(
-        self, launch: Launch, queued: Mapping[Key, Tasks], accounted: Mapping[Key, Tasks]
-    ) -> JobStatus:
+    def _status(self, launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]) -> JobStatus:
         if not launch.submitted:
             reason = f"no job `{launch.job_name}` is known (yet); `jobspec submit {launch.root}` goes on"
             return JobStatus(JobState.UNKNOWN, reason)
-        in_queue, in_records = queued.get(_key(launch), {}), _recorded(launch, accounted)
+        in_queue, in_records = own_tasks(launch, queued, accounted)
         keys = set(in_queue) | set(in_records)
         if launch.array:
             keys.discard(None)  # the array's own line beside its tasks'
@@ -241,81 +269,76 @@ class SlurmLauncher:
             return commands.summarise(
                 {index: status for index, status in merged.items() if index is not None}
             )
-        status = merged.get(None) or commands.merge(None, None)
+        status = merged.get(None)
+        doubt, why = (None, "") if in_queue else renamed(launch, queued, {} if status else accounted)
+        if doubt is Relation.MAYBE and (status is None or status.state in _REQUEUES):
+            return JobStatus(JobState.UNKNOWN, why)
+        if status is None:
+            status = JobStatus(JobState.UNKNOWN, why) if doubt else commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
-    def _queued(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
+    def _queued(self, ids: Sequence[str], within_s: float) -> dict[str, Rows]:
         if not ids:
             return {}
         argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
-        done = run_retrying(self._client, argv, until=until, sleep=self._sleep)
+        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
             raise _unanswered(done, "the state of the jobs is not known")
-        return _by_job(commands.parse_squeue(done.stdout))
+        return by_job(commands.parse_squeue(done.stdout))
 
-    def _accounted(self, ids: Sequence[str], until: float) -> dict[Key, Tasks]:
+    def _accounted(self, ids: Sequence[str]) -> dict[str, Rows]:
         """Accounting's view; empty where a site keeps none, then the queue and the run's files decide."""
-        jobs: dict[Key, Tasks] = {}
+        jobs: dict[str, Rows] = {}
         for first in range(0, len(ids), commands.MAX_IDS):
             argv = commands.sacct_argv(ids[first : first + commands.MAX_IDS])
-            done = self._account(argv, until)
+            done = self._account(argv)
             if done.code == 0:
-                jobs.update(_by_job(commands.parse_sacct(done.stdout)))
+                jobs.update(by_job(commands.parse_sacct(done.stdout)))
             elif not commands.accounting_missing(done.stderr) and not commands.is_transient(done.stderr):
                 raise _unanswered(done, "how the jobs ended is not known")
         return jobs
 
-    def _account(self, argv: Sequence[str], until: float) -> Completed:
+    def _account(self, argv: Sequence[str]) -> Completed:
         """One call of sacct: it waits for its database by itself."""
         return run_retrying(
-            self._client, argv, timeout_s=ACCOUNTING_TIMEOUT_S, back_off_s=(), until=until, sleep=self._sleep
+            self._client, argv, timeout_s=ACCOUNTING_TIMEOUT_S, back_off_s=(), sleep=self._sleep
         )
 
     def cancel(self, launches: Sequence[Launch]) -> None:
+        """Raises: JobspecError for an id that may be another job's now: nothing is cancelled then."""
         ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
         if not ids:
             return
+        queued = self._queued(ids, math.inf)
+        for launch in launches:
+            doubt, why = renamed(launch, queued, {})
+            if doubt and not own_tasks(launch, queued, {})[0]:  # one that has left the queue ends nothing
+                fix = f"look at it by `scontrol show job {launch.job_id}`; `scancel {launch.job_id}` ends it"
+                raise fail(
+                    "launch.no-job", why, why=f"it may not be the job of run `{launch.run_id}`", fix=fix
+                )
         done = run_retrying(self._client, commands.scancel_argv(ids), sleep=self._sleep)
         if done.code != 0 and not commands.job_unknown(done.stderr):
             raise _unanswered(done, "the jobs may still be running")
 
 
-Tasks = dict[int | None, JobStatus]
-Key = tuple[str, str]  # id and name: Slurm uses an id again, and the name has the run's id
+def _take_back(run: RunPaths, earlier: Launch | None) -> None:
+    """Undo the intent of a call that has submitted nothing."""
+    if earlier is None:
+        run.state.unlink()
+    else:
+        write_launch(run, earlier)
 
 
-def _key(launch: Launch) -> Key:
-    return launch.job_id, launch.job_name
-
-
-def _recorded(launch: Launch, accounted: Mapping[Key, Tasks]) -> Tasks:
-    """Accounting's rows of the job; for some seconds slurmdbd may know it by no name, or by `allocation`."""
-    keys = (_key(launch), (launch.job_id, ""), (launch.job_id, "allocation"))
-    return next((accounted[key] for key in keys if key in accounted), {})
+# The controller starts a job again after these: accounting calls the attempt ended.
+_REQUEUES = frozenset({JobState.PREEMPTED, JobState.NODE_FAIL, JobState.BOOT_FAIL, JobState.LAUNCH_FAILED})
 
 
 def _ids_by_name(launches: Sequence[Launch], rows: Sequence[JobRow]) -> dict[str, str]:
     wanted = {launch.job_name for launch in launches}
     return {row.job_name: row.job_id for row in reversed(rows) if row.job_name in wanted}
-
-
-def _is_live(launch: Launch, tasks: Tasks) -> bool:
-    """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
-    if not tasks or any(status.state.final for status in tasks.values()):
-        return False
-    return not launch.array or len(tasks) == sum(1 for _ in commands.expand_ranges(launch.array))
-
-
-def _by_job(rows: Sequence[JobRow]) -> dict[Key, Tasks]:
-    groups: dict[Key, list[JobRow]] = {}
-    for row in rows:
-        groups.setdefault((row.job_id, row.job_name), []).append(row)
-    return {
-        key: {task: status for (_, task), status in commands.latest(group).items()}
-        for key, group in groups.items()
-    }
 
 
 def _from_results(launch: Launch, status: JobStatus) -> JobStatus:

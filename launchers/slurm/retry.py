@@ -18,14 +18,15 @@ def run_retrying(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     back_off_s: Sequence[float] = BACK_OFF_S,
-    until: float = math.inf,
+    within_s: float = math.inf,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Completed:
     """Run a command that only reads, again after a pause while the controller is busy or away.
 
     The last answer is returned whatever it says; the caller decides what a failure means. None is waited for
-    after `until`, a time of `time.monotonic`.
+    longer than `within_s`.
     """
+    until = time.monotonic() + within_s
     done = client.run(argv, timeout_s=_left(timeout_s, until))
     for pause in back_off_s:
         away = done.timed_out or (done.code != 0 and is_transient(done.stderr))

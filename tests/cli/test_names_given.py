@@ -31,7 +31,7 @@ BAD_KEY = HELLO + "lunch: 1\n"
         (["cluster", "show", "locl"], "did you mean `local`?"),
         (["cluster", "check", "locl"], "did you mean `local`?"),
         (["schema", "jb"], "did you mean `job`?"),
-        (["completion", "zsh"], "use `bash`"),
+        (["completion", "zhs"], "did you mean `zsh`?"),
         (["init", "--framework", "skyrll"], "did you mean `skyrl`?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -261,6 +261,13 @@ def test_two_runs_are_compared(project: Project) -> None:
     assert found["metrics"]["score"][0]["max"] == 0.3
     assert found["curves"]["score"] == [[[1, 0.1], [2, 0.2], [3, 0.3]]] * 2
     assert done.out.count("0.1 -> 0.3 (max 0.3) ▁▅█") == 2
+    page = project.root / "compared.html"
+    assert f"page: {page}" in project.cli("compare", older.run_id, newer.run_id, "--html", str(page)).out
+    html = page.read_text()
+    for part in (older.run_id, newer.run_id, "container.env.COLOUR", "blue", "Pass", "driver"):
+        assert f">{part}<" in html
+    wrong = project.cli("compare", older.run_id, newer.run_id, "--html", str(project.root))
+    assert wrong.code == 2 and "Is a directory" in wrong.text
 
 
 def test_a_known_good_run_is_named_in_the_spec(project: Project) -> None:

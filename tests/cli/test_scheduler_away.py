@@ -150,6 +150,25 @@ def test_report_on_a_full_disk_prints_its_verdict(project: Project, slurm: Contr
 
 def test_job_that_has_our_id_now_is_not_watched(project: Project, slurm: Controller) -> None:
     train(project.last(), ended=True)
-    (slurm.home / "queue").write_text("41|RUNNING|1|n9|N/A|somebody-elses|None\n")
+    (slurm.home / "queue").write_text("41|RUNNING|bob|2026-11-28T01:00:00|n9|N/A|somebody-elses|None\n")
     (row,) = project.cli("status", "last", "--json").json
     assert (row["state"], row["final"]) == ("COMPLETED", True)
+
+
+def test_renamed_job_is_watched_and_cancelled(project: Project, slurm: Controller) -> None:
+    """Its name changes by `scontrol update JobName=` or by a job_submit plugin."""
+    slurm.rename("prod-away")
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["state"], row["job_id"]) == ("RUNNING", "41")
+    assert project.cli("cancel", "last").out == f"run {project.last().run_id}: cancelled\n"
+    assert slurm.count("scancel") == 1
+
+
+def test_slow_accounting_makes_a_run_final(project: Project, slurm: Controller) -> None:
+    """It takes longer than the queue of a controller that is there may take."""
+    train(project.last(), ended=True)
+    slurm.forget("FAILED", "7:0")
+    slurm.set("tardy")
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["state"], row["final"]) == ("FAILED", True)
+    assert json.loads(project.last().scheduler.read_text())["exit_code"] == 7

@@ -154,18 +154,6 @@ def test_terminal_shows_phases_live(project: Project) -> None:
     assert "PASS" in done.stdout
 
 
-def test_completion_is_bash_that_completes(project: Project) -> None:
-    (project.root / "complete.sh").write_text(project.cli("completion", "bash").out)
-    script = (
-        "source ./complete.sh\n"
-        'COMP_WORDS=(jobspec sub); COMP_CWORD=1; _jobspec; echo "${COMPREPLY[@]}"\n'
-        'COMP_WORDS=(jobspec submit --dry); COMP_CWORD=2; _jobspec; echo "${COMPREPLY[@]}"\n'
-        'COMP_WORDS=(jobspec cluster --na); COMP_CWORD=2; _jobspec; echo "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["submit", "--dry-run", "--name"]
-
-
 def test_schema_is_the_committed_one(project: Project) -> None:
     assert project.cli("schema", "job").out == (ROOT / "jobspec" / "spec" / "job.schema.json").read_text()
     assert project.cli("schema", "cluster", "--json").json["$schema"].endswith("2020-12/schema")

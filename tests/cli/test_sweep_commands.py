@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -123,7 +124,9 @@ def test_every_form_of_the_table(grid: Project) -> None:
     assert (plots, bars) == (2, [2, 2])  # speed, and the figure that the run logs
     assert '<a href="points/1/report.html">1: POINT=oom</a>' in forms["html"]
     assert (grid.last().root / "points/1/report.html").is_file()
-    assert "<script" not in forms["html"]
+    data = re.findall(r'<script type="application/json">(.*)</script>', forms["html"])
+    (plot,) = map(json.loads, data)  # of what the run logs, with a line for each point
+    assert [line["name"] for line in plot["lines"]] == ["0: POINT=good", "1: POINT=oom"]
     for fmt, text in forms.items():
         name = {"md": "report.md", "html": "report.html"}.get(fmt, f"sweep.{fmt}")
         assert (grid.last().root / name).read_text() == text

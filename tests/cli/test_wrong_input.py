@@ -52,7 +52,7 @@ USAGE = [
     ["init", "--framework", "nosuch"],
     ["init", "--name", "bad name"],
     ["init", "--out", "nosuch-folder/x.yaml"],
-    ["completion", "fish"],
+    ["completion", "tcsh"],
     ["status", "--limit", "many"],
     ["stage", "hello.yaml", "--cluster", "nosuch"],
     ["run", "hello.yaml", "--cluster-file", "nosuch.yaml"],

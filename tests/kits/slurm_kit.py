@@ -2,7 +2,8 @@
 
 They stand on PATH before any real ones and share a folder: `queue` has the rows that squeue prints, `records`
 those of sacct, `calls` what was asked. While a file `down` is there the controller is away; while `slow` is
-there, sbatch takes the job and keeps its answer.
+there, sbatch takes the job and keeps its answer; while `late` is there, the job is still on its way;
+while `tardy` is there, accounting takes 7 s.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ echo "${{0##*/}} $*" >>calls
 """
 _PROGRAMS = {
     "sbatch": """name=$(printf '%s\\n' "$@" | sed -n 's/^--job-name=//p')
+while [ -e late ]; do sleep 0.1; done
 id=$((41 + $(wc -l <queue)))
-echo "$id|PENDING|1||N/A|$name|Priority" >>queue
+echo "$id|PENDING|$(id -un)|$(date +%FT%T)||N/A|$name|Priority" >>queue
 [ -e slow ] && exec sleep 600
 echo "$id"
 """,
     "squeue": "cat queue\n",
-    "sacct": "cat records\n",
+    "sacct": "[ -e tardy ] && sleep 7\ncat records\n",
     "scancel": 'sed -i "s/^$1|[A-Z]*|/$1|CANCELLED|/" queue\n',
     "scontrol": "",
     "srun": "",
@@ -64,7 +66,7 @@ class Controller:
             path.chmod(0o755)
 
     def set(self, state: str, on: bool = True) -> None:
-        """`down` or `slow`."""
+        """`down`, `slow`, `late` or `tardy`."""
         if on:
             (self.home / state).touch()
         else:
@@ -80,10 +82,18 @@ class Controller:
         rows = [row.split("|", 2) for row in queue.read_text().splitlines()]
         queue.write_text("".join(f"{job}|{state}|{rest}\n" for job, _, rest in rows))
 
+    def rename(self, name: str) -> None:
+        """Let every job in the queue have this name, as `scontrol update` or a plugin does."""
+        queue = self.home / "queue"
+        rows = [row.split("|") for row in queue.read_text().splitlines()]
+        queue.write_text("".join("|".join((*row[:6], name, *row[7:])) + "\n" for row in rows))
+
     def forget(self, state: str, code: str = "0:0") -> None:
         """Let every job leave the queue for the records of accounting."""
         queue = self.home / "queue"
         rows = [row.split("|") for row in queue.read_text().splitlines()]
-        text = "".join(f"{row[0]}|{state}|{code}|n1|2026-11-28T01:00:00|{row[5]}\n" for row in rows)
+        text = "".join(
+            f"{row[0]}|{state}|{code}|n1|2026-11-28T01:00:00|{row[2]}|{row[3]}|{row[6]}\n" for row in rows
+        )
         (self.home / "records").write_text(text)
         queue.write_text("")

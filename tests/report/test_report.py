@@ -19,9 +19,9 @@ from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.report import FORMATS, build_report, render_report, write_reports
-from jobspec.report.content import Curve
 from jobspec.report.lines import counted, number
-from jobspec.report.pictures import LINE_WIDTH, draw_curve, draw_time_line
+from jobspec.report.pictures import LINE_WIDTH, draw_plot, draw_time_line
+from jobspec.report.plots import Line, Plot
 from jobspec.report.text import fit
 from jobspec.verdict import Cause, Deliverable, EvidenceItem, Result, Status, Verdict
 from tests.kits.junit_kit import junit_problems
@@ -100,6 +100,25 @@ def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tupl
         jsonschema.validate(json.loads(render_report(verdict, evidence, "json")), SCHEMA)
 
 
+def test_offline_runs_of_trackers_come_with_the_line_that_sends_them(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    assert "sync" not in render_report(*judged(run), "text")
+    offline = run.folder / "wandb" / "offline-run-20261129_1-ab"
+    offline.mkdir(parents=True)
+    assert "sync" not in render_report(*judged(run), "text")  # nothing was written
+    (offline / "run-ab.wandb").write_bytes(b"x")
+    (run.folder / "mlruns/0/abc/metrics").mkdir(parents=True)
+    both = judged(run)
+    for form in ("text", "md", "html"):
+        text = render_report(*both, form)
+        assert f"wandb sync {offline}" in text.replace("\\_", "_"), form
+        assert f"mlflow ui --backend-store-uri {run.folder}/mlruns" in text, form
+    data = json.loads(render_report(*both, "json"))
+    jsonschema.validate(data, SCHEMA)
+    assert [item["tracker"] for item in data["trackers"]] == ["MLflow", "W&B"]
+    assert data["trackers"][1]["folder"] == "attempts/1/wandb/offline-run-20261129_1-ab"
+
+
 def test_json_of_nothing_follows_its_schema(tmp_path: Path) -> None:
     verdict, evidence = judged(RunFolder(tmp_path))
     data = json.loads(render_report(verdict, evidence, "json"))
@@ -156,7 +175,7 @@ def test_junit_follows_the_schema_and_has_the_times_of_phases(
 class Page(HTMLParser):
     """Collects tags and what they load, and holds the nesting of a page to account."""
 
-    VOID = frozenset({"meta", "br"})
+    VOID = frozenset({"meta", "br", "input"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,13 +209,16 @@ def test_html_is_whole_and_loads_nothing(request: pytest.FixtureRequest, name: s
     html = render_report(*request.getfixturevalue(name), "html")
     page = parse(html)
     assert page.loads == []
-    assert not page.tags & {"script", "img", "link", "iframe", "b/data"}
+    assert not page.tags & {"img", "link", "iframe", "b/data"}
     assert "url(" not in html and "@import" not in html
+    assert html.count("MIT License") == 1  # of uPlot, whose code is in the page
 
 
 def test_html_shows_curves_phases_and_evidence(passed: tuple[Verdict, Evidence]) -> None:
     html = render_report(*passed, "html")
     assert html.count("<figure>") == 4
+    assert html.count("<figure data-left") == 1  # tokens/s, below the phases
+    assert html.count('<script type="application/json">') == 5
     for part in (
         "attempts/1/metrics/metrics.jsonl:46",
         "1a2b3c4d5e",
@@ -264,19 +286,24 @@ def test_reports_judge_by_themselves(tmp_path: Path) -> None:
     assert set(write_reports(tmp_path)) == set(FORMATS)
 
 
-def test_long_curves_are_thinned(tmp_path: Path) -> None:
-    run = passing_run(tmp_path)
-    run.metrics(learning_rows(5000))
-    report = build_report(*judged(run))
-    reward = report.curves[0]
-    assert len(reward.points) <= 400 and reward.points[-1][0] == 5000
+def test_long_curves_are_thinned_and_keep_their_spike(tmp_path: Path) -> None:
+    """Means of blocks hid what had ended a run."""
+    run, rows = passing_run(tmp_path), learning_rows(5000)
+    rows[4321]["reward"] = 99.0
+    run.metrics(rows)
+    data = json.loads(render_report(*judged(run), "json"))
+    points = data["curves"][0]["points"]
+    assert len(points) <= 400 and points[-1][0] == 5000
+    assert [4322, 99.0] in points
 
 
 def test_constant_and_single_values_can_be_drawn(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     run.metrics([{"step": 1, "reward": 0.0, "loss": 5.0}])
     report = build_report(*judged(run))
-    assert all(draw_curve(curve).alone for curve in report.curves)
+    assert all(
+        draw_plot(Plot(curve.name, (Line(curve.name, curve.points),))).alone for curve in report.curves
+    )
 
 
 def test_phase_that_never_ended_is_drawn_as_such(tmp_path: Path) -> None:
@@ -319,8 +346,8 @@ def test_one_step_is_no_steps(value: int, text: str) -> None:
 def test_trend_of_a_line_is_the_line() -> None:
     """A mean over one side at the ends would show every rise as levelling off."""
     points = tuple((float(step), 3.0 * step) for step in range(60))
-    picture = draw_curve(Curve("reward", "reward", points))
-    assert picture.trend == picture.line
+    line = draw_plot(Plot("reward", (Line("reward", points),))).lines[0]
+    assert line.trend == line.path
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Compare runs: the settings that differ, the time of each phase, and the metrics with their curves.
 
-The curves of one metric have one scale and the same steps.
+The curves of one metric have one scale and the same steps. `--html` writes a page that has those of all runs
+in one plot.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
-from jobspec.finding import fail
+from jobspec.finding import fail, visible
 from jobspec.units import duration, figure
 from jobspec.words import did_you_mean
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument("runs_wanted", metavar="RUN", nargs="+", help="two or more runs")
     into.add_argument("--metric", metavar="NAME", action="append", default=[], help="only these metrics")
+    into.add_argument("--html", metavar="FILE", help="also write a page with all runs' curves in one plot")
     parser.add_runs(into)
     parser.add_json(into)
 
@@ -34,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
     store = pipeline.store(args.runs)
     comparison = _only(compare([read_side(store.find(ref)) for ref in args.runs_wanted]), args.metric)
+    if args.html:
+        _write_page(comparison, Path(args.html))
     if args.json:
         output.print_json(comparison.to_json())
         return 0
@@ -57,7 +62,24 @@ def run(args: argparse.Namespace) -> int:
     ]
     print()
     output.print_table(("METRIC", *comparison.runs), metrics)
+    if args.html:
+        print(f"\npage: {visible(args.html)}")
     return 0
+
+
+def _write_page(comparison: Comparison, file: Path) -> None:
+    """Raises: JobspecError where the file cannot be written."""
+    from jobspec.report.compare_page import render_comparison
+    from jobspec.runtime.base.safe_write import write_text
+
+    try:
+        write_text(file, visible(render_comparison(comparison)))
+    except OSError as problem:
+        why = problem.strerror or str(problem)
+        fix = "give a file in a folder that is there and that you may write"
+        raise fail(
+            "usage.arguments", "the page cannot be written", why, fix, file=f"--html {file}"
+        ) from problem
 
 
 def _only(comparison: Comparison, names: Sequence[str]) -> Comparison:

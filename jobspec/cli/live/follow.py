@@ -23,7 +23,7 @@ FILES_S = 0.25
 _QUERY_S = {"local": 0.25, "slurm": 3.0}
 # A restart or failover of the controller takes minutes and does not harm the job.
 SILENCE_S = 600.0
-ANSWER_S = 10.0  # of one question: files are shown between two
+ANSWER_S = 10.0  # of the queue to one question: files are shown between two
 # NFS clients keep directory entries for up to 60 s by default (acdirmax); most mounts here are quicker.
 RESULTS_S = 15.0
 # A remote cluster's files cost a round trip each.

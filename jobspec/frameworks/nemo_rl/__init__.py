@@ -10,6 +10,7 @@ from jobspec.frameworks.base import Context, FrameworkPlan, Level, RecipeNote
 from jobspec.frameworks.nemo_rl.commands import PROBE
 from jobspec.frameworks.nemo_rl.levels import LEVELS, Variant
 from jobspec.frameworks.shared.schedule import learning
+from jobspec.frameworks.shared.trackers import environment, switched_on
 from jobspec.plan import CommandPlan, ExpectPlan, LearningPlan, UpstreamPlan
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class NemoRlFramework:
             loads_model=True,
             ray_mode="self" if mode == "srun" else "external",
             upstream=UpstreamPlan(root) if mode == "upstream" else None,
+            env=environment(context, switched_on(context.spec.train.overrides)),
             expect=_expect(context, variants),
             shape=_shape(context, root, variants),
         )

@@ -9,6 +9,7 @@ from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level, VariantNote
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
+from jobspec.frameworks.shared.trackers import environment, switched_on
 from jobspec.plan import AbortPlan, ExpectPlan, MadePlan, PartPlan
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ class RlixFramework:
             commands=commands.commands(context, pipelines),
             checks=check_commands(context, context.container.python),
             ray_mode="external",
-            env=commands.environment(context, memory.chosen_bucket(context, pipelines)),
+            env={
+                **commands.environment(context, memory.chosen_bucket(context, pipelines)),
+                **environment(context, [name for item in pipelines for name in switched_on(item.overrides)]),
+            },
             expect=_expect(context, pipelines),
             collect=tuple(_collected(context)),
             abort_when=tuple(_conditions(pipelines)),

@@ -136,7 +136,7 @@ def check_logger(context: Context) -> Iterator[Finding]:
     checkout = find_checkout(context)
     known = checkout is not None and checkout.is_dir()
     alone = known and bool(others) and not dummy_trainers.tracks_several(context)
-    found = check_trackers(context, "skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
+    found = check_trackers("skyrl.logger", settings.LOGGER, asked, settings.TRACKERS)
     yield from (finding for finding in found if finding.is_error or not alone)
     if others and not known:
         what = f"the checkout is not here yet: the run will write to `{settings.logger(context)}` alone"

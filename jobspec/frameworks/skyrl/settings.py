@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared import schedule as when
+from jobspec.frameworks.shared import trackers
 from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.trackers import WANDB, beside, tracker_names
 from jobspec.frameworks.skyrl import dummy_trainers
@@ -215,9 +216,11 @@ def environment(context: Context) -> dict[str, str]:
         "VLLM_CACHE_ROOT": "/vllm",
     }
     variables = {name: f"{folder}/cache{part}" for name, part in caches.items()}
+    names = logger(context)
     variables |= {
+        **trackers.environment(context, (names,) if isinstance(names, str) else names),
         "TENSORBOARD_DIR": "${JOBSPEC_METRICS_DIR}/tensorboard",
-        **({"WANDB_DIR": "${JOBSPEC_METRICS_DIR}"} if WANDB in logger(context) else {}),
+        **({"WANDB_DIR": "${JOBSPEC_METRICS_DIR}"} if names == WANDB else {}),  # it holds the only metrics
         # Workers of a large model start slowly: the defaults are 180, 600 and 60 s.
         "SKYRL_RAY_PG_TIMEOUT_IN_S": "1800",
         "SKYRL_WAIT_UNTIL_INFERENCE_SERVER_HEALTHY_TIMEOUT_S": "2400",

@@ -13,6 +13,7 @@ from jobspec.finding import Finding
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import Schedule, expectation, level_expectation, schedule
+from jobspec.frameworks.shared.trackers import environment
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, data_variable
 from jobspec.runtime.drivers.trl.state import TrainConfig
@@ -85,7 +86,7 @@ class TrlFramework:
             ),
             checks=check_commands(context, context.container.python),
             ray_mode="external",
-            env={"RAY_TRAIN_V2_ENABLED": "1"},
+            env={"RAY_TRAIN_V2_ENABLED": "1", **environment(context, rules.trackers(context))},
             expect=_expect(context, run_schedule),
             collect=("train_state-*.json",),  # each rank's host, device, steps and proof of a resume
         )
@@ -112,7 +113,9 @@ def options(context: Context) -> dict[str, Any]:
         "gradient_checkpointing": context.gpus_per_node > 0,
         "ddp_find_unused_parameters": False,  # the search costs a pass over the graph at every step
     }
-    return {**defaults, **rules.split_overrides(context.spec.train.overrides).options}
+    asked = rules.split_overrides(context.spec.train.overrides).options
+    named = {rules.REPORT_TO: list(rules.trackers(context))} if rules.REPORT_TO in asked else {}
+    return {**defaults, **asked, **named}
 
 
 def _command(context: Context, run_schedule: Schedule, label: str, until: int) -> CommandPlan:

@@ -19,6 +19,7 @@ from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.owned_keys import owned_key
 from jobspec.frameworks.shared.reward_file import find_reward_file
 from jobspec.frameworks.shared.step_rules import too_few_steps
+from jobspec.frameworks.shared.trackers import MLFLOW, TENSORBOARD, WANDB, check_trackers, tracker_names
 from jobspec.frameworks.shared.whole_numbers import divisors, is_count, nearest_numbers
 from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
 from jobspec.runtime.drivers.trl.rewards import BUILT_IN
@@ -35,6 +36,8 @@ INSTEAD = {
     "resume_from_checkpoint": "checkpoint.resume",
     "use_cpu": "resources.gpus_per_node",
 }
+# The option that names trackers, and those that keep their files where their variables say.
+REPORT_TO, TRACKERS = "report_to", (TENSORBOARD, WANDB, MLFLOW, "trackio", "swanlab", "clearml", "comet_ml")
 BATCH_DEFAULTS = {"per_device_train_batch_size": 16, "num_generations": 8, "gradient_accumulation_steps": 1}
 
 
@@ -63,6 +66,12 @@ def workers(context: Context) -> int:
     """Data-parallel workers over all nodes: `train.workers`, else one per GPU, else one per node."""
     nodes = context.spec.resources.nodes
     return context.spec.train.workers or max(1, nodes * context.gpus_per_node or nodes)
+
+
+def trackers(context: Context) -> tuple[str, ...]:
+    """What TRL reports to beside TensorBoard, which the driver itself writes, as it does `metrics.jsonl`."""
+    names = tracker_names(context.spec.train.overrides.get(REPORT_TO))
+    return tuple(name for name in names if name != TENSORBOARD)
 
 
 # -- resources and batch -----------------------------------------------------------------------------
@@ -165,6 +174,13 @@ def check_options(context: Context, overrides: Overrides) -> Iterator[Finding]:
     known = grpo_fields() if overrides.options else frozenset()
     for name in sorted(set(overrides.options) - known - set(OWNED_OPTIONS)) if known else ():
         yield _unknown(context, name, known)
+    if REPORT_TO in overrides.options:
+        yield from check_trackers("trl.tracker", REPORT_TO, overrides.options[REPORT_TO], TRACKERS)
+    for name in trackers(context):
+        if name in TRACKERS and importlib.util.find_spec(name) is None:
+            what = f"`{REPORT_TO}: {name}` needs the package `{name}`, which is not installed here"
+            fix = f"install it where training runs: `pip install {name}`"
+            yield _finding(context, "trl.tracker", what, fix, f"train.overrides.{REPORT_TO}")
     if overrides.peft and importlib.util.find_spec("peft") is None:
         yield _finding(
             context,

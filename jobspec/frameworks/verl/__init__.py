@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
+from jobspec.frameworks.shared.trackers import environment
 from jobspec.frameworks.shared.weak_evidence import override_values
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
@@ -75,7 +76,7 @@ class VerlFramework:
             checks=checks(context),
             loads_model=True,
             ray_mode="self" if context.spec.launch.mode == "srun" else "external",
-            env=RAY_ENV,
+            env={**RAY_ENV, **environment(context, settings.trackers(context))},
             expect=_expect(context, wrapper),
             shape=train_shape(context, wrapper),
         )

@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from jobspec.frameworks.base import Context
 from jobspec.frameworks.shared.piped_script import import_probe
 from jobspec.frameworks.shared.repo_tests import check_commands
-from jobspec.frameworks.shared.trackers import WANDB
 from jobspec.frameworks.verl import settings
 from jobspec.frameworks.verl.checkout import (
     IMAGE_MEGATRON,
@@ -23,7 +22,6 @@ from jobspec.plan import CommandPlan, data_variable
 from jobspec.spec.job import Repo
 
 BRIDGE = "megatron.bridge"
-WANDB_DIR = "WANDB_DIR"
 WORKER_ENV = "++ray_kwargs.ray_init.runtime_env.env_vars"
 # Every trainer imports this; since Bridge 0.6 it needs `megatron-energon`.
 TRAINING = "megatron.bridge.training.config"
@@ -137,7 +135,6 @@ def _train(context: Context, wrapper: Wrapper, label: str, until: int) -> Comman
         '"trainer.default_local_dir=$VERL_CHECKPOINTS"',
         f'"{WORKER_ENV}.VERL_FILE_LOGGER_PATH=$VERL_FILE_LOGGER_PATH"',
         f'"{WORKER_ENV}.PYTHONPATH=$PYTHONPATH"',
-        *([f'"{WORKER_ENV}.{WANDB_DIR}=${WANDB_DIR}"'] if WANDB_DIR in folders else []),
     ]
     lines.append(" \\\n  ".join([f"bash {WRAPPER}", *words]))
     return _shell(label, lines, context)
@@ -159,8 +156,6 @@ def _folders(context: Context, label: str) -> Iterator[tuple[str, str]]:
     yield "VERL_CHECKPOINTS", _checkpoints(context)
     # verl truncates the file when it starts: a resume has another one.
     yield "VERL_FILE_LOGGER_PATH", f"$JOBSPEC_METRICS_DIR/{label}.jsonl"
-    if WANDB in settings.trackers(context):
-        yield WANDB_DIR, "$JOBSPEC_METRICS_DIR"  # else wandb writes into the checkout
 
 
 def _checkpoints(context: Context) -> str:

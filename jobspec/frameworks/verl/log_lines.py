@@ -29,7 +29,10 @@ SCRATCH = "Training from scratch"
 NO_ADAPTER = "no adapter checkpoint found at"
 NO_LOADER_STATE = "No dataloader state found at"
 LOADED = re.compile(r"Loaded (?P<what>[\w -]*?)(?: checkpoint| states?)? from (?P<path>\S+)")
-SAVED = re.compile(r"(?:Saving checkpoint to:?|local_global_step_folder:) \S*global_step_(?P<step>\d+)")
+SAVED = re.compile(
+    r"(?:Saving checkpoint to:?|local_global_step_folder:|Dist checkpointing save completed for"
+    r"|Saved bridge checkpoint to) \S*global_step_(?P<step>\d+)"
+)
 # Lines that Megatron's workers alone print, and the trainer's configuration by name.
 MEGATRON = re.compile(
     r"ppo_megatron_trainer|^(?:actor_|critic_)?module: \d|^TF config:|'strategy': 'megatron'"
@@ -67,6 +70,8 @@ WORDS = (
     "Loaded ",
     "Saving checkpoint to",
     "local_global_step_folder",
+    "Dist checkpointing save completed",
+    "Saved bridge checkpoint",
     "module: ",
     "TF config:",
     " contains ",

@@ -98,7 +98,7 @@ def check_overrides(context: Context) -> Iterator[Finding]:
     for key, value in context.spec.train.overrides.items():
         path, bare = f"train.overrides.{key}", key.lstrip("+~")
         if key == settings.LOGGER:
-            yield from check_trackers(context, "verl.tracker", key, value, settings.TRACKERS)
+            yield from check_trackers("verl.tracker", key, value, settings.TRACKERS)
         elif bare in OWNED or OWNED_TOO.search(bare):
             yield owned_key("verl.owned", key, OWNED.get(bare, ""))
         elif isinstance(value, dict):

@@ -24,7 +24,7 @@ from jobspec.runtime.drivers.trl.state import BlockedError, Folders, TrainConfig
 
 # What the driver itself decides; the adapter refuses them as overrides by the same names.
 OWNED_OPTIONS = (
-    "output_dir", "max_steps", "seed", "use_cpu", "report_to", "logging_steps", "logging_strategy",
+    "output_dir", "max_steps", "seed", "use_cpu", "logging_steps", "logging_strategy",
     "save_strategy", "save_steps", "save_total_limit", "resume_from_checkpoint", "disable_tqdm",
     "overwrite_output_dir", "logging_dir", "logging_nan_inf_filter", "push_to_hub",
 )  # fmt: skip
@@ -120,7 +120,6 @@ def grpo_config(config: TrainConfig, folders: Folders) -> Any:
         "max_steps": config.steps,
         "seed": config.seed,
         "use_cpu": not config.use_gpu,
-        "report_to": [],
         "logging_steps": 1,
         "logging_strategy": "steps",
         "save_strategy": "steps" if config.save_every else "no",
@@ -130,7 +129,7 @@ def grpo_config(config: TrainConfig, folders: Folders) -> Any:
         "logging_nan_inf_filter": False,  # a loss that is not a number must be seen, not averaged away
     }
     try:
-        return cls(**{**config.options, **owned})
+        return cls(**{"report_to": [], **config.options, **owned})
     except (TypeError, ValueError) as cause:
         raise BlockedError(f"TRL refuses these options: {cause}") from cause
 

@@ -49,8 +49,8 @@ def test_an_override_of_an_owned_key_names_the_specs_key(
 
 
 def test_an_owned_key_without_a_key_in_the_spec_is_only_removed() -> None:
-    owned = of_rule(findings("trl", train={"overrides": {"report_to": "wandb"}}), "trl.owned-option")
-    assert (owned.what, owned.fix) == ("`report_to` is set by jobspec", "remove it")
+    owned = of_rule(findings("trl", train={"overrides": {"logging_steps": 5}}), "trl.owned-option")
+    assert (owned.what, owned.fix) == ("`logging_steps` is set by jobspec", "remove it")
 
 
 # -- variants ----------------------------------------------------------------------------------------

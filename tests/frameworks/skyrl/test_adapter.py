@@ -329,7 +329,8 @@ def test_trackers_stand_beside_tensorboard_where_skyrl_takes_several(
     several = checkouts["new"]
     words, env, told = tracked(several, tmp_path, ["console", "wandb"])
     assert (words, told) == ('trainer.logger=["tensorboard", "console", "wandb"]', {})
-    assert env["WANDB_DIR"] == "${JOBSPEC_METRICS_DIR}"
+    assert env["WANDB_DIR"] == "${JOBSPEC_ATTEMPT_DIR}"
+    assert "WANDB_MODE" not in env  # its key is there, and nothing says that nodes have no internet
     assert tracked(several, tmp_path, "wandb")[0] == 'trainer.logger=["tensorboard", "wandb"]'
 
 

@@ -142,11 +142,31 @@ def test_fields_read_from_source_are_the_real_ones() -> None:
     assert real <= trl_rules.grpo_fields()
 
 
-@pytest.mark.parametrize("name", ["max_steps", "seed", "output_dir", "use_cpu", "report_to"])
+@pytest.mark.parametrize("name", ["max_steps", "seed", "output_dir", "use_cpu", "logging_steps"])
 def test_option_of_jobspec_itself_is_refused(name: str) -> None:
     found = findings("trl", train={"overrides": {name: 1}})
     assert "trl.owned-option" in rules(found)
     assert name in OWNED_OPTIONS
+
+
+def test_trackers_stand_beside_the_file_that_is_judged() -> None:
+    over: dict[str, Any] = {"report_to": ["wandb", "tensorboard", "mlflow"]}
+    asked = config(context("trl", train={"overrides": over})).options
+    assert asked["report_to"] == ["wandb", "mlflow"]  # the driver itself writes TensorBoard's
+    assert "report_to" not in config(context("trl")).options
+
+
+def test_a_tracker_that_trl_does_not_have_or_that_is_not_installed() -> None:
+    def told(value: Any, **more: Any) -> list[tuple[str, str]]:
+        found = findings("trl", train={"overrides": {"report_to": value}}, **more)
+        return [(item.severity, item.fix) for item in found if item.rule == "trl.tracker"]
+
+    assert told("wandbb") == [("error", "did you mean `wandb`?")]
+    assert [item[0] for item in told([])] == ["error"]
+    assert told("tensorboard") == []
+    if importlib.util.find_spec("wandb") is None:
+        assert told("wandb") == [("error", "install it where training runs: `pip install wandb`")]
+        assert [item[0] for item in told("wandb", scheduler="slurm", runtime="pyxis")] == ["warning"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("peft") is not None, reason="peft is installed")

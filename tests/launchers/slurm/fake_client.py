@@ -22,10 +22,14 @@ class FakeClient:
     def __init__(self, **answers: Sequence[Answer]) -> None:
         self._answers = {name: list(items) for name, items in answers.items()}
         self.calls: list[tuple[str, ...]] = []
+        self.timeouts: dict[str, float] = {}  # the newest of each program
         self.secrets: list[Mapping[str, str]] = []
 
     def count(self, program: str) -> int:
         return sum(call[0] == program for call in self.calls)
+
+    def reach(self) -> None:
+        pass
 
     def run(
         self,
@@ -36,6 +40,7 @@ class FakeClient:
     ) -> Completed:
         assert timeout_s > 0
         self.calls.append(tuple(argv))
+        self.timeouts[argv[0]] = timeout_s
         self.secrets.append(secrets or {})
         answers = self._answers[argv[0]]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]

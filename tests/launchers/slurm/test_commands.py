@@ -10,31 +10,31 @@ from jobspec.launchers.base import JobState, JobStatus
 from jobspec.launchers.slurm import commands
 
 SQUEUE = """\
-7|CANCELLED|1|n2|2026-11-28T01:13:12|cancelme|None
-1|COMPLETED|1|n1|2026-11-28T01:13:12|ok|None
-5_0|COMPLETED|1|n1|2026-11-28T01:13:12|arr|None
-2|FAILED|1|n1|2026-11-28T01:13:12|seven|NonZeroExitCode
-5_1|FAILED|1|n1|2026-11-28T01:13:12|arr|NonZeroExitCode
-4|PENDING|4||2027-11-28T01:13:12|waits|Resources
-5_3|PENDING|1||N/A|arr|JobArrayTaskLimit
-6|PENDING|1||N/A|held|JobHeldUser
-3|RUNNING|2|n[1-2]|2026-11-28T01:13:12|sleeper|None
-5_2|RUNNING|1|n1|2026-11-28T01:13:14|arr|None
+7|CANCELLED|me|2026-11-28T01:13:11|n2|2026-11-28T01:13:12|cancelme|None
+1|COMPLETED|me|2026-11-28T01:13:11|n1|2026-11-28T01:13:12|ok|None
+5_0|COMPLETED|me|2026-11-28T01:13:11|n1|2026-11-28T01:13:12|arr|None
+2|FAILED|me|2026-11-28T01:13:11|n1|2026-11-28T01:13:12|seven|NonZeroExitCode
+5_1|FAILED|me|2026-11-28T01:13:11|n1|2026-11-28T01:13:12|arr|NonZeroExitCode
+4|PENDING|me|2026-11-28T01:13:11||2027-11-28T01:13:12|waits|Resources
+5_3|PENDING|me|2026-11-28T01:13:11||N/A|arr|JobArrayTaskLimit
+6|PENDING|me|2026-11-28T01:13:11||N/A|held|JobHeldUser
+3|RUNNING|me|2026-11-28T01:13:11|n[1-2]|2026-11-28T01:13:12|sleeper|None
+5_2|RUNNING|me|2026-11-28T01:13:11|n1|2026-11-28T01:13:14|arr|None
 """
 SACCT = """\
-1|COMPLETED|0:0|n1|2026-11-28T01:13:12|ok
-2|FAILED|7:0|n1|2026-11-28T01:13:12|seven
-3|RUNNING|0:0|n[1-2]|2026-11-28T01:13:12|sleeper
-4|PENDING|0:0|None assigned|Unknown|waits
-7|CANCELLED by 0|0:0|n2|2026-11-28T01:13:12|cancelme
-5_0|COMPLETED|0:0|n1|2026-11-28T01:13:12|arr
-5_1|FAILED|3:0|n1|2026-11-28T01:13:12|arr
-5_2|RUNNING|0:0|n1|2026-11-28T01:13:14|arr
-5_[3-5%2]|PENDING|0:0|None assigned|Unknown|arr
+1|COMPLETED|0:0|n1|2026-11-28T01:13:12|me|2026-11-28T01:13:11|ok
+2|FAILED|7:0|n1|2026-11-28T01:13:12|me|2026-11-28T01:13:11|seven
+3|RUNNING|0:0|n[1-2]|2026-11-28T01:13:12|me|2026-11-28T01:13:11|sleeper
+4|PENDING|0:0|None assigned|Unknown|me|2026-11-28T01:13:11|waits
+7|CANCELLED by 0|0:0|n2|2026-11-28T01:13:12|me|2026-11-28T01:13:11|cancelme
+5_0|COMPLETED|0:0|n1|2026-11-28T01:13:12|me|2026-11-28T01:13:11|arr
+5_1|FAILED|3:0|n1|2026-11-28T01:13:12|me|2026-11-28T01:13:11|arr
+5_2|RUNNING|0:0|n1|2026-11-28T01:13:14|me|2026-11-28T01:13:11|arr
+5_[3-5%2]|PENDING|0:0|None assigned|Unknown|me|2026-11-28T01:13:11|arr
 """
 SACCT_REQUEUED = """\
-11|REQUEUED|0:0|n1|2026-11-28T01:13:16|requeued
-11|COMPLETED|0:0|n1|2026-11-28T01:13:24|requeued
+11|REQUEUED|0:0|n1|2026-11-28T01:13:16|me|2026-11-28T01:13:11|requeued
+11|COMPLETED|0:0|n1|2026-11-28T01:13:24|me|2026-11-28T01:13:11|requeued
 """
 
 
@@ -51,7 +51,7 @@ def test_queue_rows_carry_state_nodes_and_reason() -> None:
 
 
 def test_reason_may_hold_the_separator() -> None:
-    row = commands.parse_squeue("9|PENDING|1||N/A|x|launch failed | held\n")[0]
+    row = commands.parse_squeue("9|PENDING|me|N/A||N/A|x|launch failed | held\n")[0]
     assert row.status.reason == "launch failed | held"
 
 
@@ -88,7 +88,7 @@ def test_every_state_is_read_back(state: JobState) -> None:
 
 
 def test_unknown_state_stays_unknown_with_its_word() -> None:
-    row = commands.parse_squeue("9|EXPEDITING|1|n1|N/A|x|None\n")[0]
+    row = commands.parse_squeue("9|EXPEDITING|me|N/A|n1|N/A|x|None\n")[0]
     assert (row.status.state, row.status.raw) == (JobState.UNKNOWN, "EXPEDITING")
     assert not row.status.state.final
 

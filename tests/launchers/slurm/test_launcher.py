@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import threading
+import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -39,8 +42,8 @@ def launcher(client: FakeClient) -> SlurmLauncher:
     return SlurmLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
 
 
-def queued(job_id: str, state: str = "PENDING", name: str = NAME) -> str:
-    return f"{job_id}|{state}|1|n1|N/A|{name}|None\n"
+def queued(job_id: str, state: str = "PENDING", name: str = NAME, user: str = "", at: str = "") -> str:
+    return f"{job_id}|{state}|{user}|{at}|n1|N/A|{name}|None\n"
 
 
 def test_submission_is_recorded_and_repeating_it_asks_nobody(run: RunPaths) -> None:
@@ -98,7 +101,7 @@ def test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting(run: RunPath
     client = FakeClient(
         sbatch=[says(timed_out=True)],
         squeue=[says("")],
-        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")],
+        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|||{NAME}\n")],
     )
     assert launcher(client).submit(run, PLAN, {}).job_id == "44"
     assert client.count("sbatch") == 1
@@ -176,6 +179,66 @@ def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
     assert launcher(client).submit(run, PLAN, {}).job_id == "47"
 
 
+def test_job_of_a_submission_of_a_moment_ago_is_waited_for(run: RunPaths) -> None:
+    lost_submission(run)
+    slept: list[float] = []
+    client = FakeClient(squeue=[says("")] * 5 + [says(queued("45"))], sacct=[says("")], sbatch=[says("99\n")])
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1100.0)
+    assert made.submit(run, PLAN, {}).job_id == "45"
+    assert (client.count("sbatch"), client.count("sacct")) == (0, 1)
+
+
+def test_after_two_minutes_it_is_submitted_again(run: RunPaths) -> None:
+    lost_submission(run)
+    slept: list[float] = []
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says("99\n")])
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1030.0)
+    assert made.submit(run, PLAN, {}).job_id == "99"
+    assert sum(slept) == 90.0, "what is left of two minutes"
+    slept.clear()
+    run.state.unlink()
+    lost_submission(run)
+    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1120.0)
+    assert (made.submit(run, PLAN, {}).job_id, slept) == ("99", [])
+
+
+def test_each_sbatch_begins_the_two_minutes_anew(run: RunPaths) -> None:
+    lost_submission(run)
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[crash])
+    with pytest.raises(KeyboardInterrupt):
+        SlurmLauncher(client, clock=lambda: 5000.0).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and launch.intent_time == 5000.0
+
+
+@pytest.mark.parametrize("how", ["refused", "no sbatch"])
+def test_intent_of_an_earlier_call_stays_when_a_later_one_is_refused(run: RunPaths, how: str) -> None:
+    """The job of the earlier one may still come."""
+    lost = lost_submission(run)
+
+    def missing(argv, secrets):  # type: ignore[no-untyped-def]
+        raise missing_program("sbatch", "here")
+
+    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
+    answer = refused if how == "refused" else missing
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[answer])
+    with pytest.raises(JobspecError, match="sbatch"):
+        launcher(client).submit(run, PLAN, {})
+    assert read_launch(run) == lost
+
+
+def test_refusal_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
+    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
+    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says(timed_out=True), refused])
+    with pytest.raises(JobspecError, match="did not accept"):
+        launcher(client).submit(run, PLAN, {})
+    assert read_launch(run) is not None
+
+
 def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
     (run.root / "ray.sub").unlink()
     with pytest.raises(JobspecError, match=r"lacks `ray.sub`"):
@@ -219,7 +282,7 @@ def test_ended_jobs_cost_one_call_more(tmp_path: Path) -> None:
     known = launches(tmp_path, 500)
     client = FakeClient(
         squeue=[says(stderr="slurm_load_jobs error: Invalid job id specified", code=1)],
-        sacct=[says("".join(f"{launch.job_id}|FAILED|7:0|n1|x|n\n" for launch in known))],
+        sacct=[says("".join(f"{launch.job_id}|FAILED|7:0|n1|x|||n\n" for launch in known))],
     )
     found = launcher(client).query(known)
     assert {(status.state, status.exit_code) for status in found.values()} == {(JobState.FAILED, 7)}
@@ -238,6 +301,25 @@ def test_controller_that_stays_away_is_an_error_and_no_state(tmp_path: Path) -> 
     with pytest.raises(JobspecError, match="state of the jobs is not known") as caught:
         launcher(client).query(launches(tmp_path, 1))
     assert "scontrol ping" in caught.value.findings[0].fix
+
+
+def test_brief_limit_is_the_queues_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when the login node is reached; a database of a large site takes longer than that limit."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def take(seconds: float) -> None:
+        now[0] += seconds
+
+    def slow(argv, secrets):  # type: ignore[no-untyped-def]
+        take(4.0)
+        return says("")(argv, secrets)
+
+    client = FakeClient(squeue=[slow], sacct=[says("1|FAILED|7:0|n1|x|||n\n")])
+    monkeypatch.setattr(client, "reach", lambda: take(18.0))
+    known = launches(tmp_path, 1)
+    assert launcher(client).query(known, 5.0)[known[0]].state is JobState.FAILED
+    assert client.timeouts == {"squeue": 5.0, "sacct": 60.0}
 
 
 def results(launch: Launch, outcome: str, code: int, attempt: int = 1) -> None:
@@ -281,10 +363,11 @@ def test_restarts_of_a_live_job_are_counted_by_its_attempts(tmp_path: Path) -> N
 def test_array_reports_its_tasks(tmp_path: Path) -> None:
     known = launches(tmp_path, 1, first=5, array="0-5")
     client = FakeClient(
-        squeue=[says("5_2|RUNNING|1|n1|N/A|n|None\n5_3|PENDING|1||N/A|n|Resources\n")],
+        squeue=[says("5_2|RUNNING|||n1|N/A|n|None\n5_3|PENDING||||N/A|n|Resources\n")],
         sacct=[
             says(
-                "5_0|COMPLETED|0:0|n1|x|n\n5_1|FAILED|3:0|n1|x|n\n5_2|RUNNING|0:0|n1|x|n\n5_[3-5]|PENDING|0:0|||n\n"
+                "5_0|COMPLETED|0:0|n1|x|||n\n5_1|FAILED|3:0|n1|x|||n\n5_2|RUNNING|0:0|n1|x|||n\n"
+                "5_[3-5]|PENDING|0:0|||||n\n"
             )
         ],
     )
@@ -327,7 +410,7 @@ def test_lost_submission_is_settled_by_the_name_of_its_job(run: RunPaths, tmp_pa
 
 def test_lost_submission_whose_job_has_ended_is_settled_by_accounting(run: RunPaths) -> None:
     lost = lost_submission(run)
-    ended = says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|{NAME}\n")
+    ended = says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|||{NAME}\n")
     client = FakeClient(squeue=[says("")], sacct=[ended])
     assert launcher(client).query([lost])[lost].state is JobState.COMPLETED
 
@@ -354,7 +437,7 @@ def test_job_of_somebody_else_that_has_the_id_now_is_not_ours(tmp_path: Path, st
     known = launches(tmp_path, 1)
     client = FakeClient(
         squeue=[says(queued("1", state, "somebody-elses"))],
-        sacct=[says("1|FAILED|7:0|n1|x|n\n1|RUNNING|0:0|n9|x|somebody-elses\n")],
+        sacct=[says("1|FAILED|7:0|n1|x|||n\n1|RUNNING|0:0|n9|x|||somebody-elses\n")],
     )
     status = launcher(client).query(known)[known[0]]
     assert (status.state, status.exit_code, status.nodes, status.restarts) == (JobState.FAILED, 7, "n1", 0)
@@ -366,9 +449,85 @@ def test_accounting_that_does_not_know_the_name_yet_is_believed(tmp_path: Path, 
     known = launches(tmp_path, 1)
     client = FakeClient(
         squeue=[says(queued("1", "FAILED", "n"))],
-        sacct=[says(f"1|FAILED|7:0|n1|x|{name}\n")],
+        sacct=[says(f"1|FAILED|7:0|n1|x|||{name}\n")],
     )
     assert launcher(client).query(known)[known[0]].exit_code == 7
+
+
+SUBMITTED_AT = datetime.fromisoformat("2026-11-28T01:02:03").timestamp()
+
+
+def renamed(tmp_path: Path, array: str = "") -> Launch:
+    launch = launches(tmp_path, 1, array=array)[0]
+    Path(launch.root).mkdir()
+    return replace(launch, intent_time=SUBMITTED_AT, submit_time=SUBMITTED_AT + 5)
+
+
+ME = getpass.getuser()
+OURS, REQUEUED, OLD = "2026-11-28T01:02:07", "2026-11-29T04:00:00", "2026-10-01T00:00:00"
+
+
+def test_job_that_has_another_name_now_is_ours_by_owner_and_time(tmp_path: Path) -> None:
+    """`scontrol update JobName=`, or a job_submit plugin."""
+    launch = renamed(tmp_path)
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))])
+    assert launcher(client).query([launch])[launch].state is JobState.RUNNING
+    ended = FakeClient(squeue=[says("")], sacct=[says(f"1|FAILED|7:0|n1|x|{ME}|{OURS}|prod-n\n")])
+    status = launcher(ended).query([launch])[launch]
+    assert (status.state, status.exit_code) == (JobState.FAILED, 7)
+
+
+def test_renamed_job_that_was_requeued_is_ours_by_its_first_attempt(tmp_path: Path) -> None:
+    """A requeue gives a job a new time of submission."""
+    launch = renamed(tmp_path)
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "prod-n", ME, REQUEUED))],
+        sacct=[says(f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|prod-n\n1|RUNNING|0:0|n1|x|{ME}|{REQUEUED}|prod-n\n")],
+    )
+    status = launcher(client).query([launch])[launch]
+    assert (status.state, status.restarts) == (JobState.RUNNING, 1)
+
+
+def test_renamed_array_is_ours_with_all_its_tasks(tmp_path: Path) -> None:
+    launch = renamed(tmp_path, array="0-1")
+    rows = "".join(queued(f"1_{task}", "RUNNING", "prod-n", ME, OURS) for task in (0, 1))
+    assert len(launcher(FakeClient(squeue=[says(rows)])).query([launch])[launch].tasks) == 2
+
+
+@pytest.mark.parametrize("recorded", ["", f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|n\n"])
+def test_own_job_of_another_name_that_was_submitted_later_may_be_ours(tmp_path: Path, recorded: str) -> None:
+    launch = renamed(tmp_path)
+    results(launch, "failed", 7)  # of an attempt before the requeue
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "other", ME, REQUEUED))], sacct=[says(recorded)], scancel=[says()]
+    )
+    status = launcher(client).query([launch])[launch]
+    assert status.state is JobState.UNKNOWN
+    assert status.reason == f"id 1 now has the name `other` (of {ME}, submitted {REQUEUED})"
+    with pytest.raises(JobspecError, match="id 1 now has the name `other`"):
+        launcher(client).cancel([launch])
+    assert client.count("scancel") == 0
+
+
+@pytest.mark.parametrize(("user", "at"), [("bob", OURS), (ME, OLD)])
+@pytest.mark.parametrize("in_queue", [True, False])
+def test_id_that_another_job_has_is_not_missing(tmp_path: Path, user: str, at: str, in_queue: bool) -> None:
+    launch = renamed(tmp_path)
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "theirs", user, at) if in_queue else "")],
+        sacct=[says("" if in_queue else f"1|COMPLETED|0:0|n1|x|{user}|{at}|theirs\n")],
+    )
+    status = launcher(client).query([launch])[launch]
+    assert status.state is JobState.UNKNOWN
+    assert status.reason == f"id 1 now has the name `theirs` (of {user}, submitted {at})"
+    results(launch, "ok", 0)
+    assert launcher(client).query([launch])[launch].state is JobState.COMPLETED
+
+
+def test_cancel_ends_a_renamed_job(tmp_path: Path) -> None:
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))], scancel=[says()])
+    launcher(client).cancel([renamed(tmp_path)])
+    assert client.calls[-1] == ("scancel", "1")
 
 
 def cut(argv, secrets):  # type: ignore[no-untyped-def]
@@ -421,14 +580,16 @@ def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPath
 
 def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:
     client = FakeClient(
-        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)]
+        squeue=[says("")],
+        scancel=[says(stderr="scancel: error: Kill job error on job id 1: Invalid job id specified", code=1)],
     )
     launcher(client).cancel(launches(tmp_path, 2))
-    assert client.calls == [("scancel", "1", "2")]
+    assert client.calls[-1] == ("scancel", "1", "2")
 
 
 def test_cancelling_that_fails_is_said(tmp_path: Path) -> None:
-    client = FakeClient(scancel=[says(stderr="scancel: error: Access/permission denied", code=1)])
+    denied = says(stderr="scancel: error: Access/permission denied", code=1)
+    client = FakeClient(squeue=[says(queued("1", name="n"))], scancel=[denied])
     with pytest.raises(JobspecError, match="may still be running"):
         launcher(client).cancel(launches(tmp_path, 1))
 
@@ -438,7 +599,7 @@ def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -
     launch = Launch(RUN_ID, "/r", "lab", "slurm", NAME, 1.0, job_id="51", mode="upstream", root=str(run.root))
     client = FakeClient(
         squeue=[says(queued("51", "RUNNING")), says(queued("51", "RUNNING")), says(queued("51", "FAILED"))],
-        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|x\n")],
+        sacct=[says("51|FAILED|143:0|n1|2026-11-28T00:00:00|||x\n")],
         scancel=[says()],
     )
     UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])

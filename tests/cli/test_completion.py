@@ -1,0 +1,164 @@
+"""Completion in real shells: what Tab offers, and that it neither says anything nor loads much."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jobspec.cli.commands import command_names
+from jobspec.cli.completing import build
+from tests.kits.project_kit import Project
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "ray", "rich", "jinja2", "paramiko", "submitit", "yaml"}
+
+
+@pytest.fixture
+def path(project: Project) -> str:
+    """A PATH whose `jobspec` is this one."""
+    program = project.root / "bin" / "jobspec"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m jobspec.cli "$@"\n')
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+def bash(project: Project, path: str, line: str) -> list[str]:
+    script = (
+        "source <(jobspec completion bash); COMP_LINE=$1; COMP_POINT=${#1}; COMP_TYPE=9\n"
+        '_python_argcomplete jobspec; printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", line],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=project.root,
+        env={**os.environ, "PATH": path},
+    )
+    assert done.stderr == ""
+    return [word.strip() for word in done.stdout.splitlines()]
+
+
+def test_bash_completes_what_the_line_asks_for(project: Project, path: str) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    run_id = project.cli("status", "--json").json[0]["run_id"]
+    (project.root / "trl.yaml").write_text("version: 1\nframework: trl\nname: [torn\n")
+    want = {
+        "jobspec sub": ["submit"],
+        "jobspec submit --dry": ["--dry-run"],
+        "jobspec cluster detect --na": ["--name"],
+        "jobspec cluster show slurm-p": ["slurm-pyxis"],
+        "jobspec submit --cluster slurm-g": ["slurm-generic"],
+        "jobspec framework show sk": ["skyrl"],
+        "jobspec validate trl.yaml --level ": ["smoke", "checkpoint", "learning"],
+        "jobspec validate hello.yaml --level ": ["run"],
+        "jobspec submit hello.yaml --allow repo.mis": ["repo.missing"],
+        "jobspec submit hello.yaml --set train.st": ["train.steps="],
+        "jobspec explain hello.yaml train.st": ["train.steps"],
+        f"jobspec report {run_id[:12]}": [run_id],
+        "jobspec report hel": ["hello"],
+        "jobspec status --name ": ["hello"],
+        "jobspec help triag": ["triage"],
+        "jobspec validate hello.ya": ["hello.yaml"],
+        "jobspec submit --nonsense": [""],
+        "jobspec report 'torn": [""],
+    }
+    assert {line: bash(project, path, line) for line in want} == want
+
+
+def test_bash_completes_choices_behind_the_equals_sign(project: Project, path: str) -> None:
+    # `=` ends a word in bash: only what follows it is put in.
+    assert bash(project, path, "jobspec submit hello.yaml --set framework=sk") == ["skyrl"]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_with_descriptions(project: Project, path: str) -> None:
+    script = (
+        "jobspec completion fish | source; complete -C 'jobspec sub'; complete -C 'jobspec cluster show loc'"
+    )
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=project.root,
+        env={**os.environ, "PATH": path},
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["submit\trender a spec and start it", "local\tshipped"],
+        "",
+    )
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_at_tab(project: Project, path: str) -> None:
+    child, screen = pty.fork()
+    if child == 0:
+        os.chdir(project.root)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "PATH": path, "TERM": "dumb", "PS1": "> "})
+    try:
+        os.write(
+            screen, b"autoload -U compinit; compinit -u -D; source <(jobspec completion zsh); echo re''ady\n"
+        )
+        assert "ready" in _until(screen, "\nready")
+        os.write(screen, b"jobspec cluster show slurm-py\t")
+        assert "slurm-pyxis" in _until(screen, "slurm-pyxis")
+        os.write(screen, b"\x03")
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(screen)
+
+
+def _until(screen: int, text: str) -> str:
+    """What the shell shows until `text` is there."""
+    shown = ""
+    end = time.monotonic() + 60
+    while text not in shown and time.monotonic() < end:
+        shown += os.read(screen, 4096).decode(errors="replace").replace("\r", "")
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+
+
+def test_every_command_has_a_parser_to_complete_with() -> None:
+    build(command_names())
+
+
+@pytest.mark.parametrize("line", ["jobspec sub", "jobspec submit --allow rep", "jobspec report "])
+def test_completion_loads_nothing_heavy(project: Project, line: str) -> None:
+    code = (
+        "import os, sys\nend = os._exit\n"
+        "def tell(code):\n    print(*sys.modules, file=sys.__stderr__, flush=True)\n    end(code)\n"
+        "os._exit = tell\nsys.argv = ['jobspec']\nfrom jobspec.cli import main\nmain()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=project.root,
+        env={
+            **os.environ,
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(project.root / "out"),
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+        },
+    )
+    assert done.returncode == 0
+    assert "argcomplete" in done.stderr.split()
+    assert not HEAVY & set(done.stderr.split())
+
+
+def test_a_line_that_is_not_completed_does_not_load_argcomplete() -> None:
+    code = "import sys; from jobspec.cli import main; main(['--help']); print('argcomplete' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
