@@ -188,6 +188,10 @@ def add_baseline(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", metavar="RUN", nargs="?", default="last", help="run id, prefix, directory, or last (default)"
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default="last",
+        help="run id, prefix, name, directory, or last (default)",
     )
     add_runs(parser)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jobspec.disk import is_folder
+from jobspec.spec.find_site import LoadedCluster
 from jobspec.spec.site import ClusterProfile
 
 # What each framework's makers publish; tags of the versions that docs/frameworks.md names.
@@ -21,10 +22,11 @@ IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
 _CHECKOUT = re.compile(r"path: ~/src/([\w-]+)")
 
 
-def for_site(text: str, framework: str, profile: ClusterProfile, folders: Iterable[Path]) -> str:
+def for_site(text: str, framework: str, cluster: LoadedCluster, folders: Iterable[Path]) -> str:
     """The starting spec with what the site decides. Of `folders`, the first that holds a checkout counts."""
+    profile = cluster.profile
     text = re.sub(r"(?m)^# cluster: .*$", f"cluster: {profile.name}", text, count=1)
-    text = _sized(text, profile)
+    text = _sized(text, profile, 0 if cluster.no_gpus else profile.node.gpus or None)
     if profile.container.runtime != "none":
         text = _with_image(text, image(framework, profile))
     places = tuple(folders)
@@ -44,12 +46,13 @@ def image(framework: str, profile: ClusterProfile) -> str:
     site = profile.container
     cache, word = Path(site.image_cache or "/images"), framework.replace("_", "-")
     try:
-        files = sorted(path for path in cache.iterdir() if path.suffix in IMAGE_FILES)
+        files = [path for path in cache.iterdir() if path.suffix in IMAGE_FILES]
     except OSError:
         files = []
-    own = [path for path in files if word in path.name.replace("_", "-").lower()]
+    whole = re.compile(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z])")  # `overlay` is no image of verl
+    own = [path for path in files if whole.search(path.name.replace("_", "-").lower())]
     if own:
-        return str(own[-1])
+        return str(max(own, key=_natural))
     published = PUBLISHED.get(framework, "")
     if not published or site.runtime in ("bubblewrap", "oci", "charliecloud"):
         suffix = {"pyxis": ".sqsh", "apptainer": ".sif"}.get(site.runtime, "")
@@ -58,6 +61,11 @@ def image(framework: str, profile: ClusterProfile) -> str:
     # Enroot takes a name without a registry for one of Docker Hub, whose host serves no images by itself.
     of_enroot = rest if host == "docker.io" else f"{host}#{rest}"
     return {"pyxis": of_enroot, "apptainer": f"docker://{published}"}.get(site.runtime, published)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts `v0.10` behind `v0.9`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path.name)]
 
 
 def _with_image(text: str, name: str) -> str:
@@ -69,12 +77,12 @@ def _with_image(text: str, name: str) -> str:
     return re.sub(r"(?m)^(?=resources:)", lambda _: f"container:\n{line}\n", text, count=1)
 
 
-def _sized(text: str, profile: ClusterProfile) -> str:
+def _sized(text: str, profile: ClusterProfile, gpus: int | None) -> str:
     """No more GPUs and processors than a node has, and a time limit, without which no queue takes a job."""
-    for key, most in (("gpus_per_node", profile.node.gpus), ("cpus_per_node", profile.node.cpus)):
+    for key, most in (("gpus_per_node", gpus), ("cpus_per_node", profile.node.cpus)):
 
         def capped(match: re.Match[str], most: int | None = most) -> str:
-            return match[1] + str(min(int(match[2]), most) if most else match[2])
+            return match[1] + str(match[2] if most is None else min(int(match[2]), most))
 
         text = re.sub(rf"(?m)^(  {key}: )(\d+)", capped, text)
     return re.sub(r"(?m)^  # (?=time: )", "  ", text, count=1) if profile.scheduler == "slurm" else text

@@ -15,8 +15,8 @@ _INTRO = """\
 
 <!-- Written by `python -m jobspec.reference.commands > docs/cli.md`; a test compares it with the parsers. -->
 
-RUN is a run id, a unique prefix of one, a directory, or `last`. Without `--runs DIR` or `JOBSPEC_RUNS`,
-runs are looked for in `./runs` and in every folder that this user has submitted to.
+RUN is a run id, a unique prefix of one, a name (its newest run), a directory, or `last`. Without `--runs DIR`
+or `JOBSPEC_RUNS`, runs are looked for in `./runs` and in every folder that this user has submitted to.
 
 | exit code | means |
 | --- | --- |

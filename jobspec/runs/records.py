@@ -120,18 +120,19 @@ def read_scheduler(run: RunPaths) -> dict[str, Any] | None:
 
 
 def read_results(run: RunPaths) -> dict[str, Any] | None:
-    """`results.json` of the newest attempt that has one; None when no attempt ended by itself.
+    """`results.json` of the newest attempt; None while that one has not ended by itself, or never did.
 
-    The first version of an attempt, written before its files are collected, is no end of one that went well.
+    An older attempt says nothing of a run that was started again. The first version of an attempt, written
+    before its files are collected, is no end of one that went well.
     Raises: JobspecError when the file is damaged.
     """
-    for number in reversed(run.attempts()):
-        path = run.attempt(number) / "results.json"
-        results = _read_json(path)
-        if results is not None:
-            _fitting(path, results, _RESULTS)
-            return None if results.get("collecting") and results.get("outcome") == "ok" else results
-    return None
+    attempts = run.attempts()
+    path = run.attempt(attempts[-1]) / "results.json" if attempts else None
+    results = _read_json(path) if path is not None else None
+    if path is None or results is None:
+        return None
+    _fitting(path, results, _RESULTS)
+    return None if results.get("collecting") and results.get("outcome") == "ok" else results
 
 
 def _fitting(path: Path, data: Mapping[str, Any], kinds: Mapping[str, _Kind]) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class RunStore:
         exact = [run for run in matches if run.run_id == ref]
         if len(exact or matches) == 1:
             return (exact or matches)[0]
-        named = next((run for run in runs if run.root.parent.name == ref), None)
-        if named is not None:
-            return named
+        named = _of_name(ref, runs)
+        if named:
+            return named[0]
         if matches:
             shown = ", ".join(f"`{run.run_id}` ({run.root.parent.name})" for run in matches[:8])
             more = f" and {len(matches) - 8} more" if len(matches) > 8 else ""
@@ -66,6 +66,15 @@ class RunStore:
                 fix="give more characters of the id",
             )
         raise fail("run.unknown", f"no run `{ref}`", why=self._nearest(ref, runs), fix=_FIND_FIX)
+
+    def named(self, ref: str) -> list[RunPaths]:
+        """All runs of `ref`, newest first, where `find` takes it for a name; else none."""
+        if ref == "last" or _folder(ref) is not None:
+            return []
+        runs = self.list()
+        matches = [run for run in runs if run.run_id.startswith(ref)]
+        is_id = len(matches) == 1 or any(run.run_id == ref for run in matches)
+        return [] if is_id else _of_name(ref, runs)
 
     def _nearest(self, ref: str, runs: Iterable[RunPaths]) -> str:
         import difflib
@@ -79,6 +88,10 @@ class RunStore:
 
     def _where(self, text: str) -> str:
         return f"{text} " + ", ".join(f"`{folder}`" for folder in self.folders)
+
+
+def _of_name(name: str, runs: Iterable[RunPaths]) -> list[RunPaths]:
+    return [run for run in runs if run.root.parent.name == name]
 
 
 def _second(run: RunPaths) -> str:

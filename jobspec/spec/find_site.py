@@ -54,7 +54,8 @@ class Elsewhere(Protocol):
 class LoadedCluster:
     """A valid profile with its paths expanded; `findings` are warnings.
 
-    `elsewhere` is there for a cluster whose disks are not this machine's.
+    `elsewhere` is there for a cluster whose disks are not this machine's. `no_gpus`: the profile itself says
+    that a node has none, which is its default as well.
     """
 
     profile: ClusterProfile
@@ -62,6 +63,7 @@ class LoadedCluster:
     origin: str
     findings: tuple[Finding, ...] = ()
     elsewhere: Elsewhere | None = None
+    no_gpus: bool = False
 
 
 def load_cluster(
@@ -194,7 +196,9 @@ def parse_cluster(
         findings.append(_placed(finding, document))
     if profile is None or any(finding.is_error for finding in findings):
         raise JobspecError(*in_order(findings))
-    return LoadedCluster(profile, path, origin, in_order(findings))
+    node = data.get("node")
+    no_gpus = isinstance(node, dict) and node.get("gpus") == 0
+    return LoadedCluster(profile, path, origin, in_order(findings), no_gpus=no_gpus)
 
 
 def _placed(finding: Finding, document: Document) -> Finding:

@@ -54,6 +54,25 @@ def test_command_that_kills_the_agent_is_not_cleared(project: Project) -> None:
     assert said in summary and "not evidence" not in summary and "environment fix" not in summary
 
 
+def test_cancel_by_name_ends_the_run_of_that_name_that_goes_on(project: Project) -> None:
+    project.write("s.yaml", SLEEPER)
+    assert project.cli("submit", "s.yaml").code == 0
+    first = project.last()
+    assert project.cli("render", "s.yaml").code == 0  # newer, and never started
+    assert project.last() != first
+    assert project.cli("cancel", "s").out == f"run {first.run_id}: cancelled\n"
+    assert project.cli("cancel", "s").out == f"run {project.last().run_id}: not started\n"
+    assert project.cli("submit", "s.yaml").code == 0
+    second = project.last()
+    assert project.cli("submit", "s.yaml", "--rerun").code == 0
+    third = project.last()
+    done = project.cli("cancel", "s")
+    assert (done.code, done.out) == (2, "")
+    assert "error[run.ambiguous]" in done.err and "2 runs of the name `s` go on" in done.err
+    assert second.run_id in done.err and third.run_id in done.err and first.run_id not in done.err
+    assert project.cli("cancel", second.run_id, third.run_id).code == 0
+
+
 def test_run_that_was_only_rendered_is_said_so(project: Project) -> None:
     assert project.cli("render", "hello.yaml", "--out", "out").code == 0
     assert project.cli("cancel", "out").out == "run out: not started\n"

@@ -60,6 +60,16 @@ def test_status_tells_what_the_files_say(project: Project, slurm: Controller, mo
     assert not project.last().scheduler.exists(), "nobody knows how the job ended"
 
 
+def test_of_a_run_that_was_started_again_the_files_say_nothing_yet(
+    project: Project, slurm: Controller
+) -> None:
+    train(project.last(), ended=True)
+    project.last().attempt(2).mkdir()
+    slurm.set("down")
+    (row,) = project.cli("status", "--json").json
+    assert row["state"] == "UNKNOWN" and "results.json" not in row["scheduler"]["reason"]
+
+
 def test_status_of_a_run_without_results_has_its_progress(project: Project, slurm: Controller) -> None:
     metrics = project.last().attempt(1) / "metrics"
     train(project.last(), ended=False)

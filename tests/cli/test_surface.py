@@ -313,6 +313,40 @@ def test_a_published_image_has_the_form_of_the_runtime(runtime: str, framework: 
     assert image(framework, site) == expected
 
 
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [("node: {gpus: 0}\n", 0), ("node: {gpus: 1}\n", 1), ("node: {cpus: 4}\n", 2), ("", 2)],
+)
+def test_a_starting_spec_asks_for_no_more_gpus_than_the_profile_says(
+    project: Project, node: str, expected: int
+) -> None:
+    site = project.root / ".config" / "jobspec" / "clusters" / "mine.yaml"
+    site.parent.mkdir(parents=True)
+    paths = "paths: {runs: /s/runs, node_local: /tmp/n}\n"
+    site.write_text(f"version: 1\nname: mine\nscheduler: slurm\n{paths}{node}")
+    assert project.cli("init", "nemo_rl", "--cluster", "mine", "--name", "x").code == 0
+    assert load_spec("x.yaml", env={}).spec.resources.gpus_per_node == expected
+
+
+@pytest.mark.parametrize(
+    ("framework", "names", "expected"),
+    [
+        ("verl", ["overlay.sqsh", "verlag.sqsh"], "verlai/verl:vllm024.dev2"),
+        ("verl", ["zz-overlay.sqsh", "verlai+verl+v0.7.sqsh"], "verlai+verl+v0.7.sqsh"),
+        ("verl", ["verl0.6.sqsh", "overlay.sqsh"], "verl0.6.sqsh"),
+        ("nemo_rl", [f"nemo_rl_v0.{minor}.0.sqsh" for minor in (9, 10, 4)], "nemo_rl_v0.10.0.sqsh"),
+    ],
+)
+def test_an_image_is_named_for_the_framework_by_a_whole_word_and_the_newest_counts(
+    tmp_path: Path, framework: str, names: list[str], expected: str
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    container = SiteContainer("pyxis", str(tmp_path))
+    site = ClusterProfile(version=1, name="x", paths=Paths(node_local="/n"), container=container)
+    assert image(framework, site).removeprefix(f"{tmp_path}/") == expected
+
+
 def test_an_image_file_of_the_site_comes_first(project: Project) -> None:
     images = project.root / "images"
     images.mkdir()

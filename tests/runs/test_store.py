@@ -55,6 +55,19 @@ def test_run_is_found_by_id_prefix_name_and_last(store: RunStore, ref: str, run_
     assert store.find(ref).run_id == run_id
 
 
+@pytest.mark.parametrize(
+    ("ref", "ids"),
+    [
+        ("x", ["20261128-010203-aabbcc", "20261128-010203-aaaaaa"]),
+        ("20261129", []),
+        ("last", []),
+        ("nosuch", []),
+    ],
+)
+def test_runs_of_a_name(store: RunStore, ref: str, ids: list[str]) -> None:
+    assert [run.run_id for run in store.named(ref)] == ids
+
+
 def test_directory_is_a_run_wherever_it_lies(store: RunStore, tmp_path: Path) -> None:
     folder = make(tmp_path, "elsewhere", "any-name")
     found = store.find(str(folder))
@@ -172,7 +185,9 @@ def test_results_are_those_of_the_newest_attempt_that_has_any(tmp_path: Path) ->
         if text:
             (run.attempt(number) / "results.json").write_text(text)
     assert run.attempts() == [1, 2, 10]
-    assert read_results(run) == {"attempt": 2}
+    assert read_results(run) is None  # the newest goes on, or was killed
+    (run.attempt(10) / "results.json").write_text('{"attempt": 10}')
+    assert read_results(run) == {"attempt": 10}
 
 
 def test_runs_of_one_second_are_ordered_by_when_they_were_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """End runs: on Slurm by scancel, on this machine by signalling the run's processes and waiting for them.
 
-What a run has produced so far is collected first, within the scheduler's grace time.
+What a run has produced so far is collected first, within the scheduler's grace time. A name means the run of
+that name that goes on, not the newest one; of several you choose by id.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from jobspec.cli import output, parser
 from jobspec.cli.commands.status import as_json
 from jobspec.cli.live import observe
 from jobspec.cli.live.observe import View
-from jobspec.finding import JobspecError
+from jobspec.finding import JobspecError, fail
 from jobspec.launchers import JobState
-from jobspec.runs.owner import own
+from jobspec.runs.owner import own, owner
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.store import RunStore
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("runs_wanted", metavar="RUN", nargs="+", help="run id, prefix, directory, or last")
+    into.add_argument(
+        "runs_wanted", metavar="RUN", nargs="+", help="run id, prefix, name, directory, or last"
+    )
     parser.add_runs(into)
     parser.add_json(into)
 
@@ -26,7 +31,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args.runs)
     # The record of a stranger could name any process or job of ours.
-    runs = [own(store.find(ref)) for ref in args.runs_wanted]
+    runs = [own(_wanted(store, ref)) for ref in args.runs_wanted]
     views = observe.observe(runs)
     damaged = [finding for view in views for finding in view.damaged]
     if damaged:  # nobody knows whether these runs go on
@@ -46,6 +51,20 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(f"run {now.run.run_id}: {_end(now)}")
     return 0
+
+
+def _wanted(store: RunStore, ref: str) -> RunPaths:
+    """The run of `ref`; of a name the one that goes on. Raises: JobspecError where several of them go on."""
+    mine = [run for run in store.named(ref) if not owner(run.root)]
+    if len(mine) < 2:
+        return store.find(ref)
+    live = [view.run for view in observe.observe(mine) if view.launch is not None and not view.final]
+    if len(live) > 1:
+        shown = ", ".join(f"`{run.run_id}`" for run in live[:8])
+        more = f" and {len(live) - 8} more" if len(live) > 8 else ""
+        what = f"{len(live)} runs of the name `{ref}` go on"
+        raise fail("run.ambiguous", what, why=f"candidates: {shown}{more}", fix="name one by its id")
+    return live[0] if live else store.find(ref)
 
 
 def _end(now: View) -> str:

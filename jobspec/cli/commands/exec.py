@@ -12,7 +12,7 @@ from jobspec.finding import fail
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("run", metavar="RUN", help="run id, prefix, directory, or last")
+    into.add_argument("run", metavar="RUN", help="run id, prefix, name, directory, or last")
     into.add_argument("--node", metavar="NODE", default="", help="host name (default: the head node)")
     into.add_argument("--point", metavar="N", type=parser.whole_number(0), help="point of a sweep")
     parser.add_runs(into)

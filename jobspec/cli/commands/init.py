@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster is not None:
         here = Path.cwd()
         places = (here, here.parent, Path.home(), Path.home() / "src")
-        text = for_site(text, framework, pipeline.profile(args.cluster, None).profile, places)
+        text = for_site(text, framework, pipeline.profile(args.cluster, None), places)
     parse_spec(text, f"{args.name}.yaml", (), {})  # a bad --name is refused before anything is written
     if args.out == "-":
         print(text, end="")

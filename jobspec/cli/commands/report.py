@@ -35,7 +35,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="*",
         default=["last"],
-        help="run id, prefix, directory, or last (default); several with --format summary",
+        help="run id, prefix, name, directory, or last (default); several with --format summary",
     )
     parser.add_runs(into)
     parser.add_baseline(into)

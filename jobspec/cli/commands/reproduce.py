@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("run", metavar="RUN|LOCK", help="run id, prefix, directory, last, or a spec.lock.yaml")
+    into.add_argument(
+        "run", metavar="RUN|LOCK", help="run id, prefix, name, directory, last, or a spec.lock.yaml"
+    )
     parser.add_runs(into)
     parser.add_cluster(into)
     into.add_argument("--check", action="store_true", help="only say what has changed, submit nothing")

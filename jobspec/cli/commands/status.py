@@ -34,7 +34,9 @@ WATCH_S = 5
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
-    into.add_argument("runs_wanted", metavar="RUN", nargs="*", help="run id, prefix, directory, or last")
+    into.add_argument(
+        "runs_wanted", metavar="RUN", nargs="*", help="run id, prefix, name, directory, or last"
+    )
     into.add_argument(
         "--limit", type=parser.whole_number(1), default=20, metavar="N", help="at most N runs (default 20)"
     )

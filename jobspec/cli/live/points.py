@@ -32,12 +32,15 @@ class PointState:
 
 @dataclass
 class PointWatch:
-    """Reads the points of a sweep; one that has ended is not read again. A single run has no points."""
+    """Reads the points of a sweep; one that has ended is read again once it has another attempt.
+
+    A single run has no points.
+    """
 
     run: RunPaths
     _points: tuple[PointRecord, ...] | None = None
     _readers: dict[int, ProgressReader] = field(default_factory=dict)
-    _ended: dict[int, PointState] = field(default_factory=dict)
+    _ended: dict[int, tuple[int, PointState]] = field(default_factory=dict)  # with the number of attempts
 
     def read(self) -> tuple[PointState, ...]:
         if self._points is None:
@@ -45,8 +48,10 @@ class PointWatch:
         return tuple(self._state(point) for point in self._points)
 
     def _state(self, point: PointRecord) -> PointState:
-        if point.index in self._ended:
-            return self._ended[point.index]
+        attempts = 0 if point.reused else len(point.run.attempts())
+        known = self._ended.get(point.index)
+        if known is not None and known[0] == attempts:
+            return known[1]
         from jobspec.sweeps.points import label
 
         name = label(point.sets)
@@ -56,7 +61,7 @@ class PointWatch:
             reader = self._readers.setdefault(point.index, ProgressReader(point.run))
             state = PointState(point.index, name, _outcome(point.run), reader.read())
         if state.ended:
-            self._ended[point.index] = state
+            self._ended[point.index] = (attempts, state)
         return state
 
 

@@ -43,6 +43,19 @@ def test_points_are_told_apart_as_they_go(tmp_path: Path) -> None:
     assert watch.read()[0].outcome == "failed"  # it has ended: nothing is read again
 
 
+def test_a_point_that_is_started_again_runs(tmp_path: Path) -> None:
+    run = sweep(tmp_path)
+    watch = PointWatch(run)
+    point = run.points()[0]
+    point.attempt(1).mkdir(parents=True)
+    (point.attempt(1) / "results.json").write_text('{"outcome": "cancelled", "exit_code": 143}')
+    assert watch.read()[0].outcome == "cancelled"
+    point.attempt(2).mkdir()
+    assert (watch.read()[0].outcome, PointWatch(run).read()[0].outcome) == ("running", "running")
+    (point.attempt(2) / "results.json").write_text('{"outcome": "ok", "exit_code": 0}')
+    assert watch.read()[0].outcome == "ok"
+
+
 def test_a_single_run_has_no_points(tmp_path: Path) -> None:
     assert PointWatch(RunPaths(tmp_path)).read() == ()
 
