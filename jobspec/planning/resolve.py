@@ -274,7 +274,7 @@ def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[st
             warning(
                 "launch.mode-chosen",
                 f"the command runs on each of {nodes} nodes, without Ray",
-                why="`launch.mode` is not given, and nothing in the command uses Ray",
+                why="`launch.mode` is not given, and the command was not seen to use Ray",
                 fix="write `launch: {mode: srun}`, or `{mode: ray}` to run it once beside a Ray cluster",
                 path="launch.mode",
             )
