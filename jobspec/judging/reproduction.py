@@ -17,6 +17,7 @@ import yaml
 
 from jobspec.evidence.evidence import GOOD, Baseline, Evidence
 from jobspec.evidence.read import read_evidence
+from jobspec.finding import JobspecError
 from jobspec.judging.baseline import MARGIN, compare_within, judge_beside, rows_of
 from jobspec.judging.sameness import DIFFERS, SAME, UNKNOWN, compared, planned_facts, seen_facts
 from jobspec.metrics import Table
@@ -56,20 +57,34 @@ def _original(root: Path) -> Path | None:
 
 
 def _compare(evidence: Evidence, verdict: Verdict, folder: Path) -> Reproduction:
-    problem = "" if RunPaths(folder).plan.is_file() else "its files are not here, so nothing can be compared"
-    if not problem and _settings(folder) != _settings(evidence.root):
-        problem = "this point has other settings there, so nothing can be compared"
-    if problem:
-        return Reproduction(folder.name, str(folder), problem=problem)
-    first = read_evidence(folder)
+    """Beside each other, or the problem: the first run may be gone, or be closed to who reads this one."""
+    rows: tuple[Beside, ...] = ()
+    problem = ""
+    try:
+        RunPaths(folder).plan.stat()
+        first = read_evidence(folder)
+        if not first.plan_read:
+            problem = "its plan cannot be read"
+        elif _settings(folder) != _settings(evidence.root):
+            problem = "this point has other settings there"
+        else:
+            rows = tuple(_rows(first, evidence, verdict))
+    except FileNotFoundError:
+        problem = "its files are not here"
+    except OSError as error:
+        problem = f"its files cannot be read: {(error.strerror or str(error)).lower()}"
+    except JobspecError as error:
+        problem = f"its files cannot be read: {error.findings[0].what}"
+    said = f"{problem}, so nothing can be compared" if problem else ""
+    return Reproduction(folder.name, str(folder), rows, said)
+
+
+def _rows(first: Evidence, now: Evidence, verdict: Verdict) -> Iterator[Beside]:
     theirs = judge_beside(first)[1]
-    rows = [
-        Beside("verdict", str(theirs.result), str(verdict.result), _word(theirs.result, verdict.result)),
-        *_phases(first, evidence),
-        *_metrics(first, evidence, verdict),
-        *_facts(first, evidence),
-    ]
-    return Reproduction(folder.name, str(folder), tuple(rows))
+    yield Beside("verdict", str(theirs.result), str(verdict.result), _word(theirs.result, verdict.result))
+    yield from _phases(first, now)
+    yield from _metrics(first, now, verdict)
+    yield from _facts(first, now)
 
 
 def _settings(folder: Path) -> object:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -181,6 +183,33 @@ def test_a_first_run_that_is_gone_is_said_in_every_form(tmp_path: Path) -> None:
             assert said in texts[form], form
     schema = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
     jsonschema.validate(json.loads(forms[0][0]["json"]), schema)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_a_first_run_that_is_closed_to_me_is_said() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        theirs, mine = Path(name) / "theirs", Path(name) / "mine"
+        first = made(theirs / "a", FIRST)
+        later = made(mine / "b", FIRST, of=first.root)
+        Path(name).chmod(0o755)
+        for closed in (theirs, first.root, first.root / "attempts", first.root / "plan.json"):
+            closed.chmod(0)
+            os.seteuid(65534)
+            try:
+                verdict = judged(read_evidence(later.root))[1]
+            finally:
+                os.seteuid(0)
+                closed.chmod(0o755)
+            assert verdict.reproduction is not None
+            why = "files cannot be read: permission denied" if closed.is_dir() else "plan cannot be read"
+            said = f"its {why}, so nothing can be compared"
+            assert (verdict.reproduction.problem, verdict.reproduction.rows) == (said, ()), closed
+
+
+def test_a_first_run_whose_name_no_disk_takes_is_said(tmp_path: Path) -> None:
+    later = made(tmp_path / "b", FIRST, of=Path("/" + "x" * 300))
+    found = judged(read_evidence(later.root))[1].reproduction
+    assert found is not None and "file name too long" in found.problem
 
 
 def made_forms(run: RunFolder) -> dict[str, str]:
