@@ -20,7 +20,6 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_CONF": "passed on to sbatch; all other SLURM_ and SBATCH_ variables are dropped",
     "SCRATCH": "the folder of runs that `cluster detect` proposes",
     "ENROOT_CONFIG_PATH": "the folder where `triage` looks for Enroot's credentials of registries",
-    "PYTHONPATH": "where `validate` looks for what a command's script imports, for a run on this machine",
     "TMPDIR": "the folder for temporary files and for the traceback of a bug",
 }
 _OWN = tuple(name for name in VARIABLES if name.startswith("JOBSPEC_"))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
-from jobspec.frameworks.command_files import check_files, settled, uses_ray
+from jobspec.frameworks.command_files import check_files, settled
+from jobspec.frameworks.ray_use import may_use_ray
 from jobspec.frameworks.shared.known_variants import unknown_variants
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import learning
@@ -48,8 +49,8 @@ class CommandFramework:
     modes = ("ray", "srun", "upstream")
 
     def default_mode(self, spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> str:
-        """Ray where the command is seen to use it, or where `hold` keeps a cluster up; else none."""
-        return "ray" if spec.launch.hold or uses_ray(spec, base, repo_paths) else "srun"
+        """No Ray where all was read and none seen, and `hold` keeps no cluster up; else Ray."""
+        return "ray" if spec.launch.hold or may_use_ray(spec, base, repo_paths) else "srun"
 
     def validate(self, context: Context) -> Iterable[Finding]:
         train = context.spec.train

@@ -1,4 +1,4 @@
-"""The relative files that a command names, and whether it uses Ray.
+"""The relative files that a command names.
 
 A command runs in its run folder, where nothing of the user's lies. A script beside the spec, or in a checkout
 of `repos`, is therefore passed on by its absolute path; what cannot be passed on is refused at validation.
@@ -19,8 +19,6 @@ from jobspec.units import is_below
 from jobspec.words import did_you_mean
 
 SCRIPTS = (".py", ".sh", ".bash")
-MAX_SCRIPT = 1 << 20  # bytes that are read to see whether a script uses Ray
-_RAY = re.compile(r"^\s*(?:import|from) ray\b|(?:^|[\s;&|(])ray +(?:job|start|status)\b", re.MULTILINE)
 _IN_SHELL = re.compile(r"(?<![\w./$~{}=-])(?:\./)?[\w-][\w.-]*(?:/[\w.-]+)*\.(?:py|sh|bash)\b")
 _PATH = "train.command"
 _REPO_FIX = "name its folder in `repos`, such as `repos: [{name: code, path: .}]`"
@@ -53,16 +51,6 @@ def settled(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> tuple[s
         str(found(word, spec, base, repo_paths) or word) if _is_script(at, word) else word
         for at, word in enumerate(command)
     )
-
-
-def uses_ray(spec: JobSpec, base: Path, repo_paths: Mapping[str, str]) -> bool:
-    """Whether the command, or a script that it names, imports or calls Ray."""
-    command = tuple(spec.train.command or ())
-    if _RAY.search("\n".join(command)) or _RAY.search(" ".join(command)):
-        return True
-    words = _IN_SHELL.findall(command[0]) if spec.train.shell and command else command
-    scripts = (found(word, spec, base, repo_paths) for word in words)
-    return any(_RAY.search(_text(path)) for path in scripts if path is not None)
 
 
 def check_files(context: Context) -> Iterator[Finding]:
@@ -189,11 +177,3 @@ def _scripts(context: Context) -> list[str]:
         except OSError:
             continue
     return names
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_SCRIPT).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
-from jobspec.evidence.evidence import Baseline, Evidence
+from jobspec.evidence.evidence import GOOD, Baseline, Evidence
 from jobspec.evidence.read import read_evidence
+from jobspec.finding import JobspecError
 from jobspec.judging.baseline import MARGIN, compare_within, judge_beside, rows_of
 from jobspec.judging.sameness import DIFFERS, SAME, UNKNOWN, compared, planned_facts, seen_facts
 from jobspec.metrics import Table
@@ -31,6 +32,7 @@ from jobspec.verdict import Beside, Reproduction, Status, Verdict
 
 FIRST = "first run"
 MAX_METRICS, MAX_REPEATS = 8, 8
+MIN_ENDS = 3  # of the first run and its repeats: two say next to nothing about a spread
 WORDS = {Status.PASS: SAME, Status.FAIL: DIFFERS}
 DAMAGED = (OSError, ValueError, RecursionError, yaml.YAMLError)
 
@@ -55,20 +57,34 @@ def _original(root: Path) -> Path | None:
 
 
 def _compare(evidence: Evidence, verdict: Verdict, folder: Path) -> Reproduction:
-    problem = "" if RunPaths(folder).plan.is_file() else "its files are not here, so nothing can be compared"
-    if not problem and _settings(folder) != _settings(evidence.root):
-        problem = "this point has other settings there, so nothing can be compared"
-    if problem:
-        return Reproduction(folder.name, str(folder), problem=problem)
-    first = read_evidence(folder)
+    """Beside each other, or the problem: the first run may be gone, or be closed to who reads this one."""
+    rows: tuple[Beside, ...] = ()
+    problem = ""
+    try:
+        RunPaths(folder).plan.stat()
+        first = read_evidence(folder)
+        if not first.plan_read:
+            problem = "its plan cannot be read"
+        elif _settings(folder) != _settings(evidence.root):
+            problem = "this point has other settings there"
+        else:
+            rows = tuple(_rows(first, evidence, verdict))
+    except FileNotFoundError:
+        problem = "its files are not here"
+    except OSError as error:
+        problem = f"its files cannot be read: {(error.strerror or str(error)).lower()}"
+    except JobspecError as error:
+        problem = f"its files cannot be read: {error.findings[0].what}"
+    said = f"{problem}, so nothing can be compared" if problem else ""
+    return Reproduction(folder.name, str(folder), rows, said)
+
+
+def _rows(first: Evidence, now: Evidence, verdict: Verdict) -> Iterator[Beside]:
     theirs = judge_beside(first)[1]
-    rows = [
-        Beside("verdict", str(theirs.result), str(verdict.result), _word(theirs.result, verdict.result)),
-        *_phases(first, evidence),
-        *_metrics(first, evidence, verdict),
-        *_facts(first, evidence),
-    ]
-    return Reproduction(folder.name, str(folder), tuple(rows))
+    yield Beside("verdict", str(theirs.result), str(verdict.result), _word(theirs.result, verdict.result))
+    yield from _phases(first, now)
+    yield from _metrics(first, now, verdict)
+    yield from _facts(first, now)
 
 
 def _settings(folder: Path) -> object:
@@ -104,7 +120,7 @@ def _by_phase(evidence: Evidence) -> dict[str, tuple[str, str]]:
 
 
 def _metrics(first: Evidence, now: Evidence, verdict: Verdict) -> Iterator[Beside]:
-    repeats = _repeats(first.root, now.root)
+    repeats = _repeats(first, now.root)
     beside = replace(now, baseline=Baseline(FIRST, first.metrics))
     for metric in _compared_metrics(now, verdict)[:MAX_METRICS]:
         theirs = rows_of(first.metrics, logged_name(metric, first.metrics.metrics) or metric)
@@ -139,8 +155,8 @@ def _tolerance(now: Evidence, metric: str, tables: Sequence[Table]) -> tuple[flo
     asked = next((item for item in (planned.tolerances if planned else ()) if item.metric == metric), None)
     if asked is not None:
         return asked.within, "the tolerance of the spec"
-    ends = [end for end in (_end(table, metric) for table in tables) if end is not None]
-    if len(ends) > 1:
+    ends = _ends(tables, metric)
+    if len(ends) >= MIN_ENDS:
         spread = SIGNIFICANT * stdev(ends) * math.sqrt(1 + 1 / len(ends))
         return spread, f"the spread of {len(ends)} runs of the same lock"
     rows = rows_of(tables[0], logged_name(metric, tables[0].metrics) or metric)
@@ -150,19 +166,44 @@ def _tolerance(now: Evidence, metric: str, tables: Sequence[Table]) -> tuple[flo
     return MARGIN * gain, source
 
 
-def _end(table: Table, metric: str) -> float | None:
-    values = [row.value for row in rows_of(table, logged_name(metric, table.metrics) or metric)]
-    last = values[-max(1, len(values) // WINDOW_SHARE) :]
-    return fmean(last) if last and all(map(math.isfinite, last)) else None
+def _ends(tables: Sequence[Table], metric: str) -> list[float]:
+    """The mean over the last steps of the first run, of each run that came so far."""
+    found = [rows_of(table, logged_name(metric, table.metrics) or metric) for table in tables]
+    curves = [[(row.step or 0, row.value) for row in rows] for rows in found]
+    end = max((step for step, _ in curves[0]), default=0)
+    whole = [curve for curve in curves if max((step for step, _ in curve), default=-1) >= end]
+    last = [[value for step, value in curve if step <= end] for curve in whole]
+    tails = [values[-max(1, len(values) // WINDOW_SHARE) :] for values in last]
+    return [fmean(tail) for tail in tails if tail and all(map(math.isfinite, tail))]
 
 
-def _repeats(first: Path, now: Path) -> list[Evidence]:
-    """The newest other runs that repeat the same one, beside it and beside this one."""
-    folders = {
-        path.parent for parent in {first.parent, now.parent} for path in parent.glob("*/reproduces.json")
-    }
-    others = sorted((folder for folder in folders if folder.resolve() != now.resolve()), reverse=True)
-    return [read_evidence(folder) for folder in others if _original(folder) == first][:MAX_REPEATS]
+def _repeats(first: Evidence, now: Path) -> list[Evidence]:
+    """The newest other runs that repeat the same one, beside it and beside this one, and ended well.
+
+    With other code they would not tell how far runs differ by themselves.
+    """
+    parents = {first.root.parent, now.parent}
+    folders = {path.parent for parent in parents for path in parent.glob("*/reproduces.json")}
+    others = [path for path in folders if path.resolve() != now.resolve() and _original(path) == first.root]
+    newest = sorted(others, key=lambda path: path.name, reverse=True)[:MAX_REPEATS]
+    return [item for item in map(_read, newest) if item and _ended_well(item) and _same_code(first, item)]
+
+
+def _read(folder: Path) -> Evidence | None:
+    try:
+        return read_evidence(folder)
+    except OSError:  # of another user
+        return None
+
+
+def _ended_well(evidence: Evidence) -> bool:
+    results = evidence.last.results if evidence.last is not None else None
+    return results is not None and results.outcome in GOOD and not results.collecting
+
+
+def _same_code(first: Evidence, other: Evidence) -> bool:
+    was, here = (planned_facts(item.plan, _lock(item.root)) for item in (first, other))
+    return all(fact.word == SAME for fact in compared(was, here) if fact.name.startswith("code"))
 
 
 def _facts(first: Evidence, now: Evidence) -> Iterator[Beside]:

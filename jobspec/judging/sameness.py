@@ -5,6 +5,7 @@ A fact that one side does not record is never called the same.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from jobspec.plan import Plan
 
 SAME, DIFFERS, UNKNOWN = "same", "differs", "can't tell"
+COMMIT = re.compile(r"[0-9a-f]{40}")  # in its place a lock may say why there is none
 PER_RUN = ("JOBSPEC_",)  # variables that name folders of one run
 
 
@@ -106,7 +108,7 @@ def code_of(repo: str) -> str:
 
 def _code(pinned: Mapping[str, Any], name: str) -> str:
     commit, patch = (_text(pinned, "repos", name, key) for key in ("commit", "patch_sha256"))
-    if len(commit) != 40 or _text(pinned, "repos", name, "left_out"):
+    if not COMMIT.fullmatch(commit) or _text(pinned, "repos", name, "left_out"):
         return ""
     return commit[:12] + (f" with changes {patch[:8]}" if patch else "")
 

@@ -1,63 +1,57 @@
-"""Whether the interpreters of a run on this bare machine have the modules that it imports.
+"""Whether jobspec's own interpreter has the modules that a run on this bare machine imports by it.
 
-What an image or another node has is not known here, and nothing is said about it.
+A spec may be a stranger's lock, looked at before anybody has agreed to run it. So nothing is started or
+imported: modules are looked up in this process, and those of the spec's own folders by the names of files.
+Nothing is said of another interpreter, an image or another node, nor where the spec sets PATH or PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
-import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import all_suffixes
+from importlib.util import find_spec
 from pathlib import Path
 
-from jobspec.disk import is_file
+from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, warning
 from jobspec.plan import CommandPlan, Plan
 from jobspec.words import install_command
 
-TIMEOUT_S = 20.0
-_LOOK = (
-    "import importlib.util as u, json, sys; "
-    "print(json.dumps([n for n in sys.argv[1:] if n not in sys.modules and u.find_spec(n) is None]))"
-)
-_PYTHON = re.compile(r"python[\d.]*")
-
-Lacking = Callable[[str, tuple[str, ...], tuple[str, ...]], list[str]]
-"""(interpreter, folders in front of its path, modules) -> the modules that it does not find."""
+MAX_SCRIPT = 1 << 20  # bytes; nobody writes a longer script by hand
 
 
-def missing_modules(plan: Plan, of_framework: Iterable[str], lacking: Lacking) -> Iterator[Finding]:
+def missing_modules(plan: Plan, of_framework: Iterable[str]) -> Iterator[Finding]:
     """Findings about Ray, the framework's modules, and what the command's own script imports."""
     if plan.scheduler != "local" or plan.container.runtime != "none":
         return
+    if {"PATH", "PYTHONPATH"} & {*plan.env, *plan.container.env}:
+        return
     ray = ("ray",) if plan.ray is not None else ()
-    names, python = tuple(dict.fromkeys((*ray, *of_framework))), plan.container.python
-    absent = lacking(python, (), names) if names else []
+    python = plan.container.python
+    absent = _absent(python, _folders(plan), dict.fromkeys((*ray, *of_framework)))
     if absent:
         why = "the run on this machine imports " + ("it" if len(absent) == 1 else "them")
-        own = f"run `{install_command('local')}`"
-        fix = own if python == sys.executable else f"install it for `{python}`, or name another one"
+        fix = f"run `{install_command('local')}`"
         yield warning("local.module", _what(python, absent), why, fix, path="container.python")
-    if {"PATH", "PYTHONPATH"} & set(plan.env):
-        return
     for command in plan.commands:
-        yield from _of_script(plan, command, lacking)
+        yield from _of_script(plan, command)
 
 
-def _of_script(plan: Plan, command: CommandPlan, lacking: Lacking) -> Iterator[Finding]:
-    """A warning about modules that a Python script imports at its top and its interpreter lacks."""
+def _folders(plan: Plan) -> list[str]:
+    return [folder for repo in plan.repos for folder in repo.pythonpath]
+
+
+def _of_script(plan: Plan, command: CommandPlan) -> Iterator[Finding]:
+    """A warning about modules that a Python script imports at its top and this interpreter lacks."""
     words = command.argv
     script = next((word for word in words[1:3] if word.endswith(".py") and is_file(word)), "")
     python = shutil.which(words[0]) if words and not command.shell else None
-    if python is None or not script or not _PYTHON.fullmatch(Path(words[0]).name):
+    if python is None or not script or {"PATH", "PYTHONPATH"} & set(command.env):
         return
-    folders = (str(Path(script).parent), *(folder for repo in plan.repos for folder in repo.pythonpath))
-    absent = lacking(python, folders, imported(Path(script)))
+    absent = _absent(python, [str(Path(script).parent), *_folders(plan)], imported(Path(script)))
     if absent:
         why = f"`{Path(script).name}` imports " + ("it" if len(absent) == 1 else "them")
         fix = f"install it there, or name another interpreter than `{words[0]}` in `train.command`"
@@ -71,30 +65,43 @@ def _what(python: str, names: Sequence[str]) -> str:
 def imported(script: Path) -> tuple[str, ...]:
     """The top-level packages that a script imports in any case; none of a script that is no Python."""
     try:
-        body = ast.parse(script.read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
+        with script.open("rb") as file:
+            body = ast.parse(file.read(MAX_SCRIPT)).body
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # the last: many brackets
         return ()
     names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
     return tuple(sorted({name.partition(".")[0] for name in names} - {""}))
 
 
-def lacking_modules(python: str, folders: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-    """Asks an interpreter; nothing is lacking where it gives no answer."""
-    if not names:
-        return []
-    before = os.environ.get("PYTHONPATH")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, *([before] if before else [])])}
+def _absent(python: str, folders: Sequence[str], names: Iterable[str]) -> list[str]:
+    """The top-level modules that are in none of the folders, nor where this interpreter looks."""
+    return [
+        name
+        for name in (names if _is_own(python) else ())
+        if not any(_holds(folder, name) for folder in folders) and not _found(name)
+    ]
+
+
+def _is_own(python: str) -> bool:
+    """Whether it is the interpreter of this process; another link beside it leads to the same packages."""
+    own, asked = Path(sys.executable), Path(python)
+    return python == str(own) or (asked.parent == own.parent and asked.resolve() == own.resolve())
+
+
+def _holds(folder: str, name: str) -> bool:
+    return is_folder(f"{folder}/{name}") or any(is_file(f"{folder}/{name}{end}") for end in all_suffixes())
+
+
+def _found(name: str) -> bool:
+    """Whether an import would find a top-level module. Without a package above it looking imports nothing."""
     try:
-        done = subprocess.run(
-            [python, "-c", _LOOK, *names],
-            env=env,
-            cwd="/",
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
-        answer = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
-    return [str(name) for name in answer]
+        return name in sys.modules or find_spec(name) is not None
+    except (ImportError, ValueError):  # of a module that was put in place by hand
+        return True

@@ -11,7 +11,6 @@ import msgspec
 
 from jobspec.planning.container import with_tag_digest
 from jobspec.planning.elsewhere import read_elsewhere
-from jobspec.planning.interpreter import lacking_modules, missing_modules
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
 from jobspec.planning.paths import absolute_profile
@@ -97,15 +96,6 @@ class Lookups:
                 *(finding for rule in look for finding in rule(plan)),
             ),
         )
-
-    def modules(self, plan: Plan, of_framework: tuple[str, ...]) -> tuple[Finding, ...]:
-        """Findings about modules that the interpreters of a run on this machine lack."""
-
-        def lacking(python: str, folders: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-            key = ("modules", python, folders, names)
-            return self._once(key, lambda: lacking_modules(python, folders, names))
-
-        return tuple(missing_modules(plan, of_framework, lacking))
 
     def _once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self._kept:

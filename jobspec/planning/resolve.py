@@ -25,6 +25,7 @@ from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
 from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
+from jobspec.planning.interpreter import missing_modules
 from jobspec.planning.known_good import known_good
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.model import trained_architecture
@@ -138,7 +139,7 @@ def resolve(
     if outcome.plan is not None:
         findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
-        findings += lookups.modules(outcome.plan, outcome.modules)
+        findings += missing_modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
@@ -273,7 +274,7 @@ def _choose_mode(resolution: Resolution, framework: Framework, paths: Mapping[st
             warning(
                 "launch.mode-chosen",
                 f"the command runs on each of {nodes} nodes, without Ray",
-                why="`launch.mode` is not given, and nothing in the command uses Ray",
+                why="`launch.mode` is not given, and the command was not seen to use Ray",
                 fix="write `launch: {mode: srun}`, or `{mode: ray}` to run it once beside a Ray cluster",
                 path="launch.mode",
             )

@@ -147,7 +147,8 @@ class Launch(Base, frozen=True):
         Literal["ray", "upstream", "srun"],
         doc(
             "`ray`: jobspec starts Ray; `upstream`: the framework's own script does; `srun`: no Ray. "
-            "Default of framework `command`: `ray` where the command is seen to use Ray, else `srun`."
+            "Default of framework `command`: `srun` where the command was not seen to use Ray "
+            "and its scripts can be read, else `ray`."
         ),
     ] = "ray"
     hold: Annotated[bool, doc("Keep the cluster up after the command ends, for `jobspec exec`.")] = False

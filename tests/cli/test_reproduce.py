@@ -97,6 +97,23 @@ def test_a_run_is_made_again_after_its_checkout_is_gone(project: Project, work: 
     assert third.code == 0, third.text
 
 
+def test_code_of_no_repository_is_never_called_the_same(project: Project) -> None:
+    plain = project.root / "plain"
+    plain.mkdir()
+    (plain / "mod.py").write_text("x = 1\n")
+    project.write("own.yaml", SPEC.replace("ROOT/work", str(plain)).replace(", prove: {import: mod}", ""))
+    (plain / "say.py").write_text("")
+    assert project.cli("run", "own.yaml").code == 0
+    (plain / "mod.py").write_text("x = 2\n")
+    checked = project.cli("reproduce", "last", "--check")
+    assert "can't tell: code `code`" in checked.text, checked.text
+    assert project.cli("reproduce", "last", "--strict", "--watch").code == 2
+    assert project.cli("reproduce", "last", "--watch", "--allow", "reproduce.unpinned").code == 0
+    rows = project.cli("report", "last", "--format", "json").json["reproduction"]["rows"]
+    (row,) = (row for row in rows if "code `code`" in row["name"])
+    assert (row["name"], row["word"]) == ("code `code`", "can't tell")
+
+
 def test_another_users_settings_of_git_make_no_difference(
     project: Project, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

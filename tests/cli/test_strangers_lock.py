@@ -129,3 +129,40 @@ lock: {jobspec: "0.1.0", cluster_sha256: "0"}
     assert (done.code, "everything is as it was" in done.text) == (1, False)
     assert "error[reproduce.unpinned]" in done.err and "the commit of repo `lib`" in done.err
     assert project.cli("reproduce", "stripped.yaml", "--yes").code == 2
+
+
+PLANTED = """\
+version: 1
+name: planted
+framework: command
+launch: {{mode: {mode}}}
+container: {{python: "{root}/bin/python3"}}
+repos: [{{name: lib, path: "{root}/sent", pythonpath: [lib]}}]
+train: {{command: ["{python}", "{root}/sent/train.py"]}}
+lock: {{jobspec: "0.1.0", cluster_sha256: "0"}}
+"""
+
+
+@pytest.mark.parametrize("mode", ["srun", "ray"])
+@pytest.mark.parametrize("python", ["ROOT/bin/python3", sys.executable])
+@pytest.mark.parametrize(
+    "words", [("validate",), ("explain",), ("reproduce",), ("reproduce", "--check")], ids="_".join
+)
+def test_no_program_or_module_of_a_lock_is_run_by_looking_at_it(
+    words: tuple[str, ...], python: str, mode: str, project: Project
+) -> None:
+    root, ran = project.root, project.root / "ran"
+    (root / "bin").mkdir()
+    (root / "sent" / "lib").mkdir(parents=True)
+    (root / "sent" / "train.py").write_text("import json, mine, no_such_package\n")
+    for name in ("sitecustomize", "json", "mine", "no_such_package", "ray"):
+        for folder in (root / "sent", root / "sent" / "lib"):
+            (folder / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    interpreter = root / "bin" / "python3"
+    interpreter.write_text(f'#!/bin/sh\n: > {ran}\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    python = python.replace("ROOT", str(root))
+    project.write("planted.yaml", PLANTED.format(root=root, python=python, mode=mode))
+    done = project.process(words[0], "planted.yaml", *words[1:])
+    assert "Traceback" not in done.text and "planted" in done.text, done.text
+    assert not ran.exists()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from jobspec import frameworks
 from jobspec.planning.lock import lock_text
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import parse_cluster
@@ -21,6 +22,7 @@ SITE = {
     "scheduler": "local",
     "paths": {"runs": "/tmp/r", "node_local": "/tmp/n"},
 }
+COMMAND: Any = frameworks.get("command")
 IMAGE_SITE = {**SITE, "container": {"runtime": "apptainer"}}
 
 
@@ -112,3 +114,86 @@ def test_a_module_beside_the_spec_needs_a_repository(base: Path) -> None:
     repos = [{"name": "code", "path": ".", "pythonpath": ["."]}]
     assert rules(resolved(base, ["python3", "-m", "train"], repos=repos)) == []
     assert rules(resolved(base, ["python3", "-m", "json.tool"])) == []
+
+
+def mode(base: Path, *words: str, bash_text: bool = False, **more: Any) -> str:
+    data = {"command": [*words], "shell": bash_text}
+    spec = {"version": 1, "name": "x", "framework": "command", "train": data, **more}
+    loaded = parse_spec(dump_spec(spec), str(base / "spec.yaml"), env={})
+    return COMMAND.default_mode(loaded.spec, base, {"code": str(base / "code")})
+
+
+def test_ray_is_seen_in_scripts_wherever_they_lie(base: Path) -> None:
+    fit, plain = f"{base}/code/sub/fit.py", f"{base}/train.py"
+    (base / "run.sh").write_text('#!/bin/bash\ncd "$(dirname "$0")"\npython3 code/sub/fit.py\n')
+    (base / "run").write_text("#!/usr/bin/env python3\nfrom ray import serve\n")
+    (base / "quiet.sh").write_text("# see nowhere.py, import ray\npython3 train.py\n")
+    uses = [
+        ("python3", fit),
+        ("torchrun", "--nproc_per_node", "8", fit),
+        ("bash", f"{base}/run.sh"),
+        ("./run",),
+        ("./run", "train.py"),
+        ("bash", "-c", f"python3 {fit}"),
+        ("/usr/bin/env", "bash", "-lc", f"python3 {plain}\npython3 {fit}"),
+        ("bash", "-c", f"cd {base}/code && python3 sub/fit.py"),
+        ("bash", "-c", "python3 -c 'import ray'"),
+        ("bash", "-c", "set -e; ray start --head"),
+        ("python3", "-u", "-c", "import os; import ray"),
+        ("/venv/bin/ray", "job", "submit"),
+    ]
+    for words in uses:
+        assert mode(base, *words) == "ray", words
+    for words in (
+        ("python3", plain),
+        ("bash", "quiet.sh"),
+        ("bash", "-c", f"python3 {plain} && echo done"),
+        ("python3", "-c", "print('ray')"),
+        ("python3", "-m", "json.tool"),
+        ("python3", "train.py", "--out", "new.py"),
+        ("/bin/cat", "x"),
+        ("echo", "hi"),
+    ):
+        assert mode(base, *words) == "srun", words
+    assert mode(base, f"cd {base}/code && python3 sub/fit.py", bash_text=True) == "ray"
+    assert mode(base, f"python3 {plain}", bash_text=True) == "srun"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"""\nimport ray\n"""\n# import ray\n', "srun"),
+        ("import rayon, array\nfrom .ray import x\n", "srun"),
+        ("def f():\n    from ray.util import placement_group\n", "ray"),
+        ("import os\nos.system('ray start --head')\n", "ray"),
+        ("print 'no Python 3'\n", "ray"),
+    ],
+)
+def test_ray_in_a_python_script_is_what_python_imports(base: Path, text: str, expected: str) -> None:
+    (base / "train.py").write_text(text)
+    assert mode(base, "python3", "train.py") == expected
+
+
+def test_what_cannot_be_read_may_use_ray(base: Path) -> None:
+    for words in (
+        ("python3", "/nowhere/train.py"),
+        ("/nowhere/run",),
+        ("bash", "-c", "python3 $HOME/train.py"),
+        ("python3", "-m", "package.of_an_image"),
+        ("bash", "-c", "exec python3 -u -m package.of_an_image"),
+    ):
+        assert mode(base, *words) == "ray", words
+    assert mode(base, "python3", "train.py", container={"workdir": "/src"}) == "ray"  # another train.py
+    assert mode(base, "python3", "-m", "torch.distributed.run", "train.py") == "srun"
+    (base / "long.sh").write_text("x" * (1 << 20) + "\n")
+    assert mode(base, "bash", "long.sh") == "ray"
+    (base / "code" / "tool.py").write_text("print(1)\n")
+    repos = [{"name": "code", "path": "code", "pythonpath": ["."]}]
+    assert mode(base, "python3", "-m", "tool", repos=repos) == "srun"
+    assert mode(base, "python3", "-m", "sub.fit", repos=repos) == "ray"
+
+
+def test_scripts_that_call_each_other_are_read_once(base: Path) -> None:
+    (base / "a.sh").write_text("bash b.sh\n")
+    (base / "b.sh").write_text("bash a.sh\n")
+    assert mode(base, "bash", "a.sh") == "srun"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -16,19 +18,30 @@ from jobspec.evidence.read import read_evidence
 from jobspec.judging.reproduction import judged
 from jobspec.plan import BaselinePlan, TolerancePlan
 from jobspec.report import FORMATS, render_report
+from jobspec.spec.yaml.dump import dump_spec
 from jobspec.verdict import Beside, Verdict
 from tests.judging.test_baseline import curve
 from tests.kits.verdict_kit import PLAN, RunFolder, passing_run
 
+COMMIT = "a" * 40
 FIRST = curve(0.15, 0.84, 0.02, seed=1)
 
 
-def made(folder: Path, rows: list[dict[str, float]], of: Path | None = None, plan: Any = PLAN) -> RunFolder:
+def made(
+    folder: Path, rows: list[dict[str, float]], of: Path | None = None, plan: Any = PLAN, commit: str = ""
+) -> RunFolder:
     run = passing_run(folder, plan)
     run.metrics(rows)
+    if commit:
+        pin(run, commit)
     if of is not None:
         (run.root / "reproduces.json").write_text(json.dumps({"v": 1, "folder": str(of)}))
     return run
+
+
+def pin(run: RunFolder, commit: str) -> None:
+    repos = {repo.name: {"commit": commit} for repo in run.plan.repos}
+    (run.root / "spec.lock.yaml").write_text(dump_spec({"lock": {"repos": repos}}))
 
 
 def rows_of(run: RunFolder) -> dict[str, Beside]:
@@ -56,15 +69,59 @@ def test_a_metric_by_the_gain_of_the_first_run(
     assert (row.word, reason in row.reason) == (word, True), row
 
 
+def repeats(folder: Path) -> tuple[RunFolder, list[RunFolder], RunFolder]:
+    """A first run, three earlier repeats that end 0.5 around it, and one that ends 0.4 higher."""
+    first = made(folder / "a", FIRST, commit=COMMIT)
+    earlier = [
+        made(folder / f"r{at}", curve(0.15, 0.84 + by, 0.001, seed=9 + at), first.root, commit=COMMIT)
+        for at, by in enumerate((-0.5, 0.5, -0.5))
+    ]
+    return first, earlier, made(folder / "z", curve(0.15, 1.24, 0.001, seed=5), first.root, commit=COMMIT)
+
+
 @pytest.mark.parametrize(("spread", "word"), [(0.5, "same"), (0.01, "differs")])
 def test_repeats_give_the_tolerance(spread: float, word: str, tmp_path: Path) -> None:
-    """The run ends 0.4 higher than the first; earlier repeats of the same lock end around it."""
-    first = made(tmp_path / "a", FIRST)
-    for at, sign in enumerate((-1, 1, -1)):
-        end = 0.84 + sign * spread
-        made(tmp_path / f"r{at}", curve(0.15, end, 0.001, seed=9 + at), of=first.root)
-    row = rows_of(made(tmp_path / "z", curve(0.15, 1.24, 0.001, seed=5), of=first.root))["metric reward"]
+    _, earlier, last = repeats(tmp_path)
+    for at, (run, sign) in enumerate(zip(earlier, (-1, 1, -1), strict=True)):
+        run.metrics(curve(0.15, 0.84 + sign * spread, 0.001, seed=9 + at))
+    row = rows_of(last)["metric reward"]
     assert (row.word, "(the spread of 4 runs of the same lock)" in row.reason) == (word, True), row
+
+
+def damage(run: RunFolder, how: str) -> None:
+    if how == "failed":
+        run.results("failed", 1)
+    elif how == "running":
+        (run.folder / "results.json").unlink()
+    elif how == "collecting":
+        run.results(collecting=True)
+    elif how == "short":
+        run.metrics(curve(0.15, 0.84, 0.001, seed=3)[:-1])
+    elif how == "other code":
+        pin(run, "b" * 40)
+    else:
+        (run.root / "spec.lock.yaml").unlink()
+
+
+@pytest.mark.parametrize("how", ["failed", "running", "collecting", "short", "other code", "unknown code"])
+def test_a_repeat_that_is_not_whole_or_of_other_code_gives_no_tolerance(how: str, tmp_path: Path) -> None:
+    _, earlier, last = repeats(tmp_path)
+    damage(earlier[0], how)
+    assert "(the spread of 3 runs of the same lock)" in rows_of(last)["metric reward"].reason
+    damage(earlier[1], how)  # two ends alone are no spread
+    row = rows_of(last)["metric reward"]
+    assert (row.word, "(a quarter of what the first run gained)" in row.reason) == ("differs", True), row
+
+
+def test_the_newest_repeats_are_read_and_no_more(tmp_path: Path) -> None:
+    _, earlier, last = repeats(tmp_path)
+    for at in range(7):
+        shutil.copytree(earlier[0].root, tmp_path / f"s{at}")
+    assert "(the spread of 9 runs of the same lock)" in rows_of(last)["metric reward"].reason
+    for at in range(7):
+        damage(RunFolder(tmp_path / f"s{at}"), "failed")
+    # r2 is the eighth; the others are older.
+    assert "(a quarter of what the first run gained)" in rows_of(last)["metric reward"].reason
 
 
 def test_the_specs_tolerance_goes_first(tmp_path: Path) -> None:
@@ -126,6 +183,33 @@ def test_a_first_run_that_is_gone_is_said_in_every_form(tmp_path: Path) -> None:
             assert said in texts[form], form
     schema = json.loads(files("jobspec.report").joinpath("report.schema.json").read_text())
     jsonschema.validate(json.loads(forms[0][0]["json"]), schema)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+def test_a_first_run_that_is_closed_to_me_is_said() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        theirs, mine = Path(name) / "theirs", Path(name) / "mine"
+        first = made(theirs / "a", FIRST)
+        later = made(mine / "b", FIRST, of=first.root)
+        Path(name).chmod(0o755)
+        for closed in (theirs, first.root, first.root / "attempts", first.root / "plan.json"):
+            closed.chmod(0)
+            os.seteuid(65534)
+            try:
+                verdict = judged(read_evidence(later.root))[1]
+            finally:
+                os.seteuid(0)
+                closed.chmod(0o755)
+            assert verdict.reproduction is not None
+            why = "files cannot be read: permission denied" if closed.is_dir() else "plan cannot be read"
+            said = f"its {why}, so nothing can be compared"
+            assert (verdict.reproduction.problem, verdict.reproduction.rows) == (said, ()), closed
+
+
+def test_a_first_run_whose_name_no_disk_takes_is_said(tmp_path: Path) -> None:
+    later = made(tmp_path / "b", FIRST, of=Path("/" + "x" * 300))
+    found = judged(read_evidence(later.root))[1].reproduction
+    assert found is not None and "file name too long" in found.problem
 
 
 def made_forms(run: RunFolder) -> dict[str, str]:

@@ -1,16 +1,17 @@
-"""Modules that the interpreter of a run on this machine lacks."""
+"""Modules that jobspec's own interpreter lacks for a run on this machine."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jobspec.checks import at_submit
-from jobspec.planning.interpreter import imported
+from jobspec.plan import RepoPlan
+from jobspec.planning.interpreter import imported, missing_modules
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
@@ -24,14 +25,6 @@ LOCAL: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A real interpreter without packages."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    return str(folder / "bin" / "python")
-
-
 def resolved(folder: Path, site: dict[str, Any] = LOCAL, **keys: Any) -> Resolved:
     data = {"version": 1, "name": "x", "framework": "command", **keys}
     cluster = parse_cluster(dump_spec(site), Path("here.yaml"), "--cluster-file", {})
@@ -42,51 +35,64 @@ def about_modules(found: Resolved) -> list[tuple[str, str]]:
     return [(item.rule, item.what) for item in found.findings if item.rule.endswith(".module")]
 
 
-def test_an_interpreter_without_ray_is_told_and_stops_a_submission(tmp_path: Path, bare: str) -> None:
-    spec = {"launch": {"mode": "ray"}, "train": {"command": ["x"]}, "container": {"python": bare}}
+def test_modules_of_the_run_that_this_interpreter_lacks_stop_a_submission(tmp_path: Path) -> None:
+    plan = resolved(tmp_path, train={"command": ["x"]}).ready_plan
+    (finding,) = missing_modules(plan, ("yaml", "no_such_package"))
+    assert (finding.rule, finding.what) == ("local.module", f"`{sys.executable}` has no `no_such_package`")
+    assert [item.is_error for item in at_submit([finding])] == [True]
+    (tmp_path / "no_such_package").mkdir()  # of a checkout
+    repos = (RepoPlan("code", str(tmp_path), pythonpath=(str(tmp_path),)),)
+    assert [*missing_modules(replace(plan, repos=repos), ("no_such_package",))] == []
+
+
+def test_ray_is_looked_for_where_the_plan_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path[:3])  # those of Python itself
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    spec = {"train": {"command": ["x"]}}
+    for mode, expected in (("ray", ["local.module"]), ("srun", [])):
+        found = resolved(tmp_path, launch={"mode": mode}, **spec)
+        assert [rule for rule, _ in about_modules(found)] == expected
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PATH"])
+def test_nothing_is_said_where_the_spec_sets_a_search_path(name: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import no_such_package\n")
+    spec = {"train": {"command": [sys.executable, "train.py"]}, "container": {"env": {name: "/somewhere"}}}
     found = resolved(tmp_path, **spec)
-    assert about_modules(found) == [("local.module", f"`{bare}` has no `ray`")]
-    assert [item.is_error for item in at_submit(found.findings)] == [True]
-    spec["launch"] = {"mode": "srun"}
-    assert about_modules(resolved(tmp_path, **spec)) == []
+    assert about_modules(found) == []
+    assert [*missing_modules(found.ready_plan, ("no_such_package",))] == []
 
 
-def test_modules_of_the_framework_are_looked_for_too(tmp_path: Path, bare: str) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    spec = {"framework": "trl", "model": {"path": str(model)}, "container": {"python": bare}}
-    spec |= {"data": [{"name": "prompts", "source": str(model)}], "train": {"reward": "digits"}}
-    found = about_modules(resolved(tmp_path, **spec))
-    assert found == [("local.module", f"`{bare}` has no `ray`, `torch`, `transformers`, `trl`")]
-
-
-def test_nothing_is_said_of_another_machine_or_an_image(tmp_path: Path, bare: str) -> None:
-    spec = {"launch": {"mode": "ray"}, "train": {"command": ["x"]}, "container": {"python": bare}}
+def test_nothing_is_said_of_another_machine_an_image_or_another_interpreter(tmp_path: Path) -> None:
+    asked, spec = ("no_such_package",), {"train": {"command": ["x"]}}
     slurm = {"version": 1, "name": "lab", "paths": {"runs": "/s", "node_local": "/n"}}
-    assert about_modules(resolved(tmp_path, slurm, **spec)) == []
+    python = {"container": {"python": sys.executable}}
+    assert [*missing_modules(resolved(tmp_path, slurm, **spec, **python).ready_plan, asked)] == []
     image = {**LOCAL, "container": {"runtime": "apptainer"}}
-    assert about_modules(resolved(tmp_path, image, **spec)) == []
+    spec["container"] = {**python["container"], "image": "/x.sif"}
+    assert [*missing_modules(resolved(tmp_path, image, **spec).ready_plan, asked)] == []
+    spec["container"] = {"python": "/usr/bin/python3"}
+    assert [*missing_modules(resolved(tmp_path, **spec).ready_plan, asked)] == []
 
 
-def test_what_a_script_imports_in_any_case_is_looked_for_in_its_interpreter(
-    tmp_path: Path, bare: str
-) -> None:
-    (tmp_path / "beside.py").write_text("")
+def test_what_a_script_imports_in_any_case_is_looked_for_in_this_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("raise SystemExit('this was imported')")
+    (tmp_path / "code" / "package").mkdir(parents=True)
     (tmp_path / "train.py").write_text(
-        "import os, beside, numpy.linalg\nfrom yaml import safe_load\n"
+        "import os, beside, package, no_such.part\nfrom yaml import safe_load\nfrom nor_this import x\n"
         "try:\n    import apex\nexcept ImportError:\n    pass\n"
     )
-    found = resolved(tmp_path, train={"command": [bare, "-u", "train.py"]})
-    assert about_modules(found) == [("command.module", f"`{bare}` has no `numpy`, `yaml`")]
-    assert about_modules(resolved(tmp_path, train={"command": [sys.executable, "train.py"]})) == []
-    env = {"PYTHONPATH": "/somewhere"}
-    assert (
-        about_modules(resolved(tmp_path, train={"command": [bare, "train.py"]}, container={"env": env})) == []
-    )
+    repos = [{"name": "code", "path": "code"}]
+    found = resolved(tmp_path, train={"command": [sys.executable, "-u", "train.py"]}, repos=repos)
+    assert about_modules(found) == [("command.module", f"`{sys.executable}` has no `no_such`, `nor_this`")]
+    other = {"train": {"command": ["/usr/bin/python3", "train.py"]}}
+    assert about_modules(resolved(tmp_path, **other)) == []
 
 
-def test_a_script_that_is_no_python_imports_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"def (\n\0", b"x = " + b"(" * 100_000, b"x = " + b"-" * 200_000 + b"1"])
+def test_a_script_that_is_no_python_imports_nothing(text: bytes, tmp_path: Path) -> None:
     script = tmp_path / "x.py"
-    script.write_bytes(b"def (\n\0")
+    script.write_bytes(text)
     assert imported(script) == ()
