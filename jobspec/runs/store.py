@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jobspec.finding import fail
@@ -67,7 +67,7 @@ class RunStore:
             )
         raise fail("run.unknown", f"no run `{ref}`", why=self._nearest(ref, runs), fix=_FIND_FIX)
 
-    def named(self, ref: str) -> list[RunPaths]:
+    def named(self, ref: str) -> Sequence[RunPaths]:
         """All runs of `ref`, newest first, where `find` takes it for a name; else none."""
         if ref == "last" or _folder(ref) is not None:
             return []
