@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from jobspec.finding import fail
@@ -67,14 +67,14 @@ class RunStore:
             )
         raise fail("run.unknown", f"no run `{ref}`", why=self._nearest(ref, runs), fix=_FIND_FIX)
 
-    def named(self, ref: str) -> Sequence[RunPaths]:
+    def named(self, ref: str) -> tuple[RunPaths, ...]:
         """All runs of `ref`, newest first, where `find` takes it for a name; else none."""
         if ref == "last" or _folder(ref) is not None:
-            return []
+            return ()
         runs = self.list()
         matches = [run for run in runs if run.run_id.startswith(ref)]
         is_id = len(matches) == 1 or any(run.run_id == ref for run in matches)
-        return [] if is_id else _of_name(ref, runs)
+        return () if is_id else _of_name(ref, runs)
 
     def _nearest(self, ref: str, runs: Iterable[RunPaths]) -> str:
         import difflib
@@ -90,8 +90,8 @@ class RunStore:
         return f"{text} " + ", ".join(f"`{folder}`" for folder in self.folders)
 
 
-def _of_name(name: str, runs: Iterable[RunPaths]) -> list[RunPaths]:
-    return [run for run in runs if run.root.parent.name == name]
+def _of_name(name: str, runs: Iterable[RunPaths]) -> tuple[RunPaths, ...]:
+    return tuple(run for run in runs if run.root.parent.name == name)
 
 
 def _second(run: RunPaths) -> str:
