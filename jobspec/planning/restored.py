@@ -24,6 +24,7 @@ from jobspec.planning.clones import (
     cache_below,
     finish_checkout,
     known_commit,
+    take,
     update,
 )
 from jobspec.planning.git_bundle import Sealed
@@ -69,9 +70,7 @@ class Restoration:
     @property
     def patched(self) -> tuple[str, ...]:
         """The files that the patch changes."""
-        if self.patch is None or not self.patch.is_whole:
-            return ()
-        return tuple(changed_files(self.patch.path.read_bytes()))
+        return tuple(changed_files((self.patch.content() if self.patch else None) or b""))
 
 
 def restorable(loaded: LoadedSpec, runs: str) -> tuple[Restoration, ...]:
@@ -126,7 +125,7 @@ def restore(item: Restoration) -> None:
     source = Source(item.url, item.commit, item.name, item.folder.parent)
     with node_lock.hold(f"{source.mirror}.lock", time.monotonic() + CLONE_TIMEOUT_S):
         if not item.folder.is_dir():
-            if item.url and not known_commit(source):
+            if item.url and not (known_commit(source) or take(source, item.old)):
                 update(source, commits=item.bundle is None)
             _make(item, source)
     patch, state = item.patch, git_state(item.folder)

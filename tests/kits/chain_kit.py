@@ -117,7 +117,7 @@ def verl_inputs(folder: Path) -> dict[str, Any]:
     return {
         "framework": "verl",
         "repos": [{"name": "verl", "path": str(checkout)}, bridge],
-        "model": {"path": str(folder / "model")},
+        "model": {"path": str(folder / "model"), "load": False},  # the stand-in has no tokenizer
         "data": [{"name": "gsm8k", "source": str(folder / "data")}],
         # No flash-attn is here.
         "train": {

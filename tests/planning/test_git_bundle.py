@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobspec.finding import JobspecError
+from jobspec.planning import git_bundle
 from jobspec.planning.git_bundle import Sealed, file_sha256, restore, unpushed, write_bundle
 from jobspec.runtime.checkouts.git import git_state
 from tests.kits.checkout_kit import write_checkout
@@ -110,6 +112,21 @@ def test_changed_file_is_not_used(clone: Path, origin: Path, tmp_path: Path) -> 
     assert not (tmp_path / "made").exists()
 
 
+def test_patch_that_changes_after_it_was_compared_is_not_used(
+    clone: Path, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, patch = write_bundle(clone, tmp_path / "b"), saved_patch(clone, tmp_path / "code.diff")
+    fill = git_bundle._fill
+
+    def swapped(*words: Any) -> None:
+        fill(*words)
+        patch.path.write_bytes(patch.path.read_bytes().replace(b"new = 1", b"new = 9"))
+
+    monkeypatch.setattr(git_bundle, "_fill", swapped)
+    restore(str(origin), tmp_path / "made", git(clone, "rev-parse", "HEAD"), bundle, patch)
+    assert (tmp_path / "made/new.py").read_text() == "new = 1\n"
+
+
 def test_commit_that_neither_has_is_told_and_nothing_stays(clone: Path, origin: Path, tmp_path: Path) -> None:
     with pytest.raises(JobspecError) as problem:
         restore(str(origin), tmp_path / "made", git(clone, "rev-parse", "HEAD"))
@@ -137,6 +154,12 @@ def test_end_of_a_shallow_clone_cannot_be_bundled(origin: Path, tmp_path: Path) 
     with pytest.raises(JobspecError) as problem:
         write_bundle(shallow, tmp_path / "code.bundle")
     assert "shallow clone" in refused(problem)
+    assert problem.value.findings[0].fix.endswith("or push its commits")
+    with pytest.raises(JobspecError) as problem:  # as it is sent to a cluster that has no copy yet
+        write_bundle(shallow, tmp_path / "code.bundle", [])
+    assert problem.value.findings[0].fix == (
+        "run `git fetch --unshallow` in it, or put a checkout on the cluster"
+    )
     (shallow / "big.txt").write_text("w\n")
     git(shallow, "commit", "-qam", "own")
     own = write_bundle(shallow, tmp_path / "own.bundle", [git(shallow, "rev-parse", "HEAD~")])
