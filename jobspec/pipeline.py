@@ -41,6 +41,7 @@ class Request:
     folder `runs`, else below JOBSPEC_RUNS or the profile's folder. `rerun` repeats the points of a sweep that
     an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
     that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
+    `content` is the spec's where it was read before: its user has agreed to that, whatever the file says now.
     """
 
     spec: str | Path
@@ -53,6 +54,7 @@ class Request:
     moved: Mapping[str, str] = field(default_factory=dict)
     reset: Sequence[str] = ()
     reproduces: bool = False
+    content: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
 
     stop_on_errors(check_allowed(request.allow))
     try:
-        loaded = load_spec(Path(request.spec), request.sets, os.environ, allow=request.allow)
+        loaded = load_spec(
+            Path(request.spec), request.sets, os.environ, allow=request.allow, content=request.content
+        )
         if request.moved or request.reset:
             loaded = relocated(loaded, request.moved, request.reset)
         loaded = spread(loaded)

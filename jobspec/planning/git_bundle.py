@@ -38,6 +38,11 @@ class Sealed:
     def is_whole(self) -> bool:
         return self.path.is_file() and file_sha256(self.path) == self.sha256
 
+    def content(self) -> bytes | None:
+        """Its bytes, if they are those that were sealed: the file itself may change right after."""
+        content = self.path.read_bytes() if self.path.is_file() else b""
+        return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+
 
 def file_sha256(path: Path) -> str:
     digest = hashlib.sha256()
@@ -100,18 +105,17 @@ def restore(
 
     Raises: JobspecError when a file is not as it was sealed, git fails, or the commit is in neither.
     """
-    for sealed in (bundle, patch):
-        if sealed is not None and not sealed.is_whole:
-            why = f"its SHA-256 is not {sealed.sha256}" if sealed.path.is_file() else "it is not there"
-            raise fail(
-                "repo.restore", f"`{sealed.path}` is not the file that was written", why, "copy it again"
-            )
+    if bundle is not None and not bundle.is_whole:  # from here on git's own hashes guard it
+        raise _other_file(bundle)
+    changes = None if patch is None else patch.content()
+    if patch is not None and changes is None:
+        raise _other_file(patch)
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _fill(remote, scratch, commit, bundle)
-        if patch is not None:
-            _apply(scratch, patch)
+        if changes is not None:
+            _apply(scratch, changes)
         scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -135,14 +139,19 @@ def _fill(remote: str, folder: Path, commit: str, bundle: Sealed | None) -> None
     _git(where, "checkout", "--quiet", "--detach", commit, "--")
 
 
-def _apply(folder: Path, patch: Sealed) -> None:
+def _other_file(sealed: Sealed) -> JobspecError:
+    why = f"its SHA-256 is not {sealed.sha256}" if sealed.path.is_file() else "it is not there"
+    return fail("repo.restore", f"`{sealed.path}` is not the file that was written", why, "copy it again")
+
+
+def _apply(folder: Path, changes: bytes) -> None:
     listed = git_in(str(folder), "ls-files", "--stage", "-z").stdout.decode(errors="surrogateescape")
     modules = [row.partition("\t")[2] for row in listed.split("\0") if row.startswith("160000 ")]
     left_out = [f"--exclude={name}" for name in modules]
-    _git(
-        str(folder),
-        *("apply", "--binary", "--whitespace=nowarn", *left_out, "--", str(patch.path.absolute())),
-    )
+    patch = folder.absolute() / ".git/restored.diff"
+    patch.write_bytes(changes)
+    _git(str(folder), "apply", "--binary", "--whitespace=nowarn", *left_out, "--", str(patch))
+    patch.unlink()
 
 
 def _without(checkout: Path | str, known: Iterable[str] | None) -> tuple[str, ...]:

@@ -69,9 +69,7 @@ class Restoration:
     @property
     def patched(self) -> tuple[str, ...]:
         """The files that the patch changes."""
-        if self.patch is None or not self.patch.is_whole:
-            return ()
-        return tuple(changed_files(self.patch.path.read_bytes()))
+        return tuple(changed_files((self.patch.content() if self.patch else None) or b""))
 
 
 def restorable(loaded: LoadedSpec, runs: str) -> tuple[Restoration, ...]:

@@ -35,7 +35,7 @@ from jobspec.spec.paths import (
 from jobspec.spec.schema import Shape, root_shape
 from jobspec.spec.site import ClusterProfile
 from jobspec.spec.validate import convert, explain
-from jobspec.spec.yaml.document import in_order, parse_document, read_text
+from jobspec.spec.yaml.document import decode, in_order, parse_document, read_text
 from jobspec.spec.yaml.dump import dump_spec
 from jobspec.words import did_you_mean
 
@@ -135,14 +135,17 @@ def load_spec(
     sets: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
+    content: bytes | None = None,
 ) -> LoadedSpec:
     """Read, override, expand and validate one spec file. `env` is `os.environ` unless given.
 
-    `allow` names rules whose errors become warnings when the spec can be typed all the same.
+    `allow` names rules whose errors become warnings when the spec can be typed all the same. With `content`
+    the file is not read.
     Raises: JobspecError with every finding of the file, errors and warnings.
     """
     path = FilePath(path)
-    return parse_spec(read_text(path, "job"), str(path), sets, env, allow)
+    text = read_text(path, "job") if content is None else decode(content, str(path))
+    return parse_spec(text, str(path), sets, env, allow)
 
 
 def parse_spec(

@@ -167,6 +167,24 @@ def test_a_strangers_run_is_made_again_once_it_is_confirmed(project: Project, se
     assert "this is 3" in logs(project)
 
 
+def test_what_was_confirmed_is_what_starts(
+    project: Project, sent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobspec.planning import restored
+
+    restore, lock = restored.restore, sent / "spec.lock.yaml"
+
+    def slow(item: restored.Restoration) -> None:
+        restore(item)  # and its author changes the lock while the clone goes on
+        lock.write_text(lock.read_text().replace("seed: 7", "seed: 8").replace("say.py", "mod.py"))
+
+    monkeypatch.setattr(restored, "restore", slow)
+    done = project.cli("reproduce", lock, "--yes", "--watch")
+    assert done.code == 0, done.text
+    assert "seed: 8" in lock.read_text() and "this is 3" in logs(project)
+    assert yaml.safe_load(project.last().lock.read_text())["train"]["seed"] == 7
+
+
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobspec.finding import JobspecError
+from jobspec.planning import git_bundle
 from jobspec.planning.git_bundle import Sealed, file_sha256, restore, unpushed, write_bundle
 from jobspec.runtime.checkouts.git import git_state
 from tests.kits.checkout_kit import write_checkout
@@ -108,6 +110,21 @@ def test_changed_file_is_not_used(clone: Path, origin: Path, tmp_path: Path) -> 
         restore(str(origin), tmp_path / "made", git(clone, "rev-parse", "HEAD"), None, missing)
     assert "it is not there" in refused(problem)
     assert not (tmp_path / "made").exists()
+
+
+def test_patch_that_changes_after_it_was_compared_is_not_used(
+    clone: Path, origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, patch = write_bundle(clone, tmp_path / "b"), saved_patch(clone, tmp_path / "code.diff")
+    fill = git_bundle._fill
+
+    def swapped(*words: Any) -> None:
+        fill(*words)
+        patch.path.write_bytes(patch.path.read_bytes().replace(b"new = 1", b"new = 9"))
+
+    monkeypatch.setattr(git_bundle, "_fill", swapped)
+    restore(str(origin), tmp_path / "made", git(clone, "rev-parse", "HEAD"), bundle, patch)
+    assert (tmp_path / "made/new.py").read_text() == "new = 1\n"
 
 
 def test_commit_that_neither_has_is_told_and_nothing_stays(clone: Path, origin: Path, tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     lock = _lock_file(args)
     text, is_own = lock.read_bytes(), consent.is_own(lock)
-    request, gone = prepare(replace(parser.request(args, str(lock)), reproduces=True))
+    request = replace(parser.request(args, str(lock)), reproduces=True, content=text)
+    request, gone = prepare(request)
     made = [item for item in gone if not item.lacks]
     resolved = pipeline.resolve(request)
     if made and (is_own or args.yes or not args.check):

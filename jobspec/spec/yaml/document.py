@@ -78,15 +78,14 @@ def read_text(path: FilePath, kind: Kind) -> str:
             fix="check its path and permissions",
             file=name,
         ) from problem
-    if len(raw) > MAX_BYTES:
-        raise fail(
-            "spec.file", f"the file is larger than {MAX_BYTES >> 20} MiB", fix=f"name a {word}", file=name
-        )
     return decode(raw, name, kind)
 
 
 def decode(raw: bytes, name: str, kind: Kind = "job") -> str:
-    """UTF-8 text without a byte order mark. Raises: JobspecError at the first wrong byte."""
+    """UTF-8 text without a byte order mark. Raises: JobspecError at the first wrong byte, or too many."""
+    if len(raw) > MAX_BYTES:
+        what = f"the file is larger than {MAX_BYTES >> 20} MiB"
+        raise fail("spec.file", what, fix=f"name a {WORDS[kind]}", file=name)
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise fail("spec.encoding", "the file is UTF-16", fix="save it as UTF-8", file=name, line=1, column=1)
     try:
