@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.runtime.base import node_lock
-from jobspec.runtime.checkouts.git import GIT_TIMEOUT_S, resolve_ref, run_git, strip_credentials
+from jobspec.runtime.checkouts.git import GIT_TIMEOUT_S, resolve_ref, root_of, run_git, strip_credentials
 
 COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _BEGINNING = re.compile(r"[0-9a-f]{7,40}\Z")
@@ -29,6 +29,7 @@ ASKED = "refs/jobspec/asked"  # what a fetch brought beside branches and tags
 _SHOWN = 12  # digits of a commit in a folder's name
 # Without gc the commits of a branch that was forced elsewhere stay. The server may be shallow.
 FETCH = ("fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-auto-gc", "--update-shallow", "--")
+ORIGIN = ("refs/remotes/origin/*:refs/heads/*", "^refs/remotes/origin/HEAD")
 BRANCHES = ("refs/heads/*:refs/heads/*", "refs/tags/*:refs/tags/*")
 
 
@@ -164,6 +165,28 @@ def update(source: Source, commits: bool = True) -> None:
         if is_new:
             shutil.rmtree(mirror, ignore_errors=True)
         raise
+
+
+def take(source: Source, checkout: str) -> bool:
+    """Whether `checkout`, one of this user, has given the commit `ref` to the mirror: no server is asked.
+
+    A new mirror has the branches of `origin` as the checkout knows them. Who calls holds its lock.
+    """
+    mirror = source.mirror
+    is_new = not mirror.is_dir()
+    try:
+        root = root_of(checkout)
+        if not root or Path(root).stat().st_uid != os.geteuid() or not resolve_ref(root, source.ref):
+            return False
+        if is_new:
+            _remote(root, "/", "init", "--quiet", "--bare", "--", str(mirror.absolute()))
+        words = ("fetch", "--quiet", "--no-tags", "--no-auto-gc", "--", root)
+        _remote(root, str(mirror), *words, f"{source.ref}:{ASKED}/{source.ref}", *(ORIGIN if is_new else ()))
+    except (JobspecError, OSError):  # a shallow one, for example: the server is asked
+        if is_new:
+            shutil.rmtree(mirror, ignore_errors=True)
+        return False
+    return True
 
 
 def _check_out(source: Source, commit: str, folder: Path) -> None:

@@ -24,6 +24,7 @@ from jobspec.planning.clones import (
     cache_below,
     finish_checkout,
     known_commit,
+    take,
     update,
 )
 from jobspec.planning.git_bundle import Sealed
@@ -124,7 +125,7 @@ def restore(item: Restoration) -> None:
     source = Source(item.url, item.commit, item.name, item.folder.parent)
     with node_lock.hold(f"{source.mirror}.lock", time.monotonic() + CLONE_TIMEOUT_S):
         if not item.folder.is_dir():
-            if item.url and not known_commit(source):
+            if item.url and not (known_commit(source) or take(source, item.old)):
                 update(source, commits=item.bundle is None)
             _make(item, source)
     patch, state = item.patch, git_state(item.folder)

@@ -143,6 +143,45 @@ def test_a_checkout_that_has_moved_on_stays_as_it_is(project: Project, work: Pat
     again = project.cli("reproduce", "last", "--watch")
     assert again.code == 0, again.text
     assert "this is 3" in logs(project) and (work / "mod.py").read_text() == "x = 9\n"
+    (folder,) = Path("runs/.checkouts").glob("code-*-????????")
+    head = git(work, "rev-parse", "HEAD")[:12]
+    assert f"`code` is taken from `{folder.absolute()}`, since `{work}` is at {head} now\n" in again.err
+
+
+def test_check_restores_nothing_and_says_what_would_be(project: Project, work: Path) -> None:
+    assert project.cli("run", "own.yaml").code == 0
+    (work / "mod.py").write_text("x = 9\n")
+    for options in ((), ("--yes",)):
+        checked = project.cli("reproduce", "last", "--check", *options)
+        assert checked.code == 1, checked.text
+        parts = f"file://{project.root}/server.git and bundle code.bundle and patch code.diff"
+        assert f"`code` has moved on: it will be made again from {parts} at" in checked.err
+        assert f"`{work}` has other uncommitted changes now" in checked.err
+        assert not Path("runs/.checkouts").exists()
+
+
+def test_commit_is_taken_from_the_old_checkout_without_a_server(project: Project, work: Path) -> None:
+    assert project.cli("run", "own.yaml").code == 0
+    first = yaml.safe_load(project.last().lock.read_text())["lock"]["repos"]["code"]
+    git(work, "commit", "-qam", "later")
+    shutil.move(project.root / "server.git", project.root / "away.git")
+    again = project.cli("reproduce", "last", "--watch")
+    assert again.code == 0, again.text
+    assert "this is 3" in logs(project)
+    lock = yaml.safe_load(project.last().lock.read_text())["lock"]["repos"]["code"]
+    assert {"branch": "main", **lock} == first, "what origin lacks is in its bundle again"
+
+
+def test_allowed_difference_keeps_the_checkout(project: Project, work: Path) -> None:
+    assert project.cli("run", "own.yaml").code == 0
+    (work / "mod.py").write_text("x = 9\n")
+    git(work, "add", ".")
+    git(work, "commit", "-qm", "later")
+    again = project.cli("reproduce", "last", "--allow", "reproduce.repo", "--watch")
+    assert again.code == 0, again.text
+    assert "warning[reproduce.repo]" in again.err and "warning[reproduce.patch]" in again.err
+    assert "this is 9" in logs(project) and "is taken from" not in again.text
+    assert not Path("runs/.checkouts").exists()
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """Submit a run's lock again: the same commits, patches, image, model revision and values.
 
 RUN may also be a lock file, on another machine too. A checkout that is gone or has moved on is made again
-below `<runs>/.checkouts`: of its `origin`, the bundle of unpushed commits and the patch beside the lock. With
-another `--cluster` the values that the first site gave are asked of that one.
+below `<runs>/.checkouts`: of the old one's commits or its `origin`, the bundle of unpushed commits and the
+patch beside the lock. A line names the folder; `--allow reproduce.repo` runs a checkout that has moved on as
+it is. With another `--cluster` the values that the first site gave are asked of that one.
 
-`--check` submits nothing and lists what has changed and what cannot be the same; exit code 1 when the list is
-not empty. Code, image, model, data, seed, environment, GPU, driver and packages are told as same, as
+`--check` submits and restores nothing, and lists what has changed and what cannot be the same; exit code 1
+when the list is not empty. Code, image, model, data, seed, environment, GPU, driver and packages are told as same, as
 different, or as what nobody can tell; `--strict` refuses all but the same.
 
 What a lock does that no run of yours has written is shown and must be confirmed, before anything is fetched
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import TYPE_CHECKING
 from jobspec import pipeline
 from jobspec.cli import consent, output, parser
 from jobspec.cli.commands import submit as submit_command
-from jobspec.disk import is_file
+from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, allow, error, fail, stop_on_errors, warning
 from jobspec.runs.paths import RunPaths
 
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from jobspec.judging.sameness import Fact
     from jobspec.planning.resolve import Resolved
     from jobspec.planning.restored import Restoration
+
+
+AS_IT_IS = ("reproduce.patch", "repo.ref-mismatch")  # what else differs where `reproduce.repo` is allowed
 
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
@@ -60,15 +65,17 @@ def run(args: argparse.Namespace) -> int:
     request, gone = prepare(request)
     made = [item for item in gone if not item.lacks]
     resolved = pipeline.resolve(request)
-    if made and (is_own or args.yes or not args.check):
-        if not args.check:
-            stop_on_errors(changes(request, resolved, gone))
+    if made and not args.check:
+        stop_on_errors(changes(request, resolved, gone))
         if not is_own:
             consent.confirm(lock, text, resolved, args.yes, _deeds(made))
         for item in made:
+            print(f"`{item.name}` is taken from `{item.new}`, since {item.why}", file=sys.stderr)
             _restore(item)
-        resolved, gone = pipeline.resolve(request), tuple(item for item in gone if item.lacks)
-    findings = (*changes(request, resolved, gone), *ran_otherwise(lock))
+        resolved = pipeline.resolve(request)
+    gone = tuple(item for item in gone if item.lacks or not is_folder(item.folder))
+    told = map(_to_restore, made) if args.check else ()
+    findings = (*told, *changes(request, resolved, gone), *ran_otherwise(lock))
     facts = sameness(lock, resolved)
     if args.check:
         return _report(findings, facts, lock, args)
@@ -98,6 +105,9 @@ def prepare(request: pipeline.Request) -> tuple[pipeline.Request, tuple[Restorat
         given = {key: value for key, value in given.items() if key == "container.python" and is_gone}
     far = site.scheduler == "slurm" and site.access.login != "here"  # its disks are not this machine's
     gone = () if far else restorable(loaded, site.paths.runs)
+    if "reproduce.repo" in request.allow:
+        gone = tuple(item for item in gone if not is_folder(item.old))
+        request = replace(request, allow=(*request.allow, *AS_IT_IS))
     moved = {item.old: item.new for item in gone if not item.lacks}
     return replace(request, moved=moved, reset=tuple(given)), gone
 
@@ -144,6 +154,13 @@ def _lost(item: Restoration) -> Finding:
     what = f"the checkout of `{item.name}` cannot be made again: {item.lacks}"
     fix = f"restore it as {item.commit}, or give the whole run folder with its `patches`"
     return error("reproduce.repo", what, item.why, fix, path="repos")
+
+
+def _to_restore(item: Restoration) -> Finding:
+    state = "has moved on" if is_folder(item.old) else "is gone"
+    what = f"`{item.name}` {state}: it will be made again from {item.parts}"
+    fix = "leave it so, or run the checkout as it is by `--allow reproduce.repo`"
+    return warning("reproduce.repo", what, item.why, fix if is_folder(item.old) else "", path="repos")
 
 
 def sameness(lock: Path, resolved: Resolved) -> tuple[Fact, ...]:
