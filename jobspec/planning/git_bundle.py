@@ -75,7 +75,8 @@ def write_bundle(
     commits = unpushed(checkout, known)
     if not commits:
         return None
-    _refuse_shallow(checkout, commits)
+    other = "push its commits" if known is None else "put a checkout on the cluster"
+    _refuse_shallow(checkout, commits, f"run `git fetch --unshallow` in it, or {other}")
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         words = ("bundle", "create", "--quiet", str(part.absolute()), "HEAD", *left_out)
@@ -161,7 +162,7 @@ def _without(checkout: Path | str, known: Iterable[str] | None) -> tuple[str, ..
     return ("--not", *here) if here else ()
 
 
-def _refuse_shallow(checkout: Path | str, commits: Iterable[str]) -> None:
+def _refuse_shallow(checkout: Path | str, commits: Iterable[str], fix: str) -> None:
     """A bundle that ends where a shallow clone ends lacks commits that nobody else can give."""
     place = (
         Path(root_of(str(checkout)))
@@ -169,7 +170,6 @@ def _refuse_shallow(checkout: Path | str, commits: Iterable[str]) -> None:
     )
     ends = set(place.read_text().split()) if place.is_file() else set()
     if ends.intersection(commits):
-        fix = "run `git fetch --unshallow` in it, or push its commits"
         raise _fail(checkout, "it is a shallow clone, and lacks the history below these commits", fix)
 
 

@@ -82,8 +82,16 @@ def tag_digest(tag: Tag, deadline_s: float = DEADLINE_S) -> tuple[str, str]:
     return digest, why
 
 
+def place_of(tag: Tag) -> tuple[str, str]:
+    """The host that answers for a tag, and its name there: Docker Hub's API has a host of its own."""
+    if tag.host not in ("docker.io", "index.docker.io"):
+        return tag.host, tag.name
+    return "registry-1.docker.io", tag.name if "/" in tag.name else f"library/{tag.name}"
+
+
 def _ask(tag: Tag, end: float) -> str:
-    url = f"{_scheme(tag.host)}://{tag.host}/v2/{tag.name}/manifests/{tag.tag}"
+    host, name = place_of(tag)
+    url = f"{_scheme(host)}://{host}/v2/{name}/manifests/{tag.tag}"
     headers = {"Accept": ", ".join(MANIFESTS)}
     status, answer, _ = _call("HEAD", url, headers, end)
     if status == 401:
@@ -113,7 +121,7 @@ def _token(tag: Tag, challenge: str, end: float) -> str:
     if kind.lower() != "bearer" or not place.hostname or place.scheme not in ("https", _scheme(place.netloc)):
         raise _UnknownError(f"`{tag.host}` wants a login for `{tag.name}`")
     query = {"service": fields.get("service", ""), "scope": fields.get("scope", "")}
-    query["scope"] = query["scope"] or f"repository:{tag.name}:pull"
+    query["scope"] = query["scope"] or f"repository:{place_of(tag)[1]}:pull"
     joint = "&" if place.query else "?"
     status, _, body = _call(
         "GET", f"{realm}{joint}{urlencode({k: v for k, v in query.items() if v})}", {}, end

@@ -154,6 +154,12 @@ def test_end_of_a_shallow_clone_cannot_be_bundled(origin: Path, tmp_path: Path) 
     with pytest.raises(JobspecError) as problem:
         write_bundle(shallow, tmp_path / "code.bundle")
     assert "shallow clone" in refused(problem)
+    assert problem.value.findings[0].fix.endswith("or push its commits")
+    with pytest.raises(JobspecError) as problem:  # as it is sent to a cluster that has no copy yet
+        write_bundle(shallow, tmp_path / "code.bundle", [])
+    assert problem.value.findings[0].fix == (
+        "run `git fetch --unshallow` in it, or put a checkout on the cluster"
+    )
     (shallow / "big.txt").write_text("w\n")
     git(shallow, "commit", "-qam", "own")
     own = write_bundle(shallow, tmp_path / "own.bundle", [git(shallow, "rev-parse", "HEAD~")])

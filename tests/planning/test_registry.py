@@ -14,7 +14,7 @@ from jobspec import pipeline
 from jobspec.judging.not_proved import limitations
 from jobspec.pipeline import Request
 from jobspec.plan import from_json
-from jobspec.planning.registry import Tag, parse_tag, tag_digest
+from jobspec.planning.registry import Tag, parse_tag, place_of, tag_digest
 from tests.kits.fake_registry import FakeRegistry
 
 ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
@@ -55,6 +55,20 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 )
 def test_tag_of_an_image(image: str, tag: Tag | None) -> None:
     assert parse_tag(image) == tag
+
+
+@pytest.mark.parametrize(
+    ("image", "place"),
+    [
+        ("docker.io/python:3.11", ("registry-1.docker.io", "library/python")),
+        ("docker.io/library/python", ("registry-1.docker.io", "library/python")),
+        ("docker://index.docker.io/team/rl:v1", ("registry-1.docker.io", "team/rl")),
+        ("registry.example.com/rl:v1", ("registry.example.com", "rl")),
+    ],
+)
+def test_where_a_tag_is_asked_about(image: str, place: tuple[str, str]) -> None:
+    tag = parse_tag(image)
+    assert tag is not None and place_of(tag) == place
 
 
 @pytest.mark.parametrize("token", ["", "t0ken"])
