@@ -8,11 +8,14 @@ in their place. A checkout that is only here is copied there once, by `planning.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
+import json
 import os
 import re
 import shutil
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
     from jobspec.spec.site import ClusterProfile
 
-COPIES_KEPT = 3  # of one checkout, on this machine
+COPIES_KEPT_S = 7 * 86400.0  # since their last use: another command may read one right now
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def read_elsewhere(
         if about:
             sources.append(_absent(one, base))
             continue
-        uses_own = one.repo.url is not None or one.repo.sync or (bool(seen["why"]) and one.own is not None)
+        uses_own = _is_ours(one.repo) or (bool(seen["why"]) and one.own is not None)
         source, problems = (
             _own(one, seen, far, fetch, state) if uses_own else _theirs(one, seen, far.where, copies)
         )
@@ -91,7 +94,7 @@ def moved(
         repo.plan.path: repo.there for repo in repos if repo.there and repo.state.path != repo.plan.path
     }
     if plan is not None:
-        plan = from_json(_exchanged(to_json(plan), places))
+        plan = from_json(json.dumps(_exchanged_in(json.loads(to_json(plan)), places)))
     plans = plan.repos if plan is not None else tuple(repo.plan for repo in repos)
     return (
         plan,
@@ -109,6 +112,16 @@ def moved(
             for item in findings
         ),
     )
+
+
+def _exchanged_in(value: Any, places: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return _exchanged(value, places)
+    if isinstance(value, list):
+        return [_exchanged_in(item, places) for item in value]
+    if isinstance(value, dict):
+        return {_exchanged(key, places): _exchanged_in(item, places) for key, item in value.items()}
+    return value
 
 
 def _exchanged(text: str, places: Mapping[str, str]) -> str:
@@ -137,16 +150,21 @@ def _target(own: RepoSource, parent: str) -> str:
     return f"{parent}/{own.plan.name}-{own.state.commit[:12]}-{digest[:12]}"
 
 
+def _is_ours(repo: Repo) -> bool:
+    """Whether the run uses this machine's checkout, whatever the cluster has at its path."""
+    return repo.url is not None or repo.sync
+
+
 def _question(one: _Asked, base: Path, copies: Path) -> dict[str, Any]:
-    repo = one.repo
-    path = repo.path or ""  # `~` is the cluster's
-    has = [folder.name.rpartition("-")[2] for folder in copies.glob(f"{repo.name}-*")]
+    question: dict[str, Any] = {"name": one.repo.name, "target": one.target}
+    if _is_ours(one.repo):
+        return question  # without a path nothing of the cluster is read
+    path = one.repo.path or ""  # `~` is the cluster's
     return {
-        "name": repo.name,
+        **question,
         "path": path if path.startswith("~") else os.path.normpath(base / path),
-        "ref": repo.ref or "",
-        "target": one.target,
-        "has": has,
+        "ref": one.repo.ref or "",
+        "has": [folder.name for folder in (copies / one.repo.name).glob("*")],
     }
 
 
@@ -223,13 +241,13 @@ def _own(
             )
         )
     if fetch and not seen["is_made"]:
-        bring(one.repo.name, Path(root), one.target, seen["bases"], far, state / "outbox")
+        bring(one.repo.name, Path(root), one.target, far, state / "outbox")
     return replace(one.own, there=os.path.normpath(f"{one.target}/{inside}")), findings
 
 
 def _copy(copies: Path, name: str, seen: Mapping[str, Any]) -> Path:
-    """The copy of a checkout's files on this machine; older ones of the same name go."""
-    folder = copies / f"{name}-{seen['digest']}"
+    """The copy of a checkout's files on this machine; those of this name that nobody uses any more go."""
+    folder: Path = copies / name / seen["digest"]
     if "files" in seen and not folder.is_dir():
         scratch = beside(folder)
         try:
@@ -237,10 +255,14 @@ def _copy(copies: Path, name: str, seen: Mapping[str, Any]) -> Path:
             with zipfile.ZipFile(io.BytesIO(base64.b64decode(seen["files"]))) as archive:
                 archive.extractall(scratch)
             scratch.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another command has made it meanwhile
+                raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     os.utime(folder)
-    known = sorted(copies.glob(f"{name}-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in known[COPIES_KEPT:]:
-        shutil.rmtree(old, ignore_errors=True)
+    for other in folder.parent.iterdir():
+        with contextlib.suppress(OSError):
+            if other.stat().st_mtime < time.time() - COPIES_KEPT_S:
+                shutil.rmtree(other)
     return folder

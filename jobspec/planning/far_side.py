@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -67,14 +68,42 @@ def _answer(do: Any, one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _look(one: Mapping[str, Any]) -> dict[str, Any]:
-    """The checkout at `path`, with its files unless who asks `has` them; and whether `target` exists."""
-    path = os.path.abspath(os.path.expanduser(one["path"]))  # noqa: PTH100, PTH111 - a relative one is kept
-    seen: dict[str, Any] = {"path": path, "why": _why_not_there(path)}
+    """The checkout at `path`, with its files unless who asks `has` them; else whether `target` is there."""
+    seen: dict[str, Any] = {"path": "", "why": "was not asked for"}
+    if one.get("path"):
+        path = os.path.abspath(os.path.expanduser(one["path"]))  # noqa: PTH100, PTH111 - a relative one is kept
+        seen = {"path": path, "why": _why_not_there(path)}
+    if not seen["why"]:
+        return _read(one, seen)
     if one.get("target"):
-        seen["is_made"] = Path(one["target"]).is_dir()
+        seen["is_made"] = _is_made(Path(one["target"]))
         seen["bases"] = [] if seen["is_made"] else list(_bases(Path(one["target"]), one["name"]))
-    if seen["why"]:
-        return seen
+    return seen
+
+
+def _is_made(target: Path) -> bool:
+    """Whether the copy is there. Raises: JobspecError for another user's, which may hold anything."""
+    if _is_own(target) and target.is_dir():
+        return True
+    if not os.path.lexists(target):
+        return False
+    raise fail(
+        "repo.sync",
+        f"`{target}` is no folder of yours",
+        why="another user made it, and its code would run as you",
+        fix="give the site profile a `paths.scratch` of your own, such as one with `${user}`",
+    )
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _read(one: Mapping[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    path = seen["path"]
     state, code = git_state(path), code_state(path)
     names = sorted(_names(path) if state.is_checkout else _walk(path))
     digest = _digest(path, names, state, code)
@@ -103,7 +132,7 @@ def _why_not_there(path: str) -> str:
 
 def _bases(target: Path, name: str) -> Iterator[dict[str, Any]]:
     """The copies from before, newest first: a new one needs only what these lack."""
-    folders = [path for path in target.parent.glob(f"{name}-*") if path.is_dir()]
+    folders = [path for path in target.parent.glob(f"{name}-*") if path.is_dir() and _is_own(path)]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)[:5]:
         heads = {inner: resolve_ref(folder / inner, "HEAD") for inner in ("", *_all_submodules(str(folder)))}
         yield {"path": str(folder), "heads": heads}
@@ -167,10 +196,11 @@ def _packed(path: str, names: list[str]) -> bytes:
 def _make(one: Mapping[str, Any]) -> dict[str, Any]:
     """The checkout `target` out of the files in `incoming`: all of it, as it was sent, or nothing."""
     target, incoming = Path(one["target"]), Path(one["incoming"])
-    if target.is_dir():  # another command has made it meanwhile
-        return {"target": str(target)}
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")  # other login nodes write there, too
     try:
+        if _is_made(target):  # by another command, meanwhile
+            shutil.rmtree(incoming, ignore_errors=True)
+            return {"target": str(target)}
         for part in one["parts"]:
             base = f"{one['base']}/{part['folder']}" if part["on_base"] else ""
             files = [_sealed(incoming, part[kind]) for kind in ("bundle", "patch")]
@@ -185,7 +215,11 @@ def _make(one: Mapping[str, Any]) -> dict[str, Any]:
             shown = made.unknown or ", ".join(unlike[:5])
             what = f"the copy of `{one['name']}` is not like the checkout: {shown}"
             raise fail("repo.sync", what, fix="commit these files or let git ignore them")
-        scratch.rename(target)
+        try:
+            scratch.rename(target)
+        except OSError:
+            if not _is_made(target):
+                raise
     except JobspecError:
         shutil.rmtree(incoming, ignore_errors=True)  # a damaged file must not be continued
         raise

@@ -151,6 +151,8 @@ def _repo(item: Mapping[str, Any], repo: RepoSource) -> dict[str, Any]:
     pinned = dict(item)
     if "path" in pinned:
         pinned["path"] = repo.state.path  # of the checkout, where the plan has that of its frozen copy
+    if repo.there:
+        pinned.pop("sync", None)  # the path is that of the copy, which is the cluster's
     if repo.plan.commit:
         pinned["ref"] = repo.plan.commit
     return pinned

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, JobspecError
 from jobspec.planning.git_bundle import Sealed, write_bundle
+from jobspec.runtime.base import node_lock
 from jobspec.runtime.checkouts.code_state import code_state
 from jobspec.runtime.checkouts.git import git_state, resolve_ref, submodules
 
@@ -21,28 +24,42 @@ if TYPE_CHECKING:
     from jobspec.spec.find_site import Elsewhere
 
 PARTS = "parts.json"
+WAIT_S = 3600.0  # for another command that sends the same checkout
 
 
-def bring(
-    name: str, root: Path, target: str, bases: Sequence[Mapping[str, Any]], far: Elsewhere, outbox: Path
-) -> None:
-    """Make `target` on the cluster, like the checkout at `root`. `bases` are copies that are there already.
+def bring(name: str, root: Path, target: str, far: Elsewhere, outbox: Path) -> None:
+    """Make `target` on the cluster, like the checkout at `root`; one command at a time does so.
 
     Raises: JobspecError when it cannot be packed, sent, or made.
     """
+    box = outbox / target.rpartition("/")[2]
+    outbox.mkdir(parents=True, exist_ok=True)
+    with node_lock.hold(f"{box}.lock", time.monotonic() + WAIT_S):
+        (seen,) = far.ask({"look": [{"name": name, "target": target}]})["looked"]
+        _stop(seen)
+        if not seen["is_made"]:
+            base = next((one for one in seen["bases"] if _is_known(root, one)), None)
+            _bring(name, root, target, base, far, box)
+
+
+def _bring(
+    name: str, root: Path, target: str, base: Mapping[str, Any] | None, far: Elsewhere, box: Path
+) -> None:
     parent, _, folder = target.rpartition("/")
-    box = outbox / folder
-    base = next((one for one in bases if _is_known(root, one)), None)
     made = _packed(box, root, base)
     incoming = f"{parent}/.incoming/{folder}-{hashlib.sha256(json.dumps(made).encode()).hexdigest()[:12]}"
     for file in _files(made):
         far.send(box / file, f"{incoming}/{file}")
     code = code_state(str(root))
     order = {"name": name, "target": target, "incoming": incoming, "commit": code.commit}
-    answer = far.ask({"make": [{**order, "changes": code.changes, **made}]})["made"][0]
+    (answer,) = far.ask({"make": [{**order, "changes": code.changes, **made}]})["made"]
+    _stop(answer)
+    shutil.rmtree(box, ignore_errors=True)
+
+
+def _stop(answer: Mapping[str, Any]) -> None:
     if answer.get("findings"):
         raise JobspecError(*(Finding.from_json(item) for item in answer["findings"]))
-    shutil.rmtree(box, ignore_errors=True)
 
 
 def _is_known(root: Path, base: Mapping[str, Any]) -> bool:
@@ -65,7 +82,8 @@ def _packed(box: Path, root: Path, base: Mapping[str, Any] | None) -> dict[str, 
     parts = [
         _part(box, index, root, folder, heads.get(folder, "")) for index, folder in enumerate(_folders(root))
     ]
-    made = {"base": path, "parts": parts}
+    # Of this box alone: another machine that sends the same checkout has names of its own.
+    made = {"base": path, "parts": parts, "box": secrets.token_hex(8)}
     (box / PARTS).write_text(json.dumps(made))
     return made
 

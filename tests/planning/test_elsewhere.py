@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,7 +150,7 @@ def test_checkout_comes_once_and_again_after_an_edit(sides: Sides, monkeypatch: 
     (theirs / "src/a.py").write_text("x = 1\n")
     sides.plan()
     assert [json.loads(text)["looked"][0].get("files") is not None for text in calls] == [True, False, True]
-    copies = sorted((sides.state() / "code").iterdir(), key=lambda path: path.stat().st_mtime)
+    copies = sorted((sides.state() / "code/code").iterdir(), key=lambda path: path.stat().st_mtime)
     assert sorted(path.name for path in copies[-1].iterdir()) == [".gitignore", "src"]
     assert (copies[-1] / "src/a.py").read_text() == "x = 1\n"
 
@@ -196,6 +198,11 @@ def test_asked_for_it_this_machines_checkout_wins(sides: Sides) -> None:
     sides.write_spec({**CODE, "path": str(ours), "sync": True})
     repo = sides.plan().repos[0]
     assert repo.commit == git(ours, "rev-parse", "HEAD") and repo.path.startswith(str(sides.scratch))
+    run = sides.render("synced").run
+    lock = yaml.safe_load(run.lock.read_text())["repos"][0]
+    copy = json.loads(run.plan.read_text())["repos"][0]["path"]
+    assert (lock["path"], lock.get("sync")) == (copy, None), "the lock's path is the cluster's"
+    assert not (sides.state() / "code").exists(), "nothing of the cluster's checkout came here"
 
 
 def test_transfer_that_was_cut_off_goes_on(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,6 +253,90 @@ def test_damaged_transfer_is_refused_and_begun_anew(sides: Sides, monkeypatch: p
     sides.render("mended")
 
 
+def test_copy_of_another_user_is_refused(sides: Sides) -> None:
+    ours = write_checkout(sides.here / "code", {"src/a.py": "x = 1\n"})
+    sides.write_spec({**CODE, "path": str(ours)})
+    copy = Path(sides.plan().repos[0].path)
+    copy.mkdir(parents=True)
+    os.chown(copy, 65534, 65534)
+    finding = sides.check()["repo.sync"]
+    assert finding.is_error and finding.what == f"`{copy}` is no folder of yours"
+    with pytest.raises(JobspecError):
+        sides.render("theirs")
+    os.chown(copy, os.geteuid(), os.getegid())
+    assert "repo.sync" not in sides.check()
+
+
+def test_two_commands_at_once_bring_one_checkout(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = write_checkout(sides.here / "code", {"noise": os.urandom(400_000).hex()})
+    sides.write_spec({"name": "code", "path": str(ours)})
+    send, sent, rival = SshClient.send, [], []
+    code = "import sys; from jobspec.cli import main; sys.exit(main(sys.argv[1:]))"
+    argv = [sys.executable, "-c", code, "render", str(sides.spec), "--out", str(sides.root / "rival")]
+    argv += ["--cluster-file", str(sides.root / "far.yaml")]
+
+    def slow(client: SshClient, local: Path, remote: str) -> None:
+        sent.append(remote)
+        rival.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        held = local.parent.with_name(f"{local.parent.name}.lock")
+        status = held.stat()
+        inode = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        assert inode in Path("/proc/locks").read_text()
+        send(client, local, remote)
+
+    monkeypatch.setattr(SshClient, "send", slow)
+    first = json.loads(sides.render("first").run.plan.read_text())["repos"][0]["path"]
+    out = rival[0].communicate(timeout=120)[0]
+    assert rival[0].returncode == 0, out
+    second = json.loads((sides.root / "rival/plan.json").read_text())["repos"][0]["path"]
+    assert (first, len(sent)) == (second, 1)
+    assert (Path(first) / "noise").read_text() == (ours / "noise").read_text()
+    assert list((sides.scratch / "jobspec/code/.incoming").iterdir()) == []
+
+
+def test_copy_that_another_command_made_meanwhile_is_taken(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = write_checkout(sides.here / "code", {"src/a.py": "x = 1\n"})
+    sides.write_spec({**CODE, "path": str(ours)})
+    copy = Path(sides.plan().repos[0].path)
+    send = SshClient.send
+
+    def overtaken(client: SshClient, local: Path, remote: str) -> None:
+        send(client, local, remote)
+        git(sides.root, "clone", "-q", str(ours), str(copy))
+
+    monkeypatch.setattr(SshClient, "send", overtaken)
+    assert json.loads(sides.render("overtaken").run.plan.read_text())["repos"][0]["path"] == str(copy)
+    assert list((sides.scratch / "jobspec/code/.incoming").iterdir()) == []
+
+
+def test_names_that_begin_alike_have_copies_of_their_own(sides: Sides) -> None:
+    names = [f"code{end}" for end in ("", "-a", "-b", "-c")]
+    for name in names:
+        write_checkout(sides.there / name, {"src/a.py": f"x = '{name}'\n"})
+    sides.write_spec(*({"name": name, "path": str(sides.here / name)} for name in names))
+    sides.plan()
+    copies = {path.parent.name: path for path in (sides.state() / "code").glob("*/*")}
+    assert sorted(copies) == names
+    long_ago = time.time() - 8 * 86400
+    os.utime(copies["code-a"], (long_ago, long_ago))
+    old = copies["code"].with_name("0" * 24)
+    old.mkdir()
+    os.utime(old, (long_ago, long_ago))
+    sides.plan()
+    assert all(path.is_dir() for path in copies.values()) and not old.exists()
+
+
+def test_paths_in_a_script_of_several_lines_are_the_copys(sides: Sides) -> None:
+    ours = write_checkout(sides.here / "code", {"run.sh": ""})
+    script = f"set -e\n{ours}/run.sh --x\nbash {ours}/run.sh"
+    train = {"shell": True, "command": [script]}
+    sides.write_spec({"name": "code", "path": str(ours)}, train=train)
+    plan = sides.plan()
+    assert plan.commands[0].argv[0] == script.replace(str(ours), plan.repos[0].path)
+
+
 def test_folder_without_a_commit_is_refused_with_the_advice(sides: Sides) -> None:
     (sides.here / "code/src").mkdir(parents=True)
     sides.write_spec({**CODE, "path": str(sides.here / "code")})
@@ -262,6 +353,7 @@ def test_clone_by_url_is_made_here_and_copied(sides: Sides) -> None:
     plan = json.loads(sides.render("by-url").run.plan.read_text())
     assert (Path(plan["repos"][0]["path"]) / "src/a.py").is_file()
     assert plan["repos"][0]["path"].startswith(str(sides.scratch)) and plan["repos"][0]["commit"] == commit
+    assert not (sides.state() / "code").exists(), "the folder of the spec is the cluster's own"
 
 
 def test_login_without_a_new_python_is_told(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ patch beside the lock. A line names the folder; `--allow reproduce.repo` runs a 
 it is. With another `--cluster` the values that the first site gave are asked of that one.
 
 `--check` submits and restores nothing, and lists what has changed and what cannot be the same; exit code 1
-when the list is not empty. Code, image, model, data, seed, environment, GPU, driver and packages are told as same, as
-different, or as what nobody can tell; `--strict` refuses all but the same.
+when the list is not empty. Code, image, model, data, seed, environment, GPU, driver and packages are told as
+same, as different, or as what nobody can tell; `--strict` refuses all but the same.
 
 What a lock does that no run of yours has written is shown and must be confirmed, before anything is fetched
 or started: on a terminal by an answer, elsewhere by `--yes`. A lock has what was submitted: where a run
