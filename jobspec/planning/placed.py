@@ -28,6 +28,7 @@ def causes(findings: Sequence[Finding], allow: Sequence[str]) -> list[Finding]:
         item
         for item in distinct
         if (absent and item.path == "repos" and item.rule.endswith(".checkout"))
+        or (absent and item.rule == "command.file")  # it may lie in the checkout
         or (model is not None and (item.rule, item.path) == ("megatron.model-unknown", "model"))
     ]
     if model is not None and any(item.rule == "megatron.model-unknown" for item in consequences):

@@ -145,7 +145,8 @@ def resolve(
         findings += [*problems, *missing_sources(stage, profile.scheduler)]
         if outcome.sketch is not None:
             about = check(outcome.sketch, resolution.spec, profile)
-            findings += [item for item in about if item.rule not in OF_THE_FRAMEWORK]
+            unknown = OF_THE_FRAMEWORK | (OF_A_RECIPE if resolution.spec.train.recipe else set())
+            findings += [item for item in about if item.rule not in unknown]
             findings += check_secrets(resolution.spec.secrets, environ)
     told = [placed(finding, loaded) for finding in causes(findings, allow)]
     if any(repo.there for repo in outcome.repos):
@@ -167,6 +168,7 @@ def resolve(
 
 # Rules about what only the framework's own plan has.
 OF_THE_FRAMEWORK = frozenset({"launch.no-command", "launch.upstream-unsupported"})
+OF_A_RECIPE = frozenset({"resources.no-time"})
 
 
 @dataclass(frozen=True)

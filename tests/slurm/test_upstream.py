@@ -99,5 +99,5 @@ def test_the_exit_code_of_the_command_is_the_jobs(lab: Lab, checkout: Path) -> N
     assert lab.await_end(made["job_id"], timeout=240) == ("FAILED", "7:0")
     code, report = lab.report(made["run_id"])
     assert (code, report["result"]) == (1, "Fail")
-    assert "exit code 7" in report["first_cause"]["text"]
+    assert "exited with 7" in report["first_cause"]["text"]
     assert [row["exit_code"] for row in lab.results(made["run_dir"])["commands"]] == [7]

@@ -68,9 +68,9 @@ def test_resume_without_its_log_is_not_proved(tmp_path: Path) -> None:
         ),
         (
             "shared-node",
-            "engine.served-name",
-            "404, message='The model `<path>` does not exist.'",
-            "another run's engine answers on this port (SkyRL's engines always begin at 8000)",
+            "network.port-in-use",
+            "failed to listen on any local network address. port: 8064",
+            "another job, or a second process of this one with the same port (MASTER_PORT, an engine's port)",
         ),
     ],
 )

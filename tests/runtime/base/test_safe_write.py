@@ -16,8 +16,11 @@ ROOT = Path(__file__).resolve().parents[3]
 # Who else gives a file or a folder another name, and what of: no file that is written beside its place.
 OTHERS = {
     "jobspec/planning/clones.py": "a clone",
+    "jobspec/planning/elsewhere.py": "a copy of a checkout's text files",
+    "jobspec/planning/far_side.py": "a checkout",
     "jobspec/planning/frozen.py": "a whole checkout",
     "jobspec/planning/git_bundle.py": "a bundle, and a checkout",
+    "jobspec/planning/restored.py": "a checkout",
     "jobspec/rendering/run_folder.py": "a whole run folder",
     "runtime/base/own_folder.py": "a link",
     "runtime/base/safe_write.py": "here",
