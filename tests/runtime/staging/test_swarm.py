@@ -120,7 +120,7 @@ def test_late_node_takes_part(tmp_path: Path) -> None:
 
 def test_node_that_comes_when_the_others_are_done(tmp_path: Path) -> None:
     """Its share was read by them; it reads that again at most, and gets the rest from them."""
-    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3, stall_s=0.3, slow_s=0.5)
+    repo, all_nodes = hf_repo(tmp_path, MODEL), nodes(tmp_path, 3, stall_s=1.0, slow_s=2.0)
     stage_all(all_nodes, [repo], first=2)
     assert [content(node.ready()) for node in all_nodes] == [MODEL] * 3
     assert sum(node.source.bytes for node in all_nodes[:2]) == TOTAL
