@@ -22,9 +22,13 @@ from jobspec.rendering.files import new_run_id, plan_json, render
 from jobspec.rendering.run_folder import build_runtime, write_run
 from jobspec.rendering.script_check import check_scripts
 from jobspec.runtime.base.safe_write import write_text
+from tests.kits.pythons import PYTHON39, needs_python39
 from tests.kits.render_kit import RUN_ID, SLURM, resolve_text
 
-PYTHON_39 = Path(os.environ.get("JOBSPEC_PYTHON39", "/root/.pyenv/versions/3.9.18/bin/python"))
+BOTH = pytest.mark.parametrize(
+    "python",
+    [pytest.param(Path(sys.executable), id="this"), pytest.param(PYTHON39, id="3.9", marks=needs_python39)],
+)
 SPEC = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
 
 
@@ -38,10 +42,8 @@ def test_the_runtime_carries_no_login_node_code() -> None:
     assert ours == {"__main__.py", "jobspec/__init__.py", "jobspec/finding.py", "jobspec/plan.py"}
 
 
-@pytest.mark.parametrize("python", [Path(sys.executable), PYTHON_39], ids=["this", "3.9"])
+@BOTH
 def test_the_runtime_runs_from_its_archive(python: Path, tmp_path: Path) -> None:
-    if not python.exists():
-        pytest.skip(f"no {python}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
     (tmp_path / "runtime.pyz").write_bytes(build_runtime())
     argv = [str(python), "-I", str(tmp_path / "runtime.pyz"), "version"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -49,10 +51,8 @@ def test_the_runtime_runs_from_its_archive(python: Path, tmp_path: Path) -> None
     assert done.stdout.startswith("jobspec runtime")
 
 
-@pytest.mark.parametrize("python", [Path(sys.executable), PYTHON_39], ids=["this", "3.9"])
+@BOTH
 def test_packages_inside_the_runtime_travel_in_its_archive(python: Path, tmp_path: Path) -> None:
-    if not python.exists():
-        pytest.skip(f"no {python}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
     (tmp_path / "runtime.pyz").write_bytes(build_runtime())
     code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom jobspec.runtime.head import metric_watch"
     code += "\nprint(metric_watch.judge.__code__.co_filename)"
@@ -62,11 +62,10 @@ def test_packages_inside_the_runtime_travel_in_its_archive(python: Path, tmp_pat
     assert Path(done.stdout.strip()) == tmp_path / "runtime.pyz/jobspec/runtime/base/requirement.py"
 
 
+@needs_python39
 def test_every_module_of_the_runtime_compiles_on_3_9(tmp_path: Path) -> None:
-    if not PYTHON_39.exists():
-        pytest.skip(f"no {PYTHON_39}: set JOBSPEC_PYTHON39 to an interpreter of version 3.9")
     zipfile.ZipFile(io.BytesIO(build_runtime())).extractall(tmp_path)
-    argv = [str(PYTHON_39), "-m", "compileall", "-q", str(tmp_path)]
+    argv = [str(PYTHON39), "-m", "compileall", "-q", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -15,8 +15,8 @@ from jobspec.runtime.checkouts.code_state import code_state
 from jobspec.runtime.checkouts.git import git_state
 from tests.kits.agent_lab import Run, running, shell
 from tests.kits.checkout_kit import write_checkout
+from tests.kits.pythons import PYTHON39, needs_python39
 
-PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 TRAIN = shell("touch $JOBSPEC_RUN_DIR/trained")
 
 
@@ -135,7 +135,7 @@ def test_run_of_an_older_plan_has_no_such_phase(tmp_path: Path, checkout: Path) 
     assert "code" not in {row["phase"] for row in results["phases"]}
 
 
-@pytest.mark.skipif(not PYTHON39.exists(), reason="needs Python 3.9, the oldest that an image may bring")
+@needs_python39
 def test_python_3_9_compares_too(tmp_path: Path, checkout: Path) -> None:
     repo = planned(checkout)
     (checkout / "mod.py").write_text("x = 2\n")

@@ -17,9 +17,9 @@ from jobspec.runtime.base.identity import from_environment, node_paths
 from jobspec.runtime.base.procs import started
 from jobspec.runtime.node import exec_in_run
 from tests.kits.agent_lab import make_run, running, shell
+from tests.kits.pythons import PYTHON39, needs_python39
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="gives folders to other users")
-PYTHON39 = Path("/root/.pyenv/versions/3.9.18/bin/python")
 
 
 def test_phases_are_events_in_order(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_missing_plan_is_told(tmp_path: Path) -> None:
     assert "runtime.plan" in output
 
 
-@pytest.mark.skipif(not PYTHON39.exists(), reason=f"no {PYTHON39}")
+@needs_python39
 def test_agent_runs_on_python_39(tmp_path: Path) -> None:
     item = tmp_path / "data.txt"
     item.write_text("x")

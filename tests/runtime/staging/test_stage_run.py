@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobspec.runtime.staging import items as stage
+from tests.kits.pythons import PYTHON39, needs_python39
 from tests.runtime.staging.stage_kit import (
     COMMIT,
     Source,
@@ -235,11 +236,9 @@ def test_long_file_is_hashed_beside_the_copy(tmp_path: Path) -> None:
     assert Path(result.ready["model"], "model.safetensors").read_bytes() == files["model.safetensors"]
 
 
+@needs_python39
 def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
     """Containers bring Python 3.9; the runtime must work there as it does here."""
-    pythons = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9")) or [Path("/usr/bin/python3.9")]
-    if not pythons[0].exists():
-        pytest.skip("needs a python3.9")
     repo = hf_repo(tmp_path, sharded(1))
     root = Path(stage.__file__).resolve().parents[2]
     script = (
@@ -264,6 +263,6 @@ def test_runs_on_the_oldest_python(tmp_path: Path) -> None:
         "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
         "print(found)\n"
     )
-    done = subprocess.run([pythons[0], "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([PYTHON39, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("() /"), done.stderr
     assert done.stdout.splitlines()[1:] == ["[(), ()]"], done.stdout + done.stderr
