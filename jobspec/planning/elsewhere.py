@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import time
 import zipfile
@@ -27,6 +26,7 @@ from msgspec import structs
 from jobspec.disk import is_folder
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, from_json, to_json
+from jobspec.planning.paths import exchanged
 from jobspec.planning.repos import RepoSource, read_repos, ref_findings, repo_findings, repo_source
 from jobspec.planning.sync import bring
 from jobspec.runtime.base.safe_write import beside
@@ -105,9 +105,9 @@ def moved(
         tuple(
             replace(
                 item,
-                what=_exchanged(item.what, copies),
-                why=_exchanged(item.why, copies),
-                fix=_exchanged(item.fix, copies),
+                what=exchanged(item.what, copies),
+                why=exchanged(item.why, copies),
+                fix=exchanged(item.fix, copies),
             )
             for item in findings
         ),
@@ -116,20 +116,12 @@ def moved(
 
 def _exchanged_in(value: Any, places: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return _exchanged(value, places)
+        return exchanged(value, places)
     if isinstance(value, list):
         return [_exchanged_in(item, places) for item in value]
     if isinstance(value, dict):
-        return {_exchanged(key, places): _exchanged_in(item, places) for key, item in value.items()}
+        return {exchanged(key, places): _exchanged_in(item, places) for key, item in value.items()}
     return value
-
-
-def _exchanged(text: str, places: Mapping[str, str]) -> str:
-    if not places:
-        return text
-    longest_first = sorted(places, key=len, reverse=True)
-    pattern = "|".join(re.escape(path) for path in longest_first)
-    return re.sub(rf"(?<![\w./-])({pattern})(?![\w.-])", lambda match: places[match[1]], text)
 
 
 def _asked(spec: JobSpec, index: int, base: Path, parent: str, state: Path, fetch: bool) -> _Asked:
