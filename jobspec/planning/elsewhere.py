@@ -53,7 +53,13 @@ class _Asked:
 
 
 def read_elsewhere(
-    spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+    spec: JobSpec,
+    base: Path,
+    profile: ClusterProfile,
+    far: Elsewhere,
+    fetch: bool,
+    state: Path,
+    asks: bool = False,
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """`read_repos` for a cluster with file systems of its own: one question to `far` about all checkouts.
 
@@ -65,7 +71,7 @@ def read_elsewhere(
         if profile.paths.scratch
         else f"{profile.paths.runs}/.checkouts"
     )
-    asked = [_asked(spec, index, base, parent, state, fetch) for index in range(len(spec.repos))]
+    asked = [_asked(spec, index, base, parent, state, fetch, asks) for index in range(len(spec.repos))]
     copies = state / "code"
     answers = far.ask({"look": [_question(one, base, copies) for one in asked]})["looked"]
     sources: list[RepoSource] = []
@@ -124,13 +130,15 @@ def _exchanged_in(value: Any, places: Mapping[str, str]) -> Any:
     return value
 
 
-def _asked(spec: JobSpec, index: int, base: Path, parent: str, state: Path, fetch: bool) -> _Asked:
+def _asked(
+    spec: JobSpec, index: int, base: Path, parent: str, state: Path, fetch: bool, asks: bool
+) -> _Asked:
     repo, where = spec.repos[index], f"repos[{index}]"
     here = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
     if repo.url is None and not is_folder(here):
         return _Asked(repo, where, None, ())
     alone = structs.replace(spec, repos=(structs.replace(repo, freeze=False),))
-    (own,), found = read_repos(alone, base, str(state), fetch)
+    (own,), found = read_repos(alone, base, str(state), fetch, asks)
     findings = tuple(replace(item, path=item.path.replace("repos[0]", where)) for item in found)
     return _Asked(repo, where, own, findings, _target(own, parent) if own.state.is_checkout else "")
 
