@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.planning.git_bundle import Sealed, restore
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState, code_state, unlike
 from jobspec.runtime.checkouts.git import (
     GitState,
@@ -198,7 +198,7 @@ def _packed(path: str, names: list[str]) -> bytes:
 def _make(one: Mapping[str, Any]) -> dict[str, Any]:
     """The checkout `target` out of the files in `incoming`: all of it, as it was sent, or nothing."""
     target, incoming = Path(one["target"]), Path(one["incoming"])
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")  # other login nodes write there, too
+    scratch = beside(target)
     try:
         if _is_made(target):  # by another command, meanwhile
             shutil.rmtree(incoming, ignore_errors=True)

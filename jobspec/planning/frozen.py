@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState, unlike
 from jobspec.runtime.checkouts.git import GitState, git_state, root_of, run_git, submodules
 
@@ -32,7 +33,7 @@ def freeze(name: str, state: GitState, code: CodeState, runs: str) -> tuple[Path
     root = root_of(state.path)
     digest = hashlib.sha256(f"{state.diff_sha256} {code.changes_sha256}".encode()).hexdigest()
     target = Path(runs) / ".frozen" / f"{name}-{state.commit[:12]}-{digest[:12]}"
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch = beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():

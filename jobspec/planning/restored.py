@@ -29,6 +29,7 @@ from jobspec.planning.clones import (
 from jobspec.planning.git_bundle import Sealed
 from jobspec.planning.provenance import changed_files, pinned_repos, same_changes
 from jobspec.runtime.base import node_lock
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.git import git_state
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def restore(item: Restoration) -> None:
 
 
 def _make(item: Restoration, source: Source) -> None:
-    scratch = item.folder.with_name(f".{item.folder.name}.restored.{os.getpid()}")
+    scratch = beside(item.folder)
     try:
         mirror = str(source.mirror.absolute()) if item.url else ""
         git_bundle.restore(mirror, scratch, item.commit, item.bundle, item.patch)

@@ -27,6 +27,7 @@ from jobspec.finding import fail
 from jobspec.runtime.base.procs import descendants, send
 
 GIT_TIMEOUT_S = 60.0
+REMOTE_PROTOCOLS = "https:ssh:git:file"  # of a URL that the user gives: no `ext::` runs a program
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
 LFS_MARK = b"version https://git-lfs.github.com/spec/"
 MAX_PATCH_BYTES = 32 * 1024**2
