@@ -75,6 +75,7 @@ def write_bundle(
     commits = unpushed(checkout, known)
     if not commits:
         return None
+    # What helps without a bundle. One with `known` goes to a cluster, which asks no remote.
     other = "push its commits" if known is None else "put a checkout on the cluster"
     _refuse_shallow(checkout, commits, f"run `git fetch --unshallow` in it, or {other}")
     part = beside(target)
@@ -82,10 +83,10 @@ def write_bundle(
         words = ("bundle", "create", "--quiet", str(part.absolute()), "HEAD", *left_out)
         done = run_git(str(checkout), words, {"GIT_ALLOW_PROTOCOL": ""}, BUNDLE_TIMEOUT_S)
         if done.returncode != 0:
-            raise _fail(checkout, _last_words(done.stderr), "repair the checkout, or push its commits")
+            raise _fail(checkout, _last_words(done.stderr), f"repair the checkout, or {other}")
         if part.stat().st_size > limit:
             why = f"its {len(commits)} commits take {part.stat().st_size} bytes, and {limit} are allowed"
-            raise _fail(checkout, why, "push the commits, so that its remote has them")
+            raise _fail(checkout, why, other)
         part.rename(target)
     finally:
         part.unlink(missing_ok=True)

@@ -94,6 +94,10 @@ def test_bundle_over_the_limit_is_refused_with_both_sizes(clone: Path, tmp_path:
     with pytest.raises(JobspecError) as problem:
         write_bundle(clone, tmp_path / "code.bundle", limit=10)
     assert "its 1 commits take" in refused(problem) and "10 are allowed" in refused(problem)
+    assert problem.value.findings[0].fix == "push its commits"
+    with pytest.raises(JobspecError) as problem:  # for a cluster a remote is no help
+        write_bundle(clone, tmp_path / "code.bundle", [], limit=10)
+    assert problem.value.findings[0].fix == "put a checkout on the cluster"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clone", "origin"]
 
 
