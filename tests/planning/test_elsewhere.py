@@ -18,20 +18,12 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.access.ssh import SshClient
 from jobspec.pipeline import Rendered, Request
 from jobspec.plan import Plan
-from tests.kits.checkout_kit import write_checkout
+from tests.kits.checkout_kit import git, write_checkout
 from tests.kits.sshd_kit import HAS_SSHD, Server
 
 pytestmark = pytest.mark.skipif(
     not HAS_SSHD or os.geteuid() != 0, reason="needs sshd as root (Debian: openssh-server)"
 )
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 class Sides:

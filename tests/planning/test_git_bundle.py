@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,7 @@ from jobspec.finding import JobspecError
 from jobspec.planning import git_bundle
 from jobspec.planning.git_bundle import Sealed, file_sha256, restore, unpushed, write_bundle
 from jobspec.runtime.checkouts.git import git_state
-from tests.kits.checkout_kit import write_checkout
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
+from tests.kits.checkout_kit import git, write_checkout
 
 
 @pytest.fixture
