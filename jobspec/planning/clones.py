@@ -18,12 +18,19 @@ from pathlib import Path
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.runtime.base import node_lock
-from jobspec.runtime.checkouts.git import GIT_TIMEOUT_S, resolve_ref, root_of, run_git, strip_credentials
+from jobspec.runtime.base.safe_write import beside
+from jobspec.runtime.checkouts.git import (
+    GIT_TIMEOUT_S,
+    REMOTE_PROTOCOLS,
+    resolve_ref,
+    root_of,
+    run_git,
+    strip_credentials,
+)
 
 COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _BEGINNING = re.compile(r"[0-9a-f]{7,40}\Z")
 CLONE_TIMEOUT_S = 3600.0
-REMOTE_PROTOCOLS = "https:ssh:git:file"
 SUBMODULE_PROTOCOLS = "https:ssh:git"  # a stranger's .gitmodules must name no folder of this machine
 ASKED = "refs/jobspec/asked"  # what a fetch brought beside branches and tags
 _SHOWN = 12  # digits of a commit in a folder's name
@@ -191,7 +198,7 @@ def take(source: Source, checkout: str) -> bool:
 
 def _check_out(source: Source, commit: str, folder: Path) -> None:
     """Clone the mirror to `folder`, at `commit`, with the submodules that it names."""
-    scratch = source.parent / f".{folder.name}.{os.getpid()}"
+    scratch = beside(folder)
     url, place = source.url, str(scratch)
     clone = (
         "clone",

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import shutil
 import time
 import zipfile
@@ -27,6 +26,7 @@ from msgspec import structs
 from jobspec.disk import is_folder
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, from_json, to_json
+from jobspec.planning.paths import exchanged
 from jobspec.planning.repos import RepoSource, read_repos, ref_findings, repo_findings, repo_source
 from jobspec.planning.sync import bring
 from jobspec.runtime.base.safe_write import beside
@@ -53,7 +53,13 @@ class _Asked:
 
 
 def read_elsewhere(
-    spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+    spec: JobSpec,
+    base: Path,
+    profile: ClusterProfile,
+    far: Elsewhere,
+    fetch: bool,
+    state: Path,
+    asks: bool = False,
 ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """`read_repos` for a cluster with file systems of its own: one question to `far` about all checkouts.
 
@@ -65,7 +71,7 @@ def read_elsewhere(
         if profile.paths.scratch
         else f"{profile.paths.runs}/.checkouts"
     )
-    asked = [_asked(spec, index, base, parent, state, fetch) for index in range(len(spec.repos))]
+    asked = [_asked(spec, index, base, parent, state, fetch, asks) for index in range(len(spec.repos))]
     copies = state / "code"
     answers = far.ask({"look": [_question(one, base, copies) for one in asked]})["looked"]
     sources: list[RepoSource] = []
@@ -105,9 +111,9 @@ def moved(
         tuple(
             replace(
                 item,
-                what=_exchanged(item.what, copies),
-                why=_exchanged(item.why, copies),
-                fix=_exchanged(item.fix, copies),
+                what=exchanged(item.what, copies),
+                why=exchanged(item.why, copies),
+                fix=exchanged(item.fix, copies),
             )
             for item in findings
         ),
@@ -116,29 +122,23 @@ def moved(
 
 def _exchanged_in(value: Any, places: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return _exchanged(value, places)
+        return exchanged(value, places)
     if isinstance(value, list):
         return [_exchanged_in(item, places) for item in value]
     if isinstance(value, dict):
-        return {_exchanged(key, places): _exchanged_in(item, places) for key, item in value.items()}
+        return {exchanged(key, places): _exchanged_in(item, places) for key, item in value.items()}
     return value
 
 
-def _exchanged(text: str, places: Mapping[str, str]) -> str:
-    if not places:
-        return text
-    longest_first = sorted(places, key=len, reverse=True)
-    pattern = "|".join(re.escape(path) for path in longest_first)
-    return re.sub(rf"(?<![\w./-])({pattern})(?![\w.-])", lambda match: places[match[1]], text)
-
-
-def _asked(spec: JobSpec, index: int, base: Path, parent: str, state: Path, fetch: bool) -> _Asked:
+def _asked(
+    spec: JobSpec, index: int, base: Path, parent: str, state: Path, fetch: bool, asks: bool
+) -> _Asked:
     repo, where = spec.repos[index], f"repos[{index}]"
     here = os.path.normpath(base / os.path.expanduser(repo.path or ""))  # noqa: PTH111 - relative is kept
     if repo.url is None and not is_folder(here):
         return _Asked(repo, where, None, ())
     alone = structs.replace(spec, repos=(structs.replace(repo, freeze=False),))
-    (own,), found = read_repos(alone, base, str(state), fetch)
+    (own,), found = read_repos(alone, base, str(state), fetch, asks)
     findings = tuple(replace(item, path=item.path.replace("repos[0]", where)) for item in found)
     return _Asked(repo, where, own, findings, _target(own, parent) if own.state.is_checkout else "")
 

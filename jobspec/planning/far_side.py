@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -21,8 +20,17 @@ from typing import Any
 
 from jobspec.finding import JobspecError, fail
 from jobspec.planning.git_bundle import Sealed, restore
-from jobspec.runtime.checkouts.code_state import CodeState, code_state, differences
-from jobspec.runtime.checkouts.git import GitState, git_in, git_state, is_private, resolve_ref, submodules
+from jobspec.runtime.base.safe_write import beside
+from jobspec.runtime.checkouts.code_state import CodeState, code_state, unlike
+from jobspec.runtime.checkouts.git import (
+    GitState,
+    all_submodules,
+    git_in,
+    git_state,
+    is_private,
+    resolve_ref,
+    submodules,
+)
 
 MAX_FILE_BYTES = 2 * 1024**2  # a larger file of a checkout is data
 MAX_FILES_BYTES = 128 * 1024**2
@@ -134,14 +142,8 @@ def _bases(target: Path, name: str) -> Iterator[dict[str, Any]]:
     """The copies from before, newest first: a new one needs only what these lack."""
     folders = [path for path in target.parent.glob(f"{name}-*") if path.is_dir() and _is_own(path)]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)[:5]:
-        heads = {inner: resolve_ref(folder / inner, "HEAD") for inner in ("", *_all_submodules(str(folder)))}
+        heads = {inner: resolve_ref(folder / inner, "HEAD") for inner in ("", *all_submodules(str(folder)))}
         yield {"path": str(folder), "heads": heads}
-
-
-def _all_submodules(root: str) -> Iterator[str]:
-    for name in submodules(root):
-        yield name
-        yield from (f"{name}/{inner}" for inner in _all_submodules(f"{root}/{name}"))
 
 
 def _names(folder: str) -> Iterator[str]:
@@ -196,7 +198,7 @@ def _packed(path: str, names: list[str]) -> bytes:
 def _make(one: Mapping[str, Any]) -> dict[str, Any]:
     """The checkout `target` out of the files in `incoming`: all of it, as it was sent, or nothing."""
     target, incoming = Path(one["target"]), Path(one["incoming"])
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")  # other login nodes write there, too
+    scratch = beside(target)
     try:
         if _is_made(target):  # by another command, meanwhile
             shutil.rmtree(incoming, ignore_errors=True)
@@ -205,15 +207,9 @@ def _make(one: Mapping[str, Any]) -> dict[str, Any]:
             base = f"{one['base']}/{part['folder']}" if part["on_base"] else ""
             files = [_sealed(incoming, part[kind]) for kind in ("bundle", "patch")]
             restore(base, scratch / part["folder"], part["commit"], *files)
-        made = code_state(str(scratch))
-        unlike = [
-            file
-            for file in differences(one["commit"], one["changes"], made, str(scratch))
-            if one["changes"].get(file) != "private"
-        ]
-        if made.unknown or unlike:
-            shown = made.unknown or ", ".join(unlike[:5])
-            what = f"the copy of `{one['name']}` is not like the checkout: {shown}"
+        other = unlike(one["commit"], one["changes"], str(scratch))
+        if other:
+            what = f"the copy of `{one['name']}` is not like the checkout: {other}"
             raise fail("repo.sync", what, fix="commit these files or let git ignore them")
         try:
             scratch.rename(target)

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
-from jobspec.runtime.checkouts.code_state import CodeState, code_state, differences
+from jobspec.runtime.base.safe_write import beside
+from jobspec.runtime.checkouts.code_state import CodeState, unlike
 from jobspec.runtime.checkouts.git import GitState, git_state, root_of, run_git, submodules
 
 COPY_TIMEOUT_S = 1800.0
@@ -32,7 +33,7 @@ def freeze(name: str, state: GitState, code: CodeState, runs: str) -> tuple[Path
     root = root_of(state.path)
     digest = hashlib.sha256(f"{state.diff_sha256} {code.changes_sha256}".encode()).hexdigest()
     target = Path(runs) / ".frozen" / f"{name}-{state.commit[:12]}-{digest[:12]}"
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch = beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
@@ -107,15 +108,9 @@ def _copy(name: str, source: Path, target: Path) -> None:
 
 def _must_be_like(name: str, code: CodeState, copy: Path, fix: str) -> None:
     """Raises: JobspecError when the copy is not as `code` says, apart from private files, which it lacks."""
-    made = code_state(str(copy))
-    unlike = [
-        file
-        for file in differences(code.commit, code.changes, made, str(copy))
-        if code.changes.get(file) != "private"
-    ]
-    if made.unknown or made.commit != code.commit or unlike:
-        shown = made.unknown or ", ".join(unlike[:5]) or f"it is at {made.commit}"
-        raise _fail(name, f"its copy is not like the checkout: {shown}", fix)
+    other = unlike(code.commit, code.changes, str(copy))
+    if other:
+        raise _fail(name, f"its copy is not like the checkout: {other}", fix)
 
 
 def _git(name: str, folder: Path | str, *words: str) -> None:

@@ -6,14 +6,15 @@ Runs on Python 3.9 with the standard library: it also travels to a cluster's log
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.git import (
+    REMOTE_PROTOCOLS,
     git_in,
     resolve_ref,
     root_of,
@@ -23,7 +24,6 @@ from jobspec.runtime.checkouts.git import (
 
 MAX_BUNDLE_BYTES = 512 * 1024**2
 BUNDLE_TIMEOUT_S = 1800.0
-REMOTE_PROTOCOLS = "https:ssh:git:file"
 ORIGIN_HAS = ("--not", "--remotes=origin")  # what the remote had when it was last asked
 
 
@@ -75,17 +75,18 @@ def write_bundle(
     commits = unpushed(checkout, known)
     if not commits:
         return None
+    # What helps without a bundle. One with `known` goes to a cluster, which asks no remote.
     other = "push its commits" if known is None else "put a checkout on the cluster"
     _refuse_shallow(checkout, commits, f"run `git fetch --unshallow` in it, or {other}")
-    part = target.with_name(f".{target.name}.{os.getpid()}")
+    part = beside(target)
     try:
         words = ("bundle", "create", "--quiet", str(part.absolute()), "HEAD", *left_out)
         done = run_git(str(checkout), words, {"GIT_ALLOW_PROTOCOL": ""}, BUNDLE_TIMEOUT_S)
         if done.returncode != 0:
-            raise _fail(checkout, _last_words(done.stderr), "repair the checkout, or push its commits")
+            raise _fail(checkout, _last_words(done.stderr), f"repair the checkout, or {other}")
         if part.stat().st_size > limit:
             why = f"its {len(commits)} commits take {part.stat().st_size} bytes, and {limit} are allowed"
-            raise _fail(checkout, why, "push the commits, so that its remote has them")
+            raise _fail(checkout, why, other)
         part.rename(target)
     finally:
         part.unlink(missing_ok=True)
@@ -111,7 +112,7 @@ def restore(
     changes = None if patch is None else patch.content()
     if patch is not None and changes is None:
         raise _other_file(patch)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch = beside(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _fill(remote, scratch, commit, bundle)

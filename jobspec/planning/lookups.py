@@ -52,7 +52,7 @@ class Lookups:
         """The checkouts of a cluster with other disks than this machine's."""
         return self._once(
             ("elsewhere", spec.repos, base),
-            lambda: read_elsewhere(spec, base, profile, far, fetch, state),
+            lambda: read_elsewhere(spec, base, profile, far, fetch, state, self.asks),
         )
 
     def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:

@@ -1,9 +1,10 @@
-"""Paths of specs and site profiles made absolute."""
+"""Paths of specs and site profiles made absolute, and exchanged in texts."""
 
 from __future__ import annotations
 
 import getpass
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,3 +45,11 @@ def home(value: str, env: Mapping[str, str]) -> str:
 def absolute(value: str, base: Path, env: Mapping[str, str]) -> str:
     """An absolute path; a relative one counts from `base`, the spec's folder."""
     return os.path.normpath(base / home(value, env))
+
+
+def exchanged(text: str, places: Mapping[str, str]) -> str:
+    """The text with each path of `places` under its new name; a longer name that begins so is another."""
+    if not places:
+        return text
+    pattern = "|".join(re.escape(path) for path in sorted(places, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])(?:{pattern})(?![\w.-])", lambda match: places[match.group()], text)

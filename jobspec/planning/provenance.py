@@ -18,36 +18,20 @@ import msgspec
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import NOT_PINNED
-from jobspec.planning.model import hub_commit
+from jobspec.planning.clones import COMMIT
 from jobspec.runtime.checkouts.code_state import TAKEN
-from jobspec.runtime.checkouts.git import GitState, git_state
 
 if TYPE_CHECKING:
     from jobspec.plan import ContainerPlan, Plan, RepoPlan, StagePlan
+    from jobspec.runtime.checkouts.git import GitState
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
     from jobspec.spec.site import ClusterProfile
-
-__all__ = [
-    "GitState",
-    "bundle_name",
-    "changed_files",
-    "changed_since",
-    "file_digest",
-    "git_state",
-    "hub_commit",
-    "image_digest",
-    "patch_name",
-    "pinned_repos",
-    "same_changes",
-    "tree_digest",
-]
 
 FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
 EDGE_BYTES = 1024**2
 MAX_TREE_FILES = 2000  # of a model or data set by path
 TREE_EDGE_BYTES = 64 * 1024
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 
 
 class CheckedOut(Protocol):
@@ -234,7 +218,7 @@ def pinned_repos(lock: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     repos = lock.get("repos")
     entries = repos.items() if isinstance(repos, Mapping) else ()
     pinned = {name: was for name, was in entries if isinstance(was, Mapping)}
-    return {name: was for name, was in pinned.items() if _COMMIT.match(str(was.get("commit")))}
+    return {name: was for name, was in pinned.items() if COMMIT.match(str(was.get("commit")))}
 
 
 def _unpinned(lock: Mapping[str, Any], now: Now) -> Iterator[Finding]:

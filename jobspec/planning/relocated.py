@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jobspec.planning.paths import exchanged
 from jobspec.spec.interpolate import unescape
 from jobspec.spec.load import revised
 from jobspec.spec.overrides import Setting
@@ -39,13 +39,8 @@ def relocated(loaded: LoadedSpec, moved: Mapping[str, str], reset: Collection[st
 
 
 def _moved_texts(raw: Mapping[str, Any], moved: Mapping[str, str]) -> Iterator[Setting]:
-    if not moved:
-        return
-    names = "|".join(re.escape(old) for old in sorted(moved, key=len, reverse=True))
-    inside = re.compile(rf"(?<![\w./-])(?:{names})(?![\w.-])")
     for path, value in leaves(raw):
-        if isinstance(value, str) and path[0] != "lock" and inside.search(value):
-            text = inside.sub(lambda match: moved[match.group()], value)
+        if isinstance(value, str) and path[0] != "lock" and (text := exchanged(value, moved)) != value:
             yield Setting(path, text, str(path[-1]), SOURCE)
 
 

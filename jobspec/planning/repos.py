@@ -37,7 +37,7 @@ from jobspec.runtime.checkouts.git import (
 if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec, Repo
 
-MAX_BUNDLE_BYTES = 64 * 1024**2  # of unpushed commits, in each run's folder
+MAX_SAVED_BYTES = 64 * 1024**2  # of unpushed commits, in each run's folder
 
 
 @dataclass(frozen=True)
@@ -96,20 +96,20 @@ def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Findin
     try:
         _refuse_large(state.path)
         with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
-            sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_BUNDLE_BYTES)
+            sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_SAVED_BYTES)
             return (b"" if sealed is None else sealed.path.read_bytes()), []
     except JobspecError as problem:
         (cause,) = problem.findings
         what = f"the commits of `{repo.name}` that its `origin` lacks are not saved with the run"
-        return b"", [warning("repo.bundle", what, cause.why, "push them", path=where)]
+        return b"", [warning("repo.bundle", what, cause.why or cause.what, "push them", path=where)]
 
 
 def _refuse_large(checkout: str) -> None:
     """Raises: JobspecError where packing would take long for nothing."""
     done = git_in(checkout, "rev-list", "--disk-usage", "--objects", "HEAD", *ORIGIN_HAS)
     size = done.stdout.decode().strip()
-    if size.isdecimal() and int(size) > 2 * MAX_BUNDLE_BYTES:  # git before 2.31 does not tell
-        raise fail("repo.bundle", "too large", f"they take {size} bytes, and {MAX_BUNDLE_BYTES} are allowed")
+    if size.isdecimal() and int(size) > 2 * MAX_SAVED_BYTES:  # git before 2.31 does not tell
+        raise fail("repo.bundle", "too large", f"they take {size} bytes, and {MAX_SAVED_BYTES} are allowed")
 
 
 def proof_root(source: RepoSource) -> str:

@@ -19,7 +19,6 @@ from jobspec.finding import fail
 from jobspec.planning import git_bundle
 from jobspec.planning.clones import (
     CLONE_TIMEOUT_S,
-    COMMIT,
     Source,
     cache_below,
     finish_checkout,
@@ -28,8 +27,9 @@ from jobspec.planning.clones import (
     update,
 )
 from jobspec.planning.git_bundle import Sealed
-from jobspec.planning.provenance import changed_files, same_changes
+from jobspec.planning.provenance import changed_files, pinned_repos, same_changes
 from jobspec.runtime.base import node_lock
+from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.git import git_state
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Restoration:
 def restorable(loaded: LoadedSpec, runs: str) -> tuple[Restoration, ...]:
     """The repositories by `path` whose checkout is not as the lock says, of those that it pins."""
     facts = loaded.raw.get("lock")
-    pinned = facts.get("repos") if isinstance(facts, Mapping) else None
+    pinned = pinned_repos(facts) if isinstance(facts, Mapping) else {}
     found = []
     for repo in loaded.spec.repos:
-        was = pinned.get(repo.name) if isinstance(pinned, Mapping) else None
-        if repo.path and isinstance(was, Mapping) and COMMIT.match(str(was.get("commit"))):
+        if repo.path and repo.name in pinned:
+            was = pinned[repo.name]
             why = _unlike(repo.path, was, loaded.path.parent)
             if why:
                 found.append(_restoration(repo, was, loaded.path.parent, cache_below(runs), why))
@@ -137,7 +137,7 @@ def restore(item: Restoration) -> None:
 
 
 def _make(item: Restoration, source: Source) -> None:
-    scratch = item.folder.with_name(f".{item.folder.name}.restored.{os.getpid()}")
+    scratch = beside(item.folder)
     try:
         mirror = str(source.mirror.absolute()) if item.url else ""
         git_bundle.restore(mirror, scratch, item.commit, item.bundle, item.patch)

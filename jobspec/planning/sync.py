@@ -18,7 +18,7 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.planning.git_bundle import Sealed, write_bundle
 from jobspec.runtime.base import node_lock
 from jobspec.runtime.checkouts.code_state import code_state
-from jobspec.runtime.checkouts.git import git_state, resolve_ref, submodules
+from jobspec.runtime.checkouts.git import all_submodules, git_state, resolve_ref
 
 if TYPE_CHECKING:
     from jobspec.spec.find_site import Elsewhere
@@ -79,20 +79,12 @@ def _packed(box: Path, root: Path, base: Mapping[str, Any] | None) -> dict[str, 
     shutil.rmtree(box, ignore_errors=True)
     box.mkdir(parents=True)
     heads = base["heads"] if base else {}
-    parts = [
-        _part(box, index, root, folder, heads.get(folder, "")) for index, folder in enumerate(_folders(root))
-    ]
+    folders = ("", *all_submodules(str(root)))
+    parts = [_part(box, at, root, folder, heads.get(folder, "")) for at, folder in enumerate(folders)]
     # Of this box alone: another machine that sends the same checkout has names of its own.
     made = {"base": path, "parts": parts, "box": secrets.token_hex(8)}
     (box / PARTS).write_text(json.dumps(made))
     return made
-
-
-def _folders(root: Path, inside: str = "") -> Iterator[str]:
-    """The checkout and its submodules at any depth, relative to it."""
-    yield inside
-    for name in submodules(str(root / inside)):
-        yield from _folders(root, f"{inside}/{name}" if inside else name)
 
 
 def _part(box: Path, index: int, root: Path, folder: str, base: str) -> dict[str, Any]:

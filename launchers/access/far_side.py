@@ -40,7 +40,8 @@ with tempfile.TemporaryDirectory() as folder:
 # What runs there: `planning.far_side` and what it imports.
 MODULES = (
     *("__init__", "finding", "planning/__init__", "planning/far_side", "planning/git_bundle"),
-    *("runtime/__init__", "runtime/base/__init__", "runtime/base/procs", "runtime/base/signals"),
+    *("runtime/__init__", "runtime/base/__init__"),
+    *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
     *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
 )
 

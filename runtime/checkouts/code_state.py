@@ -28,6 +28,7 @@ from jobspec.runtime.checkouts.git import (
 TRUSTED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 MAX_CHANGES = 5000  # files; more are no edits but outputs that nobody has told git to ignore
 NEW = "new "  # in front of an untracked file's mark
+PRIVATE = "private"  # the mark of a file whose content is not looked at
 TAKEN = (".py", ".so")  # what an import takes from a folder without being told of it
 # Untracked files that count: the others are logs, tables and weights, which a run itself writes.
 SOURCES = (
@@ -87,6 +88,15 @@ def differences(commit: str, changes: Mapping[str, str], now: CodeState, path: s
         )
         names.update(map(_printable, _words(between.stdout)))
     return tuple(sorted(names))
+
+
+def unlike(commit: str, changes: Mapping[str, str], copy: str) -> str:
+    """What is not as it was in a copy of a checkout; empty when all is. Private files are not in a copy."""
+    made = code_state(copy)
+    if made.unknown:
+        return made.unknown
+    names = [name for name in differences(commit, changes, made, copy) if changes.get(name) != PRIVATE]
+    return ", ".join(names[:5]) or ("" if made.commit == commit else f"it is at {made.commit}")
 
 
 def _read(path: str, env: Mapping[str, str]) -> CodeState:
@@ -162,7 +172,7 @@ def _mark(place: str, name: str) -> str:
     try:
         mode = os.lstat(place).st_mode
         if is_private(name):
-            return "private"
+            return PRIVATE
         if stat.S_ISLNK(mode):
             return "link " + _short(os.fsencode(os.readlink(place)))
         if not stat.S_ISREG(mode):  # opening a pipe would wait for its other end

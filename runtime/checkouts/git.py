@@ -16,7 +16,7 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -27,6 +27,7 @@ from jobspec.finding import fail
 from jobspec.runtime.base.procs import descendants, send
 
 GIT_TIMEOUT_S = 60.0
+REMOTE_PROTOCOLS = "https:ssh:git:file"  # of a URL that the user gives: no `ext::` runs a program
 MAX_UNTRACKED_FILE_BYTES = 2 * 1024**2  # a larger untracked file is data, not source
 LFS_MARK = b"version https://git-lfs.github.com/spec/"
 MAX_PATCH_BYTES = 32 * 1024**2
@@ -186,6 +187,13 @@ def submodules(root: str, env: Mapping[str, str] | None = None) -> list[str]:
     entries = _names(git_in(root, "ls-files", "--stage", "-z", env=env).stdout)
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")]
     return [name for name in names if os.path.exists(f"{root}/{name}/.git")]
+
+
+def all_submodules(root: str) -> Iterator[str]:
+    """`submodules` with those inside of them, at any depth."""
+    for name in submodules(root):
+        yield name
+        yield from (f"{name}/{inner}" for inner in all_submodules(f"{root}/{name}"))
 
 
 def lfs_pointers(root: str) -> list[str]:

@@ -264,10 +264,21 @@ def test_unpushed_commits_beyond_the_limit_are_told(
     from jobspec.planning import repos
 
     for limit, out in ((10, "a"), (300, "b")):  # told before it is packed, and after
-        monkeypatch.setattr(repos, "MAX_BUNDLE_BYTES", limit)
+        monkeypatch.setattr(repos, "MAX_SAVED_BYTES", limit)
         done = project.cli("render", "own.yaml", "--out", out)
         assert done.code == 0 and "warning[repo.bundle]" in done.err, done.text
         assert f"{limit} are allowed" in done.err and not Path(out, "patches/code.bundle").exists()
+
+
+def test_why_commits_were_not_packed_in_time_is_told(
+    project: Project, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobspec.planning import git_bundle
+
+    monkeypatch.setattr(git_bundle, "BUNDLE_TIMEOUT_S", 0.0)
+    done = project.cli("render", "own.yaml", "--out", "a")
+    assert done.code == 0 and "warning[repo.bundle]" in done.err, done.text
+    assert "`git bundle`" in done.err and "took longer than 0 s" in done.err
 
 
 def test_strict_refuses_what_nobody_can_tell(project: Project, work: Path) -> None:

@@ -21,14 +21,9 @@ from jobspec.planning.clones import Source, asked, cache_below, commit_of, fetch
 from jobspec.planning.repos import read_repos
 from jobspec.spec.job import JobSpec
 from jobspec.spec.load import parse_spec
+from tests.kits.checkout_kit import git
 
 Make = Callable[[str], Source]
-
-
-def git(folder: Path, *args: str) -> str:
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def commit(folder: Path, text: str) -> str:

@@ -18,20 +18,12 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.launchers.access.ssh import SshClient
 from jobspec.pipeline import Rendered, Request
 from jobspec.plan import Plan
-from tests.kits.checkout_kit import write_checkout
+from tests.kits.checkout_kit import git, write_checkout
 from tests.kits.sshd_kit import HAS_SSHD, Server
 
 pytestmark = pytest.mark.skipif(
     not HAS_SSHD or os.geteuid() != 0, reason="needs sshd as root (Debian: openssh-server)"
 )
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 class Sides:
@@ -162,9 +154,8 @@ def test_home_of_a_path_is_the_clusters(sides: Sides) -> None:
 
 
 def test_checkout_that_is_only_here_is_copied_once_with_edits_and_submodules(sides: Sides) -> None:
-    write_checkout(sides.root / "core", {"core.py": "v = 1\n"}) if not (
-        sides.root / "core"
-    ).exists() else None
+    if not (sides.root / "core").exists():
+        write_checkout(sides.root / "core", {"core.py": "v = 1\n"})
     ours = write_checkout(sides.here / "code", {"src/a.py": "x = 1\n", "train.py": ""})
     git(ours, "submodule", "add", "-q", str(sides.root / "core"), "third/core")
     git(ours, "commit", "-qm", "submodule")
@@ -354,6 +345,8 @@ def test_clone_by_url_is_made_here_and_copied(sides: Sides) -> None:
     assert (Path(plan["repos"][0]["path"]) / "src/a.py").is_file()
     assert plan["repos"][0]["path"].startswith(str(sides.scratch)) and plan["repos"][0]["commit"] == commit
     assert not (sides.state() / "code").exists(), "the folder of the spec is the cluster's own"
+    sides.write_spec({**CODE, "url": f"file://{origin}", "ref": "no-such-branch"})
+    assert sides.check()["repo.ref-unknown"].is_error
 
 
 def test_login_without_a_new_python_is_told(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,12 +13,7 @@ from jobspec.planning import frozen
 from jobspec.planning.frozen import freeze, keep
 from jobspec.runtime.checkouts.code_state import code_state
 from jobspec.runtime.checkouts.git import git_state
-from tests.kits.checkout_kit import write_checkout
-
-
-def git(folder: Path, *words: str) -> None:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
+from tests.kits.checkout_kit import git, write_checkout
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,7 @@ from jobspec.finding import JobspecError
 from jobspec.planning import git_bundle
 from jobspec.planning.git_bundle import Sealed, file_sha256, restore, unpushed, write_bundle
 from jobspec.runtime.checkouts.git import git_state
-from tests.kits.checkout_kit import write_checkout
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
+from tests.kits.checkout_kit import git, write_checkout
 
 
 @pytest.fixture
@@ -94,6 +85,10 @@ def test_bundle_over_the_limit_is_refused_with_both_sizes(clone: Path, tmp_path:
     with pytest.raises(JobspecError) as problem:
         write_bundle(clone, tmp_path / "code.bundle", limit=10)
     assert "its 1 commits take" in refused(problem) and "10 are allowed" in refused(problem)
+    assert problem.value.findings[0].fix == "push its commits"
+    with pytest.raises(JobspecError) as problem:  # for a cluster a remote is no help
+        write_bundle(clone, tmp_path / "code.bundle", [], limit=10)
+    assert problem.value.findings[0].fix == "put a checkout on the cluster"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["clone", "origin"]
 
 

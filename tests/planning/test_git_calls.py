@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,16 +22,11 @@ from jobspec.planning.git_bundle import Sealed, file_sha256, restore, write_bund
 from jobspec.runtime.base.procs import wait_gone
 from jobspec.runtime.checkouts.code_state import code_state
 from jobspec.runtime.checkouts.git import SETTINGS, git_state, last_changes, lfs_pointers
+from tests.kits.checkout_kit import git
 
 ROOMS = {Path(str(module.__file__)).parent for module in (jobspec, jobspec.launchers, jobspec.runtime)}
 SOURCES = {path for room in ROOMS for path in room.rglob("*.py")}
 DIFFS = {"--no-ext-diff", "--no-textconv", "--submodule=short", "--ignore-submodules=dirty"}
-
-
-def git(folder: Path, *args: str) -> str:
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def repository(folder: Path) -> Path:

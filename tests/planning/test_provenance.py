@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,11 @@ from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
 from jobspec.planning.provenance import changed_since, file_digest, image_digest, tree_digest
 from jobspec.planning.resolve import Resolved, resolve
-from jobspec.runtime.checkouts import git
+from jobspec.runtime.checkouts import git as module
 from jobspec.runtime.checkouts.git import git_state, resolve_ref, strip_credentials
 from jobspec.spec.find_site import load_cluster, parse_cluster
 from jobspec.spec.load import parse_spec
-
-
-def run(folder: Path, *args: str) -> str:
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+from tests.kits.checkout_kit import git
 
 
 @pytest.fixture
@@ -39,21 +33,21 @@ def repo(tmp_path: Path) -> Path:
     (folder / "pkg" / "__init__.py").write_text("VALUE = 1\n")
     (folder / "data.bin").write_bytes(bytes(range(256)))
     (folder / ".gitignore").write_text("ignored/\n")
-    run(folder, "init", "-q", "-b", "main")
-    run(folder, "add", ".")
-    run(folder, "commit", "-qm", "first")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
     return folder
 
 
-def rebuilt(repo: Path, state: git.GitState, tmp_path: Path) -> dict[str, bytes]:
+def rebuilt(repo: Path, state: module.GitState, tmp_path: Path) -> dict[str, bytes]:
     """The files of a fresh clone at the state's commit with its patch applied."""
     copy = tmp_path / "copy"
-    run(tmp_path, "clone", "-q", str(repo), str(copy))
-    run(copy, "checkout", "-q", state.commit)
+    git(tmp_path, "clone", "-q", str(repo), str(copy))
+    git(copy, "checkout", "-q", state.commit)
     if state.diff:
         patch = tmp_path / "x.diff"
         patch.write_bytes(state.diff)
-        run(copy, "apply", "--binary", "--whitespace=nowarn", str(patch))
+        git(copy, "apply", "--binary", "--whitespace=nowarn", str(patch))
     return contents(copy)
 
 
@@ -64,10 +58,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_edit_in_the_second_of_the_commit_is_in_the_patch(repo: Path) -> None:
     """Git knows by the index's time that such a file may have changed; a copy of the index must keep it."""
-    run(repo, "config", "core.trustctime", "false")
+    git(repo, "config", "core.trustctime", "false")
     source, index = repo / "pkg" / "__init__.py", repo / ".git" / "index"
     os.utime(source, (1e9, 1e9))
-    run(repo, "update-index", "--refresh")
+    git(repo, "update-index", "--refresh")
     source.write_text("VALUE = 2\n")  # as long as before
     os.utime(source, (1e9, 1e9))
     os.utime(index, (1e9, 1e9))
@@ -86,7 +80,7 @@ def test_bytecode_is_no_change_of_a_checkout(repo: Path) -> None:
 
 def test_a_clean_checkout_has_a_commit_and_no_patch(repo: Path) -> None:
     state = git_state(repo)
-    assert state.commit == run(repo, "rev-parse", "HEAD")
+    assert state.commit == git(repo, "rev-parse", "HEAD")
     assert (state.branch, state.dirty, state.diff, state.diff_sha256) == ("main", False, b"", "")
 
 
@@ -95,7 +89,7 @@ def test_commit_and_patch_bring_back_every_change(repo: Path, tmp_path: Path) ->
     (repo / "data.bin").write_bytes(bytes(reversed(range(256))))
     (repo / "new file ä.py").write_text("x = 'é'\r\n")
     (repo / "staged.py").write_text("staged\n")
-    run(repo, "add", "staged.py")
+    git(repo, "add", "staged.py")
     (repo / "deep" / "er").mkdir(parents=True)
     (repo / "deep" / "er" / "new.bin").write_bytes(b"\0\1\2" * 100)
     (repo / "empty").touch()
@@ -105,7 +99,7 @@ def test_commit_and_patch_bring_back_every_change(repo: Path, tmp_path: Path) ->
 
 
 def test_deleted_and_renamed_files_and_modes_are_in_the_patch(repo: Path, tmp_path: Path) -> None:
-    run(repo, "mv", "data.bin", "moved.bin")
+    git(repo, "mv", "data.bin", "moved.bin")
     (repo / "pkg" / "__init__.py").chmod(0o755)
     (repo / "script.sh").write_text("#!/bin/bash\n")
     (repo / "script.sh").chmod(0o755)
@@ -118,10 +112,10 @@ def test_deleted_and_renamed_files_and_modes_are_in_the_patch(repo: Path, tmp_pa
 def test_looking_changes_nothing_in_the_checkout(repo: Path) -> None:
     (repo / "new.py").write_text("x\n")
     index = (repo / ".git" / "index").read_bytes()
-    before = run(repo, "status", "--porcelain")
+    before = git(repo, "status", "--porcelain")
     git_state(repo)
     assert (repo / ".git" / "index").read_bytes() == index
-    assert run(repo, "status", "--porcelain") == before
+    assert git(repo, "status", "--porcelain") == before
 
 
 PRIVATE = [
@@ -150,8 +144,8 @@ def test_private_files_never_enter_a_patch(name: str, repo: Path) -> None:
 
 def test_a_tracked_private_file_stays_out_as_well(repo: Path) -> None:
     (repo / ".env").write_text("A=1\n")
-    run(repo, "add", "-f", ".env")
-    run(repo, "commit", "-qm", "env")
+    git(repo, "add", "-f", ".env")
+    git(repo, "commit", "-qm", "env")
     (repo / ".env").write_text("A=s3cret\n")
     state = git_state(repo)
     assert (state.dirty, state.diff, state.left_out) == (True, b"", (".env",))
@@ -160,13 +154,13 @@ def test_a_tracked_private_file_stays_out_as_well(repo: Path) -> None:
 def test_ignored_and_large_files_stay_out(repo: Path) -> None:
     (repo / "ignored").mkdir()
     (repo / "ignored" / "x.py").write_text("x")
-    (repo / "weights.bin").write_bytes(b"x" * (git.MAX_UNTRACKED_FILE_BYTES + 1))
+    (repo / "weights.bin").write_bytes(b"x" * (module.MAX_UNTRACKED_FILE_BYTES + 1))
     state = git_state(repo)
     assert (state.diff, state.left_out) == (b"", ("weights.bin",))
 
 
 def test_a_patch_too_large_is_left_out_whole(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git, "MAX_PATCH_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_PATCH_BYTES", 100)
     (repo / "pkg" / "__init__.py").write_text("y" * 500)
     (repo / "new.py").write_text("x")
     state = git_state(repo)
@@ -176,22 +170,22 @@ def test_a_patch_too_large_is_left_out_whole(repo: Path, monkeypatch: pytest.Mon
 def test_a_submodule_with_changes_is_named(repo: Path, tmp_path: Path) -> None:
     outer = tmp_path / "outer"
     outer.mkdir()
-    run(outer, "init", "-q")
-    run(outer, "submodule", "add", "-q", str(repo), "sub")
-    run(outer, "commit", "-qm", "sub")
+    git(outer, "init", "-q")
+    git(outer, "submodule", "add", "-q", str(repo), "sub")
+    git(outer, "commit", "-qm", "sub")
     (outer / "sub" / "pkg" / "__init__.py").write_text("changed\n")
     state = git_state(outer)
     assert (state.dirty, state.left_out) == (True, ("sub",))
 
 
 def test_a_nested_checkout_is_named(repo: Path) -> None:
-    run(repo, "clone", "-q", str(repo), str(repo / "inner"))
+    git(repo, "clone", "-q", str(repo), str(repo / "inner"))
     assert git_state(repo).left_out == ("inner/",)
 
 
 def test_a_folder_without_git_or_commit_has_no_commit(tmp_path: Path) -> None:
     assert not git_state(tmp_path).is_checkout
-    run(tmp_path, "init", "-q")
+    git(tmp_path, "init", "-q")
     assert not git_state(tmp_path).is_checkout
 
 
@@ -238,13 +232,13 @@ def test_no_password_survives(password: str, scheme: str) -> None:
 
 
 def test_the_state_never_shows_the_remotes_credentials(repo: Path) -> None:
-    run(repo, "remote", "add", "origin", "https://ann:t0ken@github.com/a/b.git")
+    git(repo, "remote", "add", "origin", "https://ann:t0ken@github.com/a/b.git")
     assert "t0ken" not in repr(git_state(repo))
 
 
 def test_refs_resolve_to_commits(repo: Path) -> None:
-    run(repo, "tag", "v1")
-    commit = run(repo, "rev-parse", "HEAD")
+    git(repo, "tag", "v1")
+    commit = git(repo, "rev-parse", "HEAD")
     assert {resolve_ref(repo, ref) for ref in ("main", "v1", "HEAD", commit[:10], commit)} == {commit}
     assert resolve_ref(repo, "nowhere") == ""
     assert resolve_ref(repo, "--all") == ""
@@ -348,7 +342,7 @@ def test_nothing_has_changed_right_after(locked: tuple[Make, dict[str, object]])
 
 def test_a_lock_pins_commit_patch_and_revision(locked: tuple[Make, dict[str, object]], repo: Path) -> None:
     resolved = locked[0]()
-    assert resolved.spec.repos[0].ref == run(repo, "rev-parse", "HEAD")
+    assert resolved.spec.repos[0].ref == git(repo, "rev-parse", "HEAD")
     assert resolved.spec.model is not None and resolved.spec.model.revision == "d" * 40
     assert resolved.plan is not None and not [f for f in resolved.findings if f.rule == "model.unpinned"]
     assert lock_text(resolved) == lock_text(locked[0]())
@@ -360,7 +354,7 @@ def test_other_uncommitted_changes_are_noticed(locked: tuple[Make, dict[str, obj
 
 
 def test_another_commit_is_noticed(locked: tuple[Make, dict[str, object]], repo: Path) -> None:
-    run(repo, "commit", "-q", "--allow-empty", "-m", "second")
+    git(repo, "commit", "-q", "--allow-empty", "-m", "second")
     assert rules(locked) == ["reproduce.repo"]
     assert "repo.ref-mismatch" in [finding.rule for finding in locked[0]().findings]
 

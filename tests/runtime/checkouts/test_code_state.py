@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -11,16 +10,8 @@ import pytest
 
 from jobspec.runtime.checkouts import code_state as module
 from jobspec.runtime.checkouts.code_state import CodeState, code_state, differences
-from tests.kits.checkout_kit import write_checkout
+from tests.kits.checkout_kit import git, write_checkout
 from tests.kits.other_user import as_nobody, in_child
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "protocol.file.allow=always"]
-    done = subprocess.run(
-        ["git", "-C", str(folder), *who, *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
