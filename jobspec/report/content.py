@@ -69,14 +69,14 @@ class Report:
     name: str
     folder: str
     framework: str
-    cluster: str
-    mode: str
-    scheduler_state: str
-    scheduler_reason: str
-    nodes_planned: int
-    gpus_per_node: int
-    start: float
-    end: float
+    cluster: str = ""
+    mode: str = ""
+    scheduler_state: str = ""
+    scheduler_reason: str = ""
+    nodes_planned: int = 0
+    gpus_per_node: int = 0
+    start: float = 0.0
+    end: float = 0.0
     bars: tuple[Bar, ...] = ()
     curves: tuple[Curve, ...] = ()
     repos: tuple[RepoPlan, ...] = ()
