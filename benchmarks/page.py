@@ -37,21 +37,6 @@ REDRAW = """() => { const tools = document.querySelector('.tools');
 
 def page(curves: int, points: int) -> str:
     rng = random.Random(0)
-    report = Report(
-        Verdict(Result.PASS, "smoke"),
-        "run-1",
-        "bench",
-        "/runs/run-1",
-        "command",
-        "local",
-        "srun",
-        "",
-        "",
-        1,
-        0,
-        0,
-        0,
-    )
     drawn = tuple(
         Curve(
             f"metric {number}",
@@ -60,7 +45,8 @@ def page(curves: int, points: int) -> str:
         )
         for number in range(curves)
     )
-    return render_html(Report(**{**vars(report), "curves": drawn}))
+    verdict = Verdict(Result.PASS, "smoke")
+    return render_html(Report(verdict, "run-1", "bench", "/runs/run-1", "command", curves=drawn))
 
 
 def opened(browser: Browser, file: Path, curves: int, height: int) -> tuple[float, float]:

@@ -43,6 +43,7 @@ MIN_WINDOW = 3
 SIGNIFICANT = 1.645  # standard errors: one-sided 5 %
 MAX_POINTS = 120  # longer series are averaged in blocks: the tests look at all pairs of points
 MAX_ANSWERS = 8192
+TOO_LARGE = 1e100  # a float does not hold the sums of squares of much larger values
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,10 @@ def assess(
     The last value of a step counts. `min_change` is in the metric's own unit.
     """
     series = sorted(dict(points).items())
-    bad = next((step for step, value in series if not math.isfinite(value)), None)
+    bad = next(((step, value) for step, value in series if not abs(value) < TOO_LARGE), None)
     if bad is not None:
-        return Signal(False, f"the value of step {bad} is not a finite number", len(series), direction)
+        what = f"{bad[1]:.3g}, too large to tell a trend" if math.isfinite(bad[1]) else "not a finite number"
+        return Signal(False, f"the value of step {bad[0]} is {what}", len(series), direction)
     if len(series) < MIN_POINTS:
         reason = f"has too few points to tell a trend from noise: {MIN_POINTS} are needed"
         return Signal(False, reason, len(series), direction, unclear=True)

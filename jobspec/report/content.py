@@ -21,6 +21,7 @@ from jobspec.report.driver_log import DriverLog, driver_log, how_it_ended
 from jobspec.report.log_excerpts import LogExcerpt, log_excerpts
 from jobspec.report.plots import Plot
 from jobspec.report.usage import usage_plots
+from jobspec.triage.signatures import masked
 from jobspec.units import is_date
 from jobspec.verdict import Result, Verdict
 
@@ -68,14 +69,14 @@ class Report:
     name: str
     folder: str
     framework: str
-    cluster: str
-    mode: str
-    scheduler_state: str
-    scheduler_reason: str
-    nodes_planned: int
-    gpus_per_node: int
-    start: float
-    end: float
+    cluster: str = ""
+    mode: str = ""
+    scheduler_state: str = ""
+    scheduler_reason: str = ""
+    nodes_planned: int = 0
+    gpus_per_node: int = 0
+    start: float = 0.0
+    end: float = 0.0
     bars: tuple[Bar, ...] = ()
     curves: tuple[Curve, ...] = ()
     repos: tuple[RepoPlan, ...] = ()
@@ -149,7 +150,7 @@ def build_report(verdict: Verdict, evidence: Evidence) -> Report:
         jobspec_version=_version(),
         commands=tuple(_commands(last)),
         nodes=results.nodes if results else (),
-        env=tuple(sorted({**plan.env, **plan.container.env}.items())),
+        env=tuple(sorted(_shown({**plan.env, **plan.container.env}))),
         secrets=plan.secrets,
         imports=tuple(_imports(results.imports if results else {})),
         artifacts=len(evidence.artifacts),
@@ -236,6 +237,12 @@ def _commands(attempt: Attempt | None) -> Iterator[tuple[str, str]]:
         ended = how_it_ended(command)
         seconds = command.end - command.start
         yield command.name, f"{ended} after {seconds:.1f} s" if seconds > 0 else ended
+
+
+def _shown(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables; the name may tell that the value is a secret."""
+    for name, value in env.items():
+        yield name, masked(f"{name}={value}").removeprefix(f"{name}=")
 
 
 def _imports(imports: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:

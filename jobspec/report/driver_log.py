@@ -15,11 +15,12 @@ from jobspec.evidence.evidence import CommandResult, Evidence
 from jobspec.finding import visible
 from jobspec.log_text import bare, strip_ansi
 from jobspec.runtime.base.run_files import open_file
+from jobspec.triage.line_match import MAX_LINE_CHARS
 from jobspec.triage.signatures import masked
 
 MAX_LINES = 20
 MAX_CHARS = 400  # of one line
-_TAIL_BYTES = 64 * 1024
+TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,26 @@ def open_log(root: Path, file: str) -> BinaryIO:
 
 def shown_line(text: str) -> str:
     """A line of a log as a page may show it: without secrets, no longer than `MAX_CHARS`."""
-    return visible(masked(strip_ansi(text)))[:MAX_CHARS]
+    return visible(masked(strip_ansi(text[:MAX_LINE_CHARS])))[:MAX_CHARS]
+
+
+def last_lines(root: Path, file: str) -> list[str]:
+    """The last lines of a log as a page may show them, without empty ones. Raises: as `open_log` does.
+
+    The first line that is read may have lost its start, and nobody knows the rest of a secret as one.
+    """
+    with open_log(root, file) as log:
+        unread = max(0, log.seek(0, 2) - TAIL_BYTES)
+        log.seek(unread)
+        lines = log.read(TAIL_BYTES).decode("utf-8", "replace").splitlines()
+    return [shown for line in lines[unread > 0 :] if (shown := shown_line(line).rstrip())]
 
 
 def _tail(evidence: Evidence, path: str) -> tuple[str, ...]:
     try:
-        with open_log(evidence.root, path) as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
+        return tuple(_folded(last_lines(evidence.root, path)))[-MAX_LINES:]
     except (OSError, ValueError):
         return ()
-    lines = [shown_line(line) for line in text.splitlines()]
-    return tuple(_folded(line for line in lines if line.strip()))[-MAX_LINES:]
 
 
 def _folded(lines: Iterable[str]) -> Iterator[str]:

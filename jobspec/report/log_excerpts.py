@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 
 from jobspec.evidence.evidence import Evidence
-from jobspec.report.driver_log import open_log, shown_line
+from jobspec.report.driver_log import last_lines, open_log, shown_line
 from jobspec.verdict import Cause
 
 MAX_LOGS = 12
 AROUND = 40  # lines before and after the cause's
-TAIL_BYTES, TAIL_LINES = 32 * 1024, 80
+TAIL_LINES = 80
 MAX_SEARCHED = 256 * 1024**2  # of a log, until the line of the cause
 
 
@@ -43,7 +43,7 @@ def _excerpts(evidence: Evidence, cause: Cause | None) -> Iterator[LogExcerpt]:
         around = cause.line if cause is not None and cause.file == file else 0
         try:
             excerpt = _around(evidence.root, file, around) if around else None
-            excerpt = excerpt or _end(evidence.root, file)
+            excerpt = excerpt or LogExcerpt(file, tuple(last_lines(evidence.root, file)[-TAIL_LINES:]))
         except (OSError, ValueError):
             continue
         if excerpt.lines:
@@ -61,15 +61,6 @@ def _around(root: Path, file: str, line: int) -> LogExcerpt | None:
     while lines and not lines[-1]:
         lines = lines[:-1]
     return LogExcerpt(file, lines, first, line - first) if len(lines) > line - first else None
-
-
-def _end(root: Path, file: str) -> LogExcerpt:
-    with open_log(root, file) as log:
-        size = log.seek(0, 2)
-        log.seek(max(0, size - TAIL_BYTES))
-        lines = log.read(TAIL_BYTES).split(b"\n")
-    lines = lines[1:] if size > TAIL_BYTES else lines
-    return LogExcerpt(file, tuple(_shown(line) for line in lines if line.strip())[-TAIL_LINES:])
 
 
 def _shown(line: bytes) -> str:

@@ -14,6 +14,7 @@ from jobspec.evidence.repo_tests import BRIDGE, BRIDGE_CHECKS
 from jobspec.plan import CommandPlan, RepoPlan
 from jobspec.report.content import Report
 from jobspec.report.lines import MAX_LINE, place
+from jobspec.triage.signatures import masked
 from jobspec.verdict import (
     AGENT_KILLED,
     RESIDUAL_NOISE,
@@ -232,6 +233,7 @@ def shown_command(command: CommandPlan) -> str:
 
 
 def _cut(text: str) -> str:
+    text = masked(text)
     return text if len(text) <= MAX_COMMAND else f"{text[:MAX_COMMAND]} …"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jobspec.finding import one_line, visible
 from jobspec.report.junit import junit_case, junit_text
+from jobspec.report.markdown import escape
 from jobspec.report.page import render_page
 from jobspec.report.pictures import draw_plot
 from jobspec.report.plots import Line, Plot
@@ -52,23 +53,24 @@ def _text(table: SweepTable) -> str:
     lines += ["", _best(table)]
     if table.pruned:
         lines += ["", f"left out before submission ({len(table.pruned)}):"]
-        lines += [f"  {_sets(row)}: {row.reason}" for row in table.pruned]
+        lines += [f"  {_sets(row)}: {one_line(row.reason)}" for row in table.pruned]
     return "\n".join(lines) + "\n"
 
 
 def _markdown(table: SweepTable) -> str:
     header, rows = _cells(table)
-    lines = [f"# Sweep {table.name} {table.run_id}", "", _markdown_row(header), "|" + " --- |" * len(header)]
+    lines = [f"# Sweep {escape(table.name)} {escape(table.run_id)}", ""]
+    lines += [_markdown_row(header), "|" + " --- |" * len(header)]
     lines += [_markdown_row(row) for row in rows]
-    lines += ["", _best(table)]
+    lines += ["", escape(_best(table))]
     if table.pruned:
         lines += ["", "Left out before submission:", ""]
-        lines += [f"- {_sets(row)}: {row.reason}" for row in table.pruned]
+        lines += [f"- {escape(f'{_sets(row)}: {row.reason}')}" for row in table.pruned]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(escape, cells)) + " |"
 
 
 def _names(table: SweepTable) -> list[str]:
@@ -89,7 +91,7 @@ def _cells(table: SweepTable, most: int = 0) -> tuple[list[str], list[list[str]]
         note = one_line(row.reason)
         note = note if not most or len(note) <= most else f"{note[: most - 3]}..."
         note = f"{note} (of run {row.reused})".strip() if row.reused else note
-        sets = [_value(row.sets[key]) if key in row.sets else "" for key in keys]
+        sets = [one_line(_value(row.sets[key])) if key in row.sets else "" for key in keys]
         more = [*([row.score] if score else []), *(row.metrics.get(name) for name in metrics)]
         cells = [*figures, str(row.steps or "-"), row.status, row.result or "-", *map(_figure, more)]
         rows.append([str(row.index), *sets, *cells, note])
@@ -110,8 +112,10 @@ def _best(table: SweepTable) -> str:
     return f"best: point {best.index} ({_sets(best)}), {speed}"
 
 
-def _sets(row: SweepRow) -> str:
-    return ", ".join(f"{key}={_value(value)}" for key, value in row.sets.items()) or "no change"
+def _sets(row: SweepRow, names: Mapping[str, str] | None = None) -> str:
+    """The settings of a point in one line; `names` are what to call their keys."""
+    sets = ", ".join(f"{(names or {}).get(key, key)}={_value(value)}" for key, value in row.sets.items())
+    return one_line(sets) or "no change"
 
 
 def _value(value: Any) -> str:
@@ -195,8 +199,7 @@ def _bars(table: SweepTable, title: str, values: Sequence[float | None]) -> Bars
 
 
 def _label(table: SweepTable, row: SweepRow) -> str:
-    names = dict(zip(table.keys, _names(table), strict=True))
-    return f"{row.index}: " + ", ".join(f"{names[key]}={_value(value)}" for key, value in row.sets.items())
+    return f"{row.index}: {_sets(row, dict(zip(table.keys, _names(table), strict=True)))}"
 
 
 def _html(table: SweepTable) -> str:

@@ -22,6 +22,7 @@ from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import read_text
 from jobspec.sweeps.best import Rule
 from jobspec.sweeps.finished import PointRecord, read_points
+from jobspec.units import is_date
 from jobspec.verdict import Result, Verdict
 
 OK, OOM, FAIL, BLOCKED = "OK", "OOM", "FAIL", "BLOCKED"
@@ -147,7 +148,7 @@ def _row(
     run: RunPaths, point: PointRecord, evidence: Evidence, verdict: Verdict, rule: Rule | None
 ) -> SweepRow:
     evidence = _with_log_metrics(evidence)
-    times = [event.time for attempt in evidence.attempts for event in attempt.events]
+    times = [event.time for attempt in evidence.attempts for event in attempt.events if is_date(event.time)]
     status, reason = _status(point.run, evidence, verdict)
     speed = _measured(evidence, TOKENS)
     step = _measured(evidence, STEP_TIME)

@@ -122,6 +122,14 @@ def test_value_that_is_not_finite_is_named(bad: float) -> None:
     assert "step 7" in signal.reason
 
 
+@pytest.mark.parametrize("huge", [1e101, -1.7e308])
+def test_value_whose_square_no_float_holds_is_named(huge: float) -> None:
+    signal = assess(series(lambda step: huge if step >= 7 else step))
+    assert (signal.moved, signal.reason) == (
+        False, f"the value of step 7 is {huge:.3g}, too large to tell a trend"
+    )  # fmt: skip
+
+
 # -- recorded runs -----------------------------------------------------------------------------------
 
 

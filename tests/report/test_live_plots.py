@@ -22,21 +22,7 @@ Open = Callable[..., "Page"]
 MANY = 100_000
 SPIKE = 65_432
 RISING = tuple((float(step), step / 100) for step in range(1, 101))
-REPORT = Report(
-    Verdict(Result.PASS, "smoke"),
-    "run-1",
-    "demo",
-    "/runs/run-1",
-    "command",
-    "local",
-    "srun",
-    "",
-    "",
-    1,
-    0,
-    0,
-    0,
-)
+REPORT = Report(Verdict(Result.PASS, "smoke"), "run-1", "demo", "/runs/run-1", "command")
 # Values along the plot that are drawn, and the range that is seen.
 DRAWN = "figure => figure.chart.data.map(column => Array.from(column))"
 SEEN = "figure => [figure.chart.scales.x.min, figure.chart.scales.x.max]"

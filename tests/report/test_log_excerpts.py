@@ -10,7 +10,7 @@ from jobspec.evidence.evidence import Evidence
 from jobspec.evidence.read import read_evidence
 from jobspec.judging.judge import judge
 from jobspec.report import build_report, render_report
-from jobspec.report.driver_log import MAX_CHARS
+from jobspec.report.driver_log import MAX_CHARS, TAIL_BYTES
 from jobspec.report.log_excerpts import AROUND, MAX_LOGS, TAIL_LINES, log_excerpts
 from jobspec.verdict import Cause, Result
 from tests.kits.verdict_kit import RunFolder, StandInFramework, passing_run
@@ -94,3 +94,15 @@ def test_excerpts_are_short_and_plain(tmp_path: Path) -> None:
     for index in range(20):
         RunFolder(tmp_path).log("a\n", f"more-{index}.log")
     assert len(log_excerpts(read_evidence(tmp_path), None)) == MAX_LOGS
+
+
+def test_secret_is_not_cut_where_the_read_end_begins(tmp_path: Path) -> None:
+    """The rest of a token is no longer known as one."""
+    token, same = "hf_" + "aB3" * 12, "the same line\n"
+    end = same * ((TAIL_BYTES - 20) // len(same))
+    evidence = failed(tmp_path, f"login with {token}\n{end}")
+    report = build_report(judge(evidence, StandInFramework()), evidence)
+    assert report.driver_log is not None
+    assert report.driver_log.lines == (f"the same line  [and {end.count(same) - 1} more alike]",)
+    train = next(item for item in report.logs if item.file.endswith("train.log"))
+    assert set(train.lines) == {"the same line"}

@@ -94,6 +94,20 @@ def test_no_form_repeats_a_secret_of_the_log(tmp_path: Path, last: str) -> None:
     assert TOKEN not in render_report(verdict, evidence, "summary")
 
 
+def test_no_form_repeats_a_secret_of_the_spec(tmp_path: Path) -> None:
+    """A command may hold one, and a variable whose name no check knows."""
+    command = replace(PLAN.commands[0], argv=("python3", "train.py", f"--token={TOKEN}"))
+    env = {"HUB": TOKEN, "WANDB_API_KEY": "0123456789abcdef", "MODE": "fast"}
+    found = judged(passing_run(tmp_path, replace(PLAN, commands=(command,), env=env)))
+    for form in (*FORMATS, "summary"):
+        text = render_report(*found, form)
+        assert TOKEN not in text and "0123456789abcdef" not in text, form
+    assert "train.py --token=[secret]" in render_report(*found, "summary")
+    shown = dict.fromkeys(("HUB", "WANDB_API_KEY"), "[secret]") | {"MODE": "fast"}
+    variables = json.loads(render_report(*found, "json"))["environment"]["variables"]
+    assert {name: variables[name] for name in env} == shown
+
+
 def test_json_follows_its_schema(passed: tuple[Verdict, Evidence], blocked: tuple[Verdict, Evidence]) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for verdict, evidence in (passed, blocked):

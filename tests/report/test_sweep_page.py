@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jobspec.report.sweep_tables import render_sweep_table
+from jobspec.report.sweep_tables import bars, render_sweep_table
 from jobspec.sweeps.table import OK, SweepRow, SweepTable
 
 if TYPE_CHECKING:
@@ -45,3 +45,17 @@ def test_columns_without_a_value_are_left_out() -> None:
     html = render_sweep_table(table("1e-5"), "html")
     assert '<th scope="col">REWARD</th>' in html
     assert "PEAK GIB" not in html and "PEAK GIB" in render_sweep_table(table("1e-5"), "text")
+
+
+def test_setting_of_several_lines_stays_in_its_row() -> None:
+    several = table("print(1)\nprint(`2`)", "a|<b>_")
+    header, first, second, *_ = render_sweep_table(several, "text").splitlines()
+    assert (header.split()[1], first[7:24], second[7:13]) == ("lr", "print(1) print(`2", "a|<b>_")
+    rows = render_sweep_table(several, "md").splitlines()[4:6]
+    assert [row.split(" | ")[1] for row in rows] == ["print(1) print(`2`)", r"a\|\<b\>\_"]
+    assert several.rows[0].sets["train.lr"] in render_sweep_table(several, "csv")
+
+
+def test_point_without_settings_has_a_name_in_a_plot() -> None:
+    point = SweepRow(0, {}, OK, metrics={"reward": 1.0})
+    assert bars(SweepTable("run-1", "one", (point,)))[0].bars[0].label == "0: no change"
