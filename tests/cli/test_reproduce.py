@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -290,6 +291,20 @@ def test_code_that_no_repository_names_is_never_called_the_same(project: Project
     assert done.code == 0 and "can't tell: code" in done.out and "everything is as it was" not in done.out
 
 
+def test_a_machine_that_differs_is_a_difference(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    results = project.last().attempt(1) / "results.json"
+    data = json.loads(results.read_text())
+    for node in data["nodes"]:
+        node["facts"]["python"] = "3.9.1"
+    results.write_text(json.dumps(data))
+    checked = project.cli("reproduce", "last", "--check")
+    assert checked.code == 1 and "differs: Python: it was 3.9.1, and is " in checked.out
+    assert checked.out.endswith("spec.lock.yaml: 1 difference\n")
+    assert project.cli("reproduce", "last", "--check", "--json").json["same"] is False
+    assert project.cli("reproduce", "last", "--watch").code == 0, "it is told, and runs"
+
+
 SITE = """\
 version: 1
 name: NAME
@@ -327,6 +342,9 @@ def test_each_point_of_a_sweep_stands_beside_its_first(project: Project) -> None
     project.write("grid.yaml", text + grid)
     assert project.cli("run", "grid.yaml").code == 0
     first = project.last()
+    checked = project.cli("reproduce", "last", "--check")
+    assert (checked.code, "differs:" in checked.out) == (0, False), "its points differ, not the sweep"
+    assert "can't tell: code, seed, environment" in checked.out
     done = project.cli("reproduce", "last", "--rerun", "--watch")
     assert done.code == 0, done.text
     for point, end in (("0", "0.4"), ("1", "0.5")):
