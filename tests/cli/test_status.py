@@ -234,6 +234,40 @@ def test_a_damaged_row_of_the_index_is_made_anew(project: Project, text: str) ->
     assert RunIndex(os.environ).read().keys() == {str(run.root)}
 
 
+def test_a_relative_state_folder_and_a_folder_that_is_no_text_are_borne(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = failing_requirement(project)
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    for _ in range(2):  # the second time from the index
+        assert [data["verdict"] for data in listed(project)] == ["Fail"]
+    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    odd = run.root.parent.with_name("odd\udcff")  # as a program sees a name that is not UTF-8
+    run.root.parent.rename(odd)
+    assert [data["run_dir"] for data in listed(project)] == [str(odd / run.run_id)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "Fail"),
+        ({"result": None}, "Fail"),
+        ({"result": None, "exit_code": 4}, "Nothing ran"),
+        ({"result": None, "exit_code": []}, ""),
+        ({"result": ["Pass"]}, ""),
+        ({"result": "Great"}, ""),
+    ],
+)
+def test_a_report_has_a_known_verdict_or_none(
+    project: Project, changes: dict[str, object], verdict: str
+) -> None:
+    """A sweep's report has an exit code alone."""
+    run = failing_requirement(project)
+    report = json.loads((run.root / "report.json").read_text())
+    (run.root / "report.json").write_text(json.dumps({**report, **changes}))
+    assert [data["verdict"] for data in listed(project)] == [verdict]
+
+
 def test_rows_of_another_format_are_not_read(project: Project) -> None:
     failing_requirement(project)
     listed(project)
