@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.test_strangers_lock import git
+from tests.kits.checkout_kit import git, unpushed_work
 from tests.kits.project_kit import Project
 
 SPEC = """\
@@ -35,20 +35,9 @@ metrics: {require: ["max(score) > 0"]}
 @pytest.fixture
 def work(project: Project) -> Path:
     """A checkout with a pushed commit, one that was never pushed, and uncommitted changes."""
-    root = project.root
-    git(root, "init", "-q", "--bare", "-b", "main", "server.git")
-    git(root, "clone", "-q", f"file://{root}/server.git", "work")
-    work = root / "work"
-    git(work, "checkout", "-q", "-B", "main")
-    (work / "mod.py").write_text("x = 1\n")
-    git(work, "add", ".")
-    git(work, "commit", "-qm", "pushed")
-    git(work, "push", "-q", "origin", "main")
-    (work / "mod.py").write_text("x = 2\n")
-    git(work, "commit", "-qam", "never pushed")
-    (work / "mod.py").write_text("x = 3\n")
+    work = unpushed_work(project.root, {})
     (work / "say.py").write_text("import mod\nprint('this is', mod.x)\n")
-    project.write("own.yaml", SPEC.replace("ROOT", str(root)))
+    project.write("own.yaml", SPEC.replace("ROOT", str(project.root)))
     return work
 
 
