@@ -93,10 +93,9 @@ def run_names(parsed_args: Any, **_: Any) -> list[str]:
 
 
 def _runs(parsed_args: Any) -> list[Any]:
-    from jobspec.runs.store import RunStore, known_folders
+    from jobspec import pipeline
 
-    folder = getattr(parsed_args, "runs", None) or os.environ.get("JOBSPEC_RUNS")
-    return RunStore(*([Path(folder).expanduser()] if folder else ["runs", *known_folders(os.environ)])).list()
+    return pipeline.store(getattr(parsed_args, "runs", None)).list()
 
 
 def clusters(**_: Any) -> dict[str, str]:

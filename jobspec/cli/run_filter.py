@@ -32,8 +32,16 @@ def add_filters(into: argparse.ArgumentParser) -> None:
     into.add_argument("--mine", action="store_true", help="whose folder is mine")
 
 
+def given(args: argparse.Namespace) -> bool:
+    """Whether there is any filter."""
+    return bool(args.mine) or any(getattr(args, key) is not None for key in (*OF_DATA, "name", "since"))
+
+
 def checked(args: argparse.Namespace) -> dict[str, str]:
     """The wanted values of `OF_DATA` that a filter asks for. Raises: JobspecError for a wrong value."""
+    if args.runs_wanted and given(args):
+        what = "filters choose among all runs, and RUN names one"
+        raise fail("usage.filter", what, fix="leave the filters out, or RUN")
     wanted = {key: getattr(args, key) for key in OF_DATA if getattr(args, key) is not None}
     if not wanted.keys() & {"state", "verdict"}:
         return wanted

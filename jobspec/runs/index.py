@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 from jobspec.runs.paths import RunPaths
@@ -76,7 +75,7 @@ class RunIndex:
     """The rows by run folder. No method raises: without an index there are no rows."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._file = state_folder(env) / NAME
+        self._file = (state_folder(env) / NAME).absolute()
 
     def read(self, roots: Iterable[str] | None = None) -> dict[str, tuple[str, dict[str, Any]]]:
         """Stamp and data by run folder, of all runs or of these. The caller compares the stamp."""
@@ -100,7 +99,7 @@ class RunIndex:
         drop = [(root,) for root in gone]
         if not put and not drop:
             return
-        with suppress(sqlite3.Error, OSError):
+        with suppress(sqlite3.Error, OSError, ValueError):  # of a folder whose name is not Unicode
             self._file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._store(put, drop)
@@ -117,7 +116,7 @@ class RunIndex:
 
     def _open(self, create: bool = False) -> sqlite3.Connection:
         """The database. Its journal is a plain file: the faster one needs memory shared between machines."""
-        uri = f"{Path(self._file).as_uri()}?mode={'rwc' if create else 'rw'}"
+        uri = f"{self._file.as_uri()}?mode={'rwc' if create else 'rw'}"
         db = sqlite3.connect(uri, uri=True, timeout=WAIT_S)
         try:
             if create:

@@ -182,10 +182,10 @@ def damaged(path: Path, why: str) -> JobspecError:
 
 def repeats(lock: Path, names: Iterable[str]) -> dict[str, bytes]:
     """The notes beside a new run's plans, those of its points too: which run it repeats, that of `lock`."""
-    plans = [Path(name) for name in names if Path(name).name == "plan.json"]
+    folders = [Path(name).parent for name in names if Path(name).name == "plan.json"]
     return {
-        str(plan.with_name("reproduces.json")): json.dumps(
-            {"v": 1, "lock": str(lock), "folder": str(lock.parent / plan.parent)}
+        str(RunPaths(folder).reproduces): json.dumps(
+            {"v": 1, "lock": str(lock), "folder": str(lock.parent / folder)}
         ).encode()
-        for plan in plans
+        for folder in folders
     }

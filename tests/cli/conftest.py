@@ -14,6 +14,7 @@ from jobspec import launchers
 from jobspec.finding import JobspecError
 from jobspec.runs.records import read_launch
 from tests.kits.project_kit import Project
+from tests.kits.slurm_kit import SITE, SPEC, Controller
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,3 +41,13 @@ def project(
             launch = read_launch(run)
             if launch is not None and launch.launcher == "local":
                 launchers.cancel([launch])
+
+
+@pytest.fixture
+def slurm(project: Project, monkeypatch: pytest.MonkeyPatch) -> Controller:
+    """A controller for `site.yaml`; the job of `away.yaml` is for it."""
+    controller = Controller(project.root / "slurm")
+    monkeypatch.setenv("PATH", f"{controller.programs}:{os.environ['PATH']}")
+    project.write("site.yaml", SITE.format(runs=project.root / "runs"))
+    project.write("away.yaml", SPEC)
+    return controller

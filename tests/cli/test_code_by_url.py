@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.test_strangers_lock import git
+from tests.kits.checkout_kit import git
 from tests.kits.project_kit import Project
 
 REPO = """\

@@ -20,18 +20,9 @@ from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch, write_launch
 from jobspec.runs.store import RunStore
 from tests.kits.project_kit import Project
-from tests.kits.slurm_kit import SITE, SPEC, Controller
+from tests.kits.slurm_kit import Controller
 
 SUBMIT = ("submit", "away.yaml", "--cluster-file", "site.yaml")
-
-
-@pytest.fixture
-def slurm(project: Project, monkeypatch: pytest.MonkeyPatch) -> Controller:
-    controller = Controller(project.root / "slurm")
-    monkeypatch.setenv("PATH", f"{controller.programs}:{os.environ['PATH']}")
-    project.write("site.yaml", SITE.format(runs=project.root / "runs"))
-    project.write("away.yaml", SPEC)
-    return controller
 
 
 def interrupt(project: Project, slurm: Controller, *more: str) -> tuple[RunPaths, str, str]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_strangers_lock import git
+from tests.kits.checkout_kit import git
 from tests.kits.project_kit import Project
 from tests.slurm.machine import CHECKOUT
 

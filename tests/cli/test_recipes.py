@@ -189,6 +189,7 @@ def test_init_from_a_named_recipe(project: Project, root: Path) -> None:
     [
         (("nemo_rl", "--from-recipe", "no-such-recipe"), "init.recipe"),
         (("verl", "--from-recipe", "x"), "init.recipe"),
+        (("nemo_rl", "--from-recipe", "x", "--model", "qwen3"), "usage.arguments"),
         (("--framework", "nemo_rl", "--model", "org/unheard-of"), "init.recipe"),
         (("--framework", "verl", "--model", "qwen3"), "init.recipe"),
         (("--framework", "nemo_rl"), "usage.init"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cli.test_strangers_lock import git
+from tests.kits.checkout_kit import git, unpushed_work
 from tests.kits.project_kit import Project
 
 SPEC = """\
@@ -34,20 +35,9 @@ metrics: {require: ["max(score) > 0"]}
 @pytest.fixture
 def work(project: Project) -> Path:
     """A checkout with a pushed commit, one that was never pushed, and uncommitted changes."""
-    root = project.root
-    git(root, "init", "-q", "--bare", "-b", "main", "server.git")
-    git(root, "clone", "-q", f"file://{root}/server.git", "work")
-    work = root / "work"
-    git(work, "checkout", "-q", "-B", "main")
-    (work / "mod.py").write_text("x = 1\n")
-    git(work, "add", ".")
-    git(work, "commit", "-qm", "pushed")
-    git(work, "push", "-q", "origin", "main")
-    (work / "mod.py").write_text("x = 2\n")
-    git(work, "commit", "-qam", "never pushed")
-    (work / "mod.py").write_text("x = 3\n")
+    work = unpushed_work(project.root, {})
     (work / "say.py").write_text("import mod\nprint('this is', mod.x)\n")
-    project.write("own.yaml", SPEC.replace("ROOT", str(root)))
+    project.write("own.yaml", SPEC.replace("ROOT", str(project.root)))
     return work
 
 
@@ -301,6 +291,20 @@ def test_code_that_no_repository_names_is_never_called_the_same(project: Project
     assert done.code == 0 and "can't tell: code" in done.out and "everything is as it was" not in done.out
 
 
+def test_a_machine_that_differs_is_a_difference(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    results = project.last().attempt(1) / "results.json"
+    data = json.loads(results.read_text())
+    for node in data["nodes"]:
+        node["facts"]["python"] = "3.9.1"
+    results.write_text(json.dumps(data))
+    checked = project.cli("reproduce", "last", "--check")
+    assert checked.code == 1 and "differs: Python: it was 3.9.1, and is " in checked.out
+    assert checked.out.endswith("spec.lock.yaml: 1 difference\n")
+    assert project.cli("reproduce", "last", "--check", "--json").json["same"] is False
+    assert project.cli("reproduce", "last", "--watch").code == 0, "it is told, and runs"
+
+
 SITE = """\
 version: 1
 name: NAME
@@ -338,6 +342,9 @@ def test_each_point_of_a_sweep_stands_beside_its_first(project: Project) -> None
     project.write("grid.yaml", text + grid)
     assert project.cli("run", "grid.yaml").code == 0
     first = project.last()
+    checked = project.cli("reproduce", "last", "--check")
+    assert (checked.code, "differs:" in checked.out) == (0, False), "its points differ, not the sweep"
+    assert "can't tell: code, seed, environment" in checked.out
     done = project.cli("reproduce", "last", "--rerun", "--watch")
     assert done.code == 0, done.text
     for point, end in (("0", "0.4"), ("1", "0.5")):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -15,21 +14,18 @@ import pytest
 
 from jobspec.runs.paths import RunPaths
 from tests.kits.project_kit import Project
-from tests.kits.slurm_kit import AWAY, SITE, SPEC, Controller
+from tests.kits.slurm_kit import AWAY, Controller
 from tests.kits.verdict_kit import RunFolder
 
 SITE_FILE = ("--cluster-file", "site.yaml")
 
 
 @pytest.fixture
-def slurm(project: Project, monkeypatch: pytest.MonkeyPatch) -> Controller:
-    controller = Controller(project.root / "slurm")
-    monkeypatch.setenv("PATH", f"{controller.programs}:{os.environ['PATH']}")
-    project.write("site.yaml", SITE.format(runs=project.root / "runs"))
-    project.write("away.yaml", SPEC)
+def slurm(project: Project, slurm: Controller) -> Controller:
+    """With a job that runs."""
     assert project.cli("submit", "away.yaml", *SITE_FILE).code == 0
-    controller.say("RUNNING")
-    return controller
+    slurm.say("RUNNING")
+    return slurm
 
 
 def train(run: RunPaths, ended: bool) -> Path:

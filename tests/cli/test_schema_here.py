@@ -52,3 +52,8 @@ def test_a_site_profile_is_a_choice(project: Project) -> None:
     site.write_text("version: 1\nname: mine\nscheduler: local\npaths: {node_local: /tmp/n}\n")
     made = json.loads(project.cli("schema", "job", "--here").out)
     assert "mine" in made["properties"]["cluster"]["anyOf"][0]["enum"]
+
+
+def test_a_profiles_schema_has_no_names_to_add(project: Project) -> None:
+    done = project.cli("schema", "cluster", "--here")
+    assert (done.code, done.out, "leave `--here` out" in done.err) == (2, "", True)

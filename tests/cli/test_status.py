@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -149,6 +150,8 @@ def test_filters(project: Project) -> None:
         (["--state", "runing"], "did you mean `running`?"),
         (["--verdict", "failed"], "did you mean `fail`?"),
         (["--since", "yesterday"], "write 2026-11-29"),
+        (["last", "--state", "failed"], "leave the filters out"),
+        (["last", "--mine"], "leave the filters out"),
     ],
 )
 def test_a_wrong_filter_is_told(project: Project, argv: list[str], said: str) -> None:
@@ -234,6 +237,40 @@ def test_a_damaged_row_of_the_index_is_made_anew(project: Project, text: str) ->
     assert RunIndex(os.environ).read().keys() == {str(run.root)}
 
 
+def test_a_relative_state_folder_and_a_folder_that_is_no_text_are_borne(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = failing_requirement(project)
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    for _ in range(2):  # the second time from the index
+        assert [data["verdict"] for data in listed(project)] == ["Fail"]
+    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    odd = run.root.parent.with_name("odd\udcff")  # as a program sees a name that is not UTF-8
+    run.root.parent.rename(odd)
+    assert [data["run_dir"] for data in listed(project)] == [str(odd / run.run_id)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "Fail"),
+        ({"result": None}, "Fail"),
+        ({"result": None, "exit_code": 4}, "Nothing ran"),
+        ({"result": None, "exit_code": []}, ""),
+        ({"result": ["Pass"]}, ""),
+        ({"result": "Great"}, ""),
+    ],
+)
+def test_a_report_has_a_known_verdict_or_none(
+    project: Project, changes: dict[str, object], verdict: str
+) -> None:
+    """A sweep's report has an exit code alone."""
+    run = failing_requirement(project)
+    report = json.loads((run.root / "report.json").read_text())
+    (run.root / "report.json").write_text(json.dumps({**report, **changes}))
+    assert [data["verdict"] for data in listed(project)] == [verdict]
+
+
 def test_rows_of_another_format_are_not_read(project: Project) -> None:
     failing_requirement(project)
     listed(project)
@@ -300,6 +337,17 @@ def test_two_processes_that_write_the_index_lose_no_row(project: Project) -> Non
 def test_watch_ends_when_every_run_has_ended(project: Project) -> None:
     failing_requirement(project)
     assert "Fail" in project.cli("status", "--watch", "1").out
+
+
+def test_watch_on_a_terminal_keeps_what_it_has_to_tell(project: Project) -> None:
+    """The screen is emptied before findings are printed, not after."""
+    run = failing_requirement(project)
+    run.state.write_text("{")
+    argv = [str(Path(sys.executable).with_name("jobspec")), "status", "--watch", "1"]
+    command = shlex.join([*argv, "--runs", str(project.runs.folders[0])])
+    done = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, check=True)
+    emptied, _, screen = done.stdout.decode().rpartition("\x1b[2J")
+    assert emptied == "\x1b[H" and "error[run.damaged-file]" in screen and run.run_id in screen
 
 
 def row(**cells: str) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.kits.checkout_kit import git
 from tests.kits.project_kit import Project
 
 SPEC = """\
@@ -17,12 +17,6 @@ launch: {{mode: srun}}
 repos: [{{name: lib, {source}}}]
 train: {{command: [python3, -c, "import who; print('CODE FROM', who.WHO)"]}}
 """
-
-
-def git(folder: Path, *args: str) -> str:
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def repository(folder: Path, text: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kits.checkout_kit import git
 from tests.kits.project_kit import Project
 
 REPO = """\
@@ -18,12 +19,6 @@ repos: [{{name: lib, url: "file://{root}/lib", ref: main}}]
 container: {{env: {{MODE: "a\\eb"}}}}
 secrets: [OTHER_SECRET]
 """
-
-
-def git(folder: Path, *args: str) -> str:
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

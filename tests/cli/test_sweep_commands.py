@@ -93,6 +93,18 @@ def test_results_are_told_apart_and_only_the_unfinished_run_again(grid: Project)
     assert not (grid.root / "ran").exists()
 
 
+def test_a_table_that_cannot_be_written_is_told_by_status_and_by_report(grid: Project) -> None:
+    grid.cli("run", "grid.yaml", "--set", "sweep.grid={container.env.POINT: [good]}")
+    run = grid.last()
+    (run.root / "report.json").unlink()
+    (run.root / "report.txt").unlink()
+    (run.root / "report.txt").mkdir()
+    done = grid.cli("status")
+    assert "no report: IsADirectoryError" in done.out and done.err == ""
+    done = grid.cli("report", "last")
+    assert (done.code, "the reports could not be written" in done.err) == (0, True), done.text
+
+
 def test_lock_of_a_sweep_continues_it_and_rerun_does_not(grid: Project) -> None:
     grid.cli("run", "grid.yaml", "--set", "sweep.grid={container.env.POINT: [good, better]}")
     ran(grid)

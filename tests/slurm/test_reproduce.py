@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_strangers_lock import git
+from tests.kits.checkout_kit import unpushed_work
 from tests.slurm.lab import Lab
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -22,18 +22,7 @@ if os.environ["RANK"] == "0":
 
 
 def test_two_nodes_with_an_unpushed_dirty_checkout(lab: Lab, tmp_shared: Path) -> None:
-    work = tmp_shared / "work"
-    git(tmp_shared, "init", "-q", "--bare", "-b", "main", "server.git")
-    git(tmp_shared, "clone", "-q", f"file://{tmp_shared}/server.git", "work")
-    git(work, "checkout", "-q", "-B", "main")
-    (work / "say.py").write_text(SAY)
-    (work / "mod.py").write_text("x = 1\n")
-    git(work, "add", ".")
-    git(work, "commit", "-qm", "pushed")
-    git(work, "push", "-q", "origin", "main")
-    (work / "mod.py").write_text("x = 2\n")
-    git(work, "commit", "-qam", "never pushed")
-    (work / "mod.py").write_text("x = 3\n")
+    work = unpushed_work(tmp_shared, {"say.py": SAY})
     repos = [{"name": "code", "path": str(work), "prove": {"import": "mod"}}]
     spec = lab.command_spec(
         "repeated",

@@ -27,8 +27,13 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     )
     name_help = f"the run's name (default {DEFAULT_NAME})"
     into.add_argument("--name", metavar="NAME", default=DEFAULT_NAME, help=name_help)
-    into.add_argument("--model", metavar="FAMILY", help="start from the closest maintained recipe (nemo_rl)")
-    into.add_argument("--from-recipe", metavar="RECIPE", help="start from this maintained recipe (nemo_rl)")
+    recipes = into.add_mutually_exclusive_group()
+    recipes.add_argument(
+        "--model", metavar="FAMILY", help="start from the closest maintained recipe (nemo_rl)"
+    )
+    recipes.add_argument(
+        "--from-recipe", metavar="RECIPE", help="start from this maintained recipe (nemo_rl)"
+    )
     into.add_argument("--repo", metavar="PATH", help="the checkout with the recipes (default: this folder)")
     into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
     parser.add_json(into)

@@ -173,7 +173,8 @@ def sameness(lock: Path, resolved: Resolved) -> tuple[Fact, ...]:
     if resolved.plan is None:
         return ()
     run = RunPaths(lock.parent)
-    evidence = read_evidence(run.root) if run.plan.is_file() else None
+    # A sweep's folder has the plan of its first point alone.
+    evidence = read_evidence(run.root) if run.plan.is_file() and not run.is_sweep else None
     plan = evidence.plan if evidence is not None and evidence.plan_read else None
     was = planned_facts(plan or resolved.plan, resolved.loaded.data)
     if plan is None:
@@ -243,12 +244,14 @@ def _other_code(name: str, state: RanCode, attempt: Path) -> Finding:
 def _report(
     findings: tuple[Finding, ...], facts: Sequence[Fact], lock: Path, args: argparse.Namespace
 ) -> int:
-    from jobspec.judging.sameness import SAME
+    from jobspec.judging.sameness import DIFFERS, SAME
     from jobspec.report.lines import counted
 
     if args.strict:
         findings = (*findings, *not_same(facts, ()))
-    differences = [item for item in findings if item.is_error or item.rule.startswith("reproduce.")]
+    differences = sum(item.is_error or item.rule.startswith("reproduce.") for item in findings)
+    if not args.strict:  # which has made errors of them
+        differences += sum(fact.word == DIFFERS for fact in facts)
     if args.json:
         rows = [{"name": fact.name, "was": fact.was, "now": fact.now, "is": fact.word} for fact in facts]
         found = [item.to_json() for item in findings]
@@ -259,7 +262,7 @@ def _report(
             _print_facts(facts)
         told = all(fact.word == SAME for fact in facts)
         good = "everything is as it was" if told else "nothing that can be told differs"
-        print(f"{lock}: {counted(len(differences), 'difference') if differences else good}")
+        print(f"{lock}: {counted(differences, 'difference') if differences else good}")
     return 1 if differences else 0
 
 

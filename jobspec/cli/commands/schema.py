@@ -10,6 +10,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from jobspec.finding import fail
+
 if TYPE_CHECKING:
     from jobspec.frameworks.base import Framework
 
@@ -19,7 +21,7 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "--here",
         action="store_true",
-        help="with the names of this installation: frameworks, their levels and variants, clusters",
+        help="of jobs: with the names of this installation: frameworks, their levels and variants, clusters",
     )
     into.add_argument(
         "--json", action="store_true", help="accepted for uniformity: the output is JSON anyway"
@@ -30,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
     from jobspec.spec.schema import schema_text
 
     text = schema_text(args.kind)
-    print(json.dumps(with_names(json.loads(text)), indent=2) + "\n" if _named(args) else text, end="")
+    if args.here:
+        if args.kind != "job":
+            raise fail("usage.arguments", "a site profile has no names to add", fix="leave `--here` out")
+        text = json.dumps(with_names(json.loads(text)), indent=2) + "\n"
+    print(text, end="")
     return 0
-
-
-def _named(args: argparse.Namespace) -> bool:
-    return bool(args.here) and args.kind == "job"
 
 
 def with_names(schema: dict[str, Any]) -> dict[str, Any]:

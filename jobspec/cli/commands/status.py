@@ -67,27 +67,30 @@ def run(args: argparse.Namespace) -> int:
     store = pipeline.store(args.runs)
     wanted = run_filter.checked(args)
     while True:
-        unanswered = list[Finding]()
-        entries = _entries(args, store, wanted, unanswered)
+        findings = list[Finding]()
+        entries = _entries(args, store, wanted, findings)
         if args.watch is not None and sys.stdout.isatty():
-            print("\x1b[H\x1b[2J", end="")
+            print("\x1b[H\x1b[2J", end="", flush=True)
+        output.print_findings(findings)
         _show(args, store, entries)
         if args.watch is None or all(entry.data["final"] for entry in entries):
-            return USAGE if unanswered and args.runs_wanted else 0  # what was asked for is known in part
+            return USAGE if findings and args.runs_wanted else 0  # what was asked for is known in part
         sys.stdout.flush()
         time.sleep(args.watch)
 
 
 def _entries(
-    args: argparse.Namespace, store: RunStore, wanted: Mapping[str, str], unanswered: list[Finding]
+    args: argparse.Namespace, store: RunStore, wanted: Mapping[str, str], findings: list[Finding]
 ) -> list[Entry]:
-    """The runs to show, newest first. Raises: JobspecError for a damaged run that was named."""
+    """The runs to show, newest first; `findings` takes what is to be told beside them.
+
+    Raises: JobspecError for a damaged run that was named.
+    """
     if args.runs_wanted:
-        named = _observed([store.find(ref) for ref in args.runs_wanted], unanswered)
+        named = _observed([store.find(ref) for ref in args.runs_wanted], findings)
         damaged = [finding for entry in named if entry.view for finding in entry.view.damaged]
         if damaged:
             raise JobspecError(*damaged)
-        output.print_findings(unanswered)
         return named
     first = run_filter.since(args.since, datetime.now(UTC))
     runs = [run for run in store.list() if run_filter.fits_folder(run, args, first)]
@@ -97,10 +100,8 @@ def _entries(
     kept = index.read(None if wanted or args.all else [str(run.root) for run in candidates])
     marks = {run: stamp(run) for run in candidates}  # before the files are read: they may change meanwhile
     known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == marks[run]}
-    new = _observed([run for run in candidates if run not in known], unanswered)
-    output.print_findings(
-        [*(item for entry in new if entry.view for item in entry.view.damaged), *unanswered]
-    )
+    new = _observed([run for run in candidates if run not in known], findings)
+    findings += [item for entry in new if entry.view for item in entry.view.damaged]
     gone = [root for root in kept if not os.path.isdir(root)] if len(kept) > len(runs) else []  # noqa: PTH112
     index.write(
         {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}, gone
@@ -150,8 +151,7 @@ def _show(args: argparse.Namespace, store: RunStore, entries: Sequence[Entry]) -
         output.print_json([entry.data for entry in entries])
         return
     if not entries:
-        filtered = args.name or args.since or args.mine or run_filter.checked(args)
-        what = "no run fits in " if filtered else "no runs in "
+        what = "no run fits in " if run_filter.given(args) else "no runs in "
         print(what + ", ".join(str(folder) for folder in store.folders))
         return
     rows = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobspec.report import Report
     from jobspec.report.driver_log import DriverLog
     from jobspec.sweeps.best import Rule
+    from jobspec.sweeps.finished import PointRecord
     from jobspec.sweeps.table import SweepTable
     from jobspec.verdict import Cause, Verdict
 
@@ -63,8 +65,9 @@ def write_reports(run: RunPaths) -> None:
         return
     from jobspec.sweeps.finished import read_points
 
-    table, judged = _judged_sweep(run)
-    for point in read_points(run).points:
+    points = read_points(run).points
+    table, judged = _judged_sweep(run, points)
+    for point in points:
         if not point.reused:
             write(point.run.root, judged[point.index][1], judged[point.index][0])
     _write_table(run, table)
@@ -118,8 +121,14 @@ def _write_reports(run: RunPaths, verdict: Verdict, evidence: Evidence) -> None:
     """
     from jobspec.report import write_reports
 
-    try:
+    with _telling_why_not():
         write_reports(run.root, verdict, evidence)
+
+
+@contextmanager
+def _telling_why_not() -> Iterator[None]:
+    try:
+        yield
     except OSError as problem:
         print(f"the reports could not be written: {problem}", file=sys.stderr)
 
@@ -151,20 +160,21 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
     from jobspec.report.sweep_tables import SWEEP_FORMATS, render_sweep_table
     from jobspec.sweeps.finished import read_points
 
-    record = read_points(run)
-    joint = is_spread(point.sets for point in record.points) and fmt in ("text", "summary")
+    points = read_points(run).points
+    joint = is_spread(point.sets for point in points) and fmt in ("text", "summary")
     fmt = "text" if fmt == "summary" else fmt
     if fmt not in SWEEP_FORMATS:
         known = ", ".join(SWEEP_FORMATS)
         raise fail(
             "usage.arguments", f"a sweep has no report as `{fmt}`", fix=f"use one of {known}, or name a point"
         )
-    table, judged = _judged_sweep(run, rule)
-    for point in record.points:
+    table, judged = _judged_sweep(run, points, rule)
+    for point in points:
         if not point.reused:
             evidence, verdict = judged[point.index]
             _write_reports(point.run, verdict, evidence)
-    _write_table(run, table)
+    with _telling_why_not():
+        _write_table(run, table)
     if joint:
         _print_joint(list(judged.values()))
     else:
@@ -175,12 +185,11 @@ def _conclude_sweep(run: RunPaths, fmt: str, rule: Rule | None) -> int:
 
 
 def _judged_sweep(
-    run: RunPaths, rule: Rule | None = None
+    run: RunPaths, points: Sequence[PointRecord], rule: Rule | None = None
 ) -> tuple[SweepTable, dict[int, tuple[Evidence, Verdict]]]:
-    from jobspec.sweeps.finished import read_points
     from jobspec.sweeps.table import sweep_table
 
-    judged = {point.index: pipeline.judge_run(point.run.root) for point in read_points(run).points}
+    judged = {point.index: pipeline.judge_run(point.run.root) for point in points}
     return sweep_table(run, judged, rule), judged
 
 
@@ -188,8 +197,5 @@ def _write_table(run: RunPaths, table: SweepTable) -> None:
     from jobspec.report.sweep_tables import SWEEP_FILES, render_sweep_table
     from jobspec.runtime.base.safe_write import write_text
 
-    try:
-        for fmt, name in SWEEP_FILES.items():
-            write_text(run.root / name, render_sweep_table(table, fmt))
-    except OSError as problem:
-        print(f"the reports could not be written: {problem}", file=sys.stderr)
+    for fmt, name in SWEEP_FILES.items():
+        write_text(run.root / name, render_sweep_table(table, fmt))

@@ -12,11 +12,11 @@ from jobspec.finding import JobspecError
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import parse_json, read_text
+from jobspec.verdict import EXIT_CODES, Result
 
 BUDGET_S = 5.0  # for the reports of one command: thousands of old runs must not hold up `status`
 _FRAMEWORK = re.compile(r'^  "framework": "([\w.-]+)"', re.MULTILINE)
 _LEVEL = re.compile(r'^    "level": "([\w.-]+)"', re.MULTILINE)
-_BY_EXIT_CODE = {0: "Pass", 1: "Fail", 3: "Blocked", 4: "Nothing ran"}
 
 
 def is_reported(run: RunPaths) -> bool:
@@ -60,10 +60,11 @@ def verdict_of(run: RunPaths) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         return {}
-    result = data.get("result") or _BY_EXIT_CODE.get(data.get("exit_code", ""), "")
+    ended = data.get("exit_code")
+    result = data.get("result") or next((of for of, code in EXIT_CODES.items() if code == ended), "")
     level, reason = data.get("level"), data.get("reason")
     return {
-        "verdict": result if result in _BY_EXIT_CODE.values() else "",
+        "verdict": str(result) if result in list(Result) else "",
         "level": level if isinstance(level, str) else "",
         "reason": reason if isinstance(reason, str) else "",
     }
