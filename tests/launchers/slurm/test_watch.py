@@ -279,6 +279,17 @@ def test_id_that_another_job_has_is_not_missing(tmp_path: Path, user: str, at: s
     assert launcher(client).query([launch])[launch].state is JobState.COMPLETED
 
 
+def test_renamed_job_that_was_requeued_is_cancelled(tmp_path: Path) -> None:
+    """What `status` calls ours, `cancel` does too."""
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "prod-n", ME, REQUEUED))],
+        sacct=[says(f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|prod-n\n")],
+        scancel=[says()],
+    )
+    launcher(client).cancel([renamed(tmp_path)])
+    assert client.calls[-1] == ("scancel", "1")
+
+
 def test_cancel_ends_a_renamed_job(tmp_path: Path) -> None:
     client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))], scancel=[says()])
     launcher(client).cancel([renamed(tmp_path)])
@@ -310,6 +321,18 @@ def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -
         scancel=[says()],
     )
     UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])
+    asked = [call for call in client.calls if call[0] == "scancel"]
+    assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
+
+
+def test_an_upstream_run_whose_answer_was_lost_is_asked_by_the_id_of_its_job(run: RunPaths) -> None:
+    lost = replace(lost_submission(run), mode="upstream")
+    client = FakeClient(
+        squeue=[says(queued("51", "RUNNING"))] * 3 + [says(queued("51", "FAILED"))],
+        sacct=[says(f"51|FAILED|143:0|n1|2026-11-28T00:00:00|||{NAME}\n")],
+        scancel=[says()],
+    )
+    UpstreamLauncher(client, sleep=lambda seconds: None).cancel([lost])
     asked = [call for call in client.calls if call[0] == "scancel"]
     assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
 
