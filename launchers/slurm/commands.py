@@ -58,6 +58,11 @@ def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "", user: str = "")
     return argv
 
 
+def squeue_scripts_argv() -> list[str]:
+    """List the scripts of this user's jobs: each run has its own, whatever its job is called."""
+    return ["squeue", "--noheader", "--states=all", "--me", "--format=%i|%o"]
+
+
 def sacct_argv(job_ids: Iterable[str] = (), job_name: str = "", since: str = "") -> list[str]:
     """Allocations, every attempt of a requeued job as its own line (`--duplicates`).
 
@@ -154,6 +159,15 @@ def parse_squeue(text: str) -> list[JobRow]:
             )
             rows.extend(_rows(job, JobRow("", None, name, status, _value(user), _value(submitted))))
     return rows
+
+
+def parse_scripts(text: str) -> dict[str, str]:
+    """Job ids by script out of `squeue_scripts_argv`.
+
+    >>> parse_scripts("7_[0-3]|/runs/a/job.sbatch\\n8|bash")
+    {'/runs/a/job.sbatch': '7', 'bash': '8'}
+    """
+    return {script: job_id for job_id, script in re.findall(r"^(\d+)[^|\n]*\|(.*)$", text, re.MULTILINE)}
 
 
 def parse_sacct(text: str) -> list[JobRow]:

@@ -130,7 +130,7 @@ class SlurmLauncher:
         A refusal is certain: the intent of this call is taken back. After a lost answer it stays for the next
         call, and so does what an `earlier` call wrote.
         """
-        argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        argv = commands.sbatch_argv(_script(launch), launch.job_name, launch.run_dir)
         lost = False
         for pause in (*BACK_OFF_S, None):
             write_launch(run, replace(launch, intent_time=self._clock()))
@@ -166,7 +166,7 @@ class SlurmLauncher:
             else "sbatch did not answer",
             why=done.complaint or f"no answer within {SUBMIT_TIMEOUT_S:.0f} s",
             fix=commands.refusal_fix(done.complaint, _TEST_ONLY),
-            file=f"{launch.run_dir}/job.sbatch",
+            file=_script(launch),
         )
 
     def _after_cut(self, launch: Launch, problem: JobspecError) -> str:
@@ -184,12 +184,22 @@ class SlurmLauncher:
         raise JobspecError(replace(problem.findings[0], why=why, fix=fix)) from problem
 
     def _find(self, launch: Launch) -> str:
-        """The id of a job that was accepted under this run's name; empty when there is none.
+        """The id of a job that was accepted for this run; empty when there is none.
 
+        The queue knows it by its script, too: a `job_submit` plugin may have changed its name.
         Raises: JobspecError when the controller cannot say, since submitting again could double the job.
         """
-        found = self._queue_by_name([launch]) or self._records_by_name([launch])
-        return found.get(launch.job_name, "")
+        in_queue = self._queue_by_name([launch]).get(launch.job_name) or self._queue_by_script(launch)
+        return in_queue or self._records_by_name([launch]).get(launch.job_name, "")
+
+    def _queue_by_script(self, launch: Launch) -> str:
+        """The id of the job of this run's script. Raises: as `_find`."""
+        if not RunPaths(Path(launch.root)).standard:  # an earlier run in a folder of this name had the same
+            return ""
+        done = run_retrying(self._client, commands.squeue_scripts_argv(), sleep=self._sleep)
+        if done.code != 0:
+            raise _unanswered(done, _NOT_KNOWN)
+        return commands.parse_scripts(done.stdout).get(_script(launch), "")
 
     def _queue_by_name(self, launches: Sequence[Launch], within_s: float = math.inf) -> dict[str, str]:
         """Job ids by name, as the queue has them. Raises: as `_find`."""
@@ -325,6 +335,10 @@ class SlurmLauncher:
         done = run_retrying(self._client, commands.scancel_argv(ids), sleep=self._sleep)
         if done.code != 0 and not commands.job_unknown(done.stderr):
             raise _unanswered(done, "the jobs may still be running")
+
+
+def _script(launch: Launch) -> str:
+    return f"{launch.run_dir}/job.sbatch"
 
 
 def _take_back(run: RunPaths, earlier: Launch | None) -> None:

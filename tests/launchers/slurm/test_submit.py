@@ -110,7 +110,7 @@ def test_busy_controller_is_asked_again_and_the_job_not_doubled(run: RunPaths) -
     )
     assert launcher(client).submit(run, PLAN, {}).job_id == "46"
     assert client.count("sbatch") == 3
-    assert client.count("squeue") == 2, "the queue is looked at before each further sbatch"
+    assert client.count("squeue") == 4, "the queue is looked at before each further sbatch, in two ways"
 
 
 def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
@@ -161,6 +161,35 @@ def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
         sacct=[says("")],
     )
     assert launcher(client).submit(run, PLAN, {}).job_id == "47"
+
+
+@pytest.mark.parametrize("listed", ["43|{script}", "43_[0-3]|{script}", "42|bash\n43|{script}\n44|"])
+def test_lost_answer_of_a_job_of_another_name_is_found_by_its_script(run: RunPaths, listed: str) -> None:
+    """A `job_submit` plugin names jobs by the site's rules."""
+    scripts = says(listed.format(script=f"{run.root}/job.sbatch") + "\n")
+    client = FakeClient(sbatch=[says(timed_out=True)], squeue=[says(""), scripts])
+    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
+    assert client.count("sbatch") == 1
+    assert "--name" not in " ".join(client.calls[-1])
+
+
+def test_job_of_an_earlier_run_in_a_folder_of_the_same_name_is_not_ours(run: RunPaths) -> None:
+    """`render --out DIR`, twice: both have the same script, and only the name of the job differs."""
+    out = RunPaths(run.root.rename(run.root.with_name("out")))
+    earlier = says(f"43|{out.job}\n")
+    client = FakeClient(
+        sbatch=[says(timed_out=True), says("47\n")], squeue=[says(""), earlier], sacct=[says("")]
+    )
+    assert launcher(client).submit(out, PLAN, {}).job_id == "47"
+
+
+def test_controller_that_does_not_tell_the_scripts_stops_the_submission(run: RunPaths) -> None:
+    client = FakeClient(
+        sbatch=[says(timed_out=True)], squeue=[says(""), says(stderr="squeue: error: x", code=1)]
+    )
+    with pytest.raises(JobspecError, match="is not known yet"):
+        launcher(client).submit(run, PLAN, {})
+    assert client.count("sbatch") == 1
 
 
 def test_job_of_a_submission_of_a_moment_ago_is_waited_for(run: RunPaths) -> None:
