@@ -45,14 +45,15 @@ def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
     return ["sbatch", "--parsable", f"--job-name={job_name}", f"--chdir={workdir}", script]
 
 
-def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "", user: str = "") -> list[str]:
-    """List jobs of every state that the controller still remembers, array tasks one by one."""
+def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "") -> list[str]:
+    """List jobs of every state that the controller still remembers, array tasks one by one.
+
+    Of more than `MAX_IDS` all of this user's.
+    """
     argv = ["squeue", "--noheader", "--states=all", "--array", f"--format={SQUEUE_FORMAT}"]
     ids = list(job_ids)
-    if ids and len(ids) <= MAX_IDS:
-        argv.append("--jobs=" + ",".join(ids))
-    elif user:
-        argv.append(f"--user={user}")
+    if ids:
+        argv.append("--jobs=" + ",".join(ids) if len(ids) <= MAX_IDS else "--me")
     if job_name:
         argv.append(f"--name={job_name}")
     return argv

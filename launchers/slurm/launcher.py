@@ -6,7 +6,6 @@ Modes `ray` and `srun` differ in the script of their step alone; `upstream` buil
 from __future__ import annotations
 
 import contextlib
-import getpass
 import math
 import sys
 import time
@@ -292,8 +291,7 @@ class SlurmLauncher:
     def _queued(self, ids: Sequence[str], within_s: float) -> dict[str, Rows]:
         if not ids:
             return {}
-        argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
-        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
+        done = run_retrying(self._client, commands.squeue_argv(ids), within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
