@@ -195,9 +195,9 @@ def _unsettled(folder: Path) -> Iterator[Launch]:
                 yield launch
 
 
-def cancel(launches: Iterable[Launch]) -> None:
-    for launch in launches:
-        for_launch(launch).cancel([launch])
+def cancel(launch: Launch) -> None:
+    """Ask for the end of one run. Raises: JobspecError when that is refused."""
+    for_launch(launch).cancel([launch])
 
 
 def cancel_started() -> None:

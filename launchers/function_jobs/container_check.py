@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import Finding, error, warning
+from jobspec.runtime.base.procs import output
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
@@ -41,17 +42,16 @@ def start_container(start: Start) -> dict[str, str]:
         key: value for key, value in os.environ.items() if not key.startswith(("SLURM_CPU_BIND", "SLURM_MEM"))
     }
     argv = start.argv(os.environ.get("SLURMD_NODENAME", ""))
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     try:
-        done = subprocess.run(argv, env=env, timeout=start.timeout_s, check=False, **streams)  # type: ignore[call-overload]
+        code, *streams = output(argv, start.timeout_s, env)
     except subprocess.TimeoutExpired:
         return {"problem": f"it has not started within {start.timeout_s:.0f} s"}
-    said = [stream.decode("utf-8", "replace").strip() for stream in (done.stdout, done.stderr)]
+    said = [stream.decode("utf-8", "replace").strip() for stream in streams]
     version = said[0].rpartition("Python ")[2]
-    if done.returncode == 0 and version:
+    if code == 0 and version:
         return {"python": version}
     lines = "\n".join(filter(None, reversed(said))).splitlines()[-KEPT_LINES:]
-    return {"problem": "\n".join(lines) or f"it ended with exit code {done.returncode} and said nothing"}
+    return {"problem": "\n".join(lines) or f"it ended with exit code {code} and said nothing"}
 
 
 def judge_container(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Finding]:

@@ -45,17 +45,23 @@ def sbatch_argv(script: str, job_name: str, workdir: str) -> list[str]:
     return ["sbatch", "--parsable", f"--job-name={job_name}", f"--chdir={workdir}", script]
 
 
-def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "", user: str = "") -> list[str]:
-    """List jobs of every state that the controller still remembers, array tasks one by one."""
+def squeue_argv(job_ids: Iterable[str] = (), job_name: str = "") -> list[str]:
+    """List jobs of every state that the controller still remembers, array tasks one by one.
+
+    Of more than `MAX_IDS` all of this user's.
+    """
     argv = ["squeue", "--noheader", "--states=all", "--array", f"--format={SQUEUE_FORMAT}"]
     ids = list(job_ids)
-    if ids and len(ids) <= MAX_IDS:
-        argv.append("--jobs=" + ",".join(ids))
-    elif user:
-        argv.append(f"--user={user}")
+    if ids:
+        argv.append("--jobs=" + ",".join(ids) if len(ids) <= MAX_IDS else "--me")
     if job_name:
         argv.append(f"--name={job_name}")
     return argv
+
+
+def squeue_scripts_argv() -> list[str]:
+    """List the scripts of this user's jobs: each run has its own, whatever its job is called."""
+    return ["squeue", "--noheader", "--states=all", "--me", "--format=%i|%o"]
 
 
 def sacct_argv(job_ids: Iterable[str] = (), job_name: str = "", since: str = "") -> list[str]:
@@ -154,6 +160,15 @@ def parse_squeue(text: str) -> list[JobRow]:
             )
             rows.extend(_rows(job, JobRow("", None, name, status, _value(user), _value(submitted))))
     return rows
+
+
+def parse_scripts(text: str) -> dict[str, str]:
+    """Job ids by script out of `squeue_scripts_argv`.
+
+    >>> parse_scripts("7_[0-3]|/runs/a/job.sbatch\\n8|bash")
+    {'/runs/a/job.sbatch': '7', 'bash': '8'}
+    """
+    return {script: job_id for job_id, script in re.findall(r"^(\d+)[^|\n]*\|(.*)$", text, re.MULTILINE)}
 
 
 def parse_sacct(text: str) -> list[JobRow]:

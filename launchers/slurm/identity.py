@@ -74,6 +74,11 @@ def renamed(
     return next(((how, _described(row)) for how, row in found), (None, ""))
 
 
+def doubt(launch: Launch, queued: Mapping[str, Rows], accounted: Mapping[str, Rows]) -> str:
+    """Why the job that has the id now may be another one; empty for the launch's own, and for none."""
+    return "" if own_tasks(launch, queued, accounted)[0] else renamed(launch, queued, {})[1]
+
+
 def is_live(launch: Launch, queued: Mapping[str, Rows]) -> bool:
     """True when the queue alone says all there is to say: nothing of the job has ended or is missing."""
     tasks = own_tasks(launch, queued, {})[0]

@@ -6,7 +6,6 @@ Modes `ray` and `srun` differ in the script of their step alone; `upstream` buil
 from __future__ import annotations
 
 import contextlib
-import getpass
 import math
 import sys
 import time
@@ -22,7 +21,7 @@ from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
-from jobspec.launchers.slurm.identity import Relation, Rows, by_job, is_live, own_tasks, renamed
+from jobspec.launchers.slurm.identity import Relation, Rows, by_job, doubt, is_live, own_tasks, renamed
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
@@ -130,7 +129,7 @@ class SlurmLauncher:
         A refusal is certain: the intent of this call is taken back. After a lost answer it stays for the next
         call, and so does what an `earlier` call wrote.
         """
-        argv = commands.sbatch_argv(f"{launch.run_dir}/job.sbatch", launch.job_name, launch.run_dir)
+        argv = commands.sbatch_argv(_script(launch), launch.job_name, launch.run_dir)
         lost = False
         for pause in (*BACK_OFF_S, None):
             write_launch(run, replace(launch, intent_time=self._clock()))
@@ -166,7 +165,7 @@ class SlurmLauncher:
             else "sbatch did not answer",
             why=done.complaint or f"no answer within {SUBMIT_TIMEOUT_S:.0f} s",
             fix=commands.refusal_fix(done.complaint, _TEST_ONLY),
-            file=f"{launch.run_dir}/job.sbatch",
+            file=_script(launch),
         )
 
     def _after_cut(self, launch: Launch, problem: JobspecError) -> str:
@@ -184,12 +183,22 @@ class SlurmLauncher:
         raise JobspecError(replace(problem.findings[0], why=why, fix=fix)) from problem
 
     def _find(self, launch: Launch) -> str:
-        """The id of a job that was accepted under this run's name; empty when there is none.
+        """The id of a job that was accepted for this run; empty when there is none.
 
+        The queue knows it by its script, too: a `job_submit` plugin may have changed its name.
         Raises: JobspecError when the controller cannot say, since submitting again could double the job.
         """
-        found = self._queue_by_name([launch]) or self._records_by_name([launch])
-        return found.get(launch.job_name, "")
+        in_queue = self._queue_by_name([launch]).get(launch.job_name) or self._queue_by_script(launch)
+        return in_queue or self._records_by_name([launch]).get(launch.job_name, "")
+
+    def _queue_by_script(self, launch: Launch) -> str:
+        """The id of the job of this run's script. Raises: as `_find`."""
+        if not RunPaths(Path(launch.root)).standard:  # an earlier run in a folder of this name had the same
+            return ""
+        done = run_retrying(self._client, commands.squeue_scripts_argv(), sleep=self._sleep)
+        if done.code != 0:
+            raise _unanswered(done, _NOT_KNOWN)
+        return commands.parse_scripts(done.stdout).get(_script(launch), "")
 
     def _queue_by_name(self, launches: Sequence[Launch], within_s: float = math.inf) -> dict[str, str]:
         """Job ids by name, as the queue has them. Raises: as `_find`."""
@@ -209,8 +218,10 @@ class SlurmLauncher:
             raise _unanswered(done, _NOT_KNOWN)
         return _ids_by_name(launches, commands.parse_sacct(done.stdout))
 
-    def _lost(self, launch: Launch) -> str:
-        """The id of a job whose answer was lost. Raises: JobspecError when none is known by its name."""
+    def _with_id(self, launch: Launch) -> Launch:
+        """The launch with its job's id, also after a lost answer. Raises: JobspecError when none is known."""
+        if launch.submitted:
+            return launch
         job_id = self._find(launch)
         if not job_id:
             raise fail(
@@ -219,7 +230,7 @@ class SlurmLauncher:
                 why="the answer of sbatch was lost; the job may still be on its way",
                 fix=f"ask again in a minute; `jobspec submit {launch.root}` submits it",
             )
-        return job_id
+        return replace(launch, job_id=job_id, submit_time=launch.intent_time)
 
     def query(self, launches: Sequence[Launch], within_s: float = math.inf) -> Mapping[Launch, JobStatus]:
         """States of all launches: one squeue, and one sacct when a job has ended or left the queue.
@@ -270,18 +281,17 @@ class SlurmLauncher:
                 {index: status for index, status in merged.items() if index is not None}
             )
         status = merged.get(None)
-        doubt, why = (None, "") if in_queue else renamed(launch, queued, {} if status else accounted)
-        if doubt is Relation.MAYBE and (status is None or status.state in _REQUEUES):
+        likely, why = (None, "") if in_queue else renamed(launch, queued, {} if status else accounted)
+        if likely is Relation.MAYBE and (status is None or status.state in _REQUEUES):
             return JobStatus(JobState.UNKNOWN, why)
         if status is None:
-            status = JobStatus(JobState.UNKNOWN, why) if doubt else commands.merge(None, None)
+            status = JobStatus(JobState.UNKNOWN, why) if likely else commands.merge(None, None)
         return _restarted(launch, _from_results(launch, status))
 
     def _queued(self, ids: Sequence[str], within_s: float) -> dict[str, Rows]:
         if not ids:
             return {}
-        argv = commands.squeue_argv(ids, user=getpass.getuser() if len(ids) > commands.MAX_IDS else "")
-        done = run_retrying(self._client, argv, within_s=within_s, sleep=self._sleep)
+        done = run_retrying(self._client, commands.squeue_argv(ids), within_s=within_s, sleep=self._sleep)
         if done.code != 0:
             if commands.job_unknown(done.stderr):  # squeue says so only when it knows none of them
                 return {}
@@ -308,20 +318,25 @@ class SlurmLauncher:
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         """Raises: JobspecError for an id that may be another job's now: nothing is cancelled then."""
-        ids = [launch.job_id if launch.submitted else self._lost(launch) for launch in launches]
-        if not ids:
+        known = [self._with_id(launch) for launch in launches]
+        if not known:
             return
+        ids = [launch.job_id for launch in known]
         queued = self._queued(ids, math.inf)
-        for launch in launches:
-            doubt, why = renamed(launch, queued, {})
-            if doubt and not own_tasks(launch, queued, {})[0]:  # one that has left the queue ends nothing
+        unsure = [launch.job_id for launch in known if doubt(launch, queued, {})]
+        accounted = self._accounted(unsure)  # the time of a requeued job's first submission
+        for launch in known:
+            if what := doubt(launch, queued, accounted):
                 fix = f"look at it by `scontrol show job {launch.job_id}`; `scancel {launch.job_id}` ends it"
-                raise fail(
-                    "launch.no-job", why, why=f"it may not be the job of run `{launch.run_id}`", fix=fix
-                )
+                why = f"it may not be the job of run `{launch.run_id}`"
+                raise fail("launch.no-job", what, why, fix)
         done = run_retrying(self._client, commands.scancel_argv(ids), sleep=self._sleep)
         if done.code != 0 and not commands.job_unknown(done.stderr):
             raise _unanswered(done, "the jobs may still be running")
+
+
+def _script(launch: Launch) -> str:
+    return f"{launch.run_dir}/job.sbatch"
 
 
 def _take_back(run: RunPaths, earlier: Launch | None) -> None:

@@ -24,6 +24,7 @@ class UpstreamLauncher(SlurmLauncher):
 
     def cancel(self, launches: Sequence[Launch]) -> None:
         """Ask the runs to end by themselves, and end those that have not after `END_S`."""
+        launches = [self._with_id(launch) for launch in launches]
         running = self._running(launches)
         if running:
             run_retrying(self._client, commands.signal_batch_argv(running), sleep=self._sleep)

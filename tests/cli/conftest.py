@@ -40,7 +40,7 @@ def project(
         with contextlib.suppress(JobspecError):  # a test damaged its record on purpose
             launch = read_launch(run)
             if launch is not None and launch.launcher == "local":
-                launchers.cancel([launch])
+                launchers.cancel(launch)
 
 
 @pytest.fixture

@@ -91,6 +91,17 @@ def test_one_of_which_no_job_is_known_goes_on_by_its_folder(project: Project, sl
     assert slurm.count("sbatch") == 3
 
 
+def test_one_whose_job_has_another_name_is_not_doubled(project: Project, slurm: Controller) -> None:
+    """A `job_submit` plugin names jobs by the site's rules."""
+    run, _, _ = interrupt(project, slurm)
+    slurm.rename("prod-away")
+    age(run)
+    assert "job 41 on lab" in project.cli("submit", run.root, "--cluster-file", "site.yaml").out
+    assert slurm.count("sbatch") == 1
+    (row,) = project.cli("status", "last", "--json").json
+    assert (row["job_id"], row["state"]) == ("41", "PENDING")
+
+
 def test_sbatch_that_outlives_its_caller_is_waited_for(project: Project, slurm: Controller) -> None:
     """Nobody can ask jobspec to end it: `kill -9`, a lost login node."""
     slurm.set("late")

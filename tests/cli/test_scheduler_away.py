@@ -160,6 +160,29 @@ def test_renamed_job_is_watched_and_cancelled(project: Project, slurm: Controlle
     assert slurm.count("scancel") == 1
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_each_run_is_cancelled_though_one_is_refused(
+    project: Project, slurm: Controller, more: tuple[str, ...]
+) -> None:
+    first = project.last()
+    assert project.cli("submit", "away.yaml", *SITE_FILE).code == 0
+    second = project.last()
+    rows = (slurm.home / "queue").read_text().splitlines(keepends=True)
+    theirs = "41|RUNNING|bob|2026-11-28T01:00:00|n9|N/A|somebody-elses|None\n"
+    (slurm.home / "queue").write_text(theirs + rows[1])
+    done = project.cli("cancel", first.run_id, second.run_id, *more)
+    assert done.code == 2
+    assert "error[launch.no-job]\n  what: id 41 now has the name `somebody-elses`" in done.err
+    assert [row.split("|")[1] for row in (slurm.home / "queue").read_text().splitlines()] == [
+        "RUNNING",
+        "CANCELLED",
+    ]
+    if more:
+        assert [row["state"] for row in done.json] == ["UNKNOWN", "CANCELLED"]
+    else:
+        assert done.out == f"run {first.run_id}: not cancelled\nrun {second.run_id}: cancelled\n"
+
+
 def test_slow_accounting_makes_a_run_final(project: Project, slurm: Controller) -> None:
     """It takes longer than the queue of a controller that is there may take."""
     train(project.last(), ended=True)

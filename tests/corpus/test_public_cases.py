@@ -26,7 +26,7 @@ ELSEWHERE = {
     "E09": ("a resumed run passes with new steps only",
             "tests/frameworks/trl/test_judge.py", "test_resume_without_later_steps_fails"),
     "F05": ("a job is asked for by its id, also when it has ended",
-            "tests/launchers/slurm/test_launcher.py",
+            "tests/launchers/slurm/test_submit.py",
             "test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting"),
     "F08": ("a job that nobody knows is missing, never successful",
             "tests/launchers/slurm/test_commands.py", "test_job_that_nobody_knows_is_missing"),

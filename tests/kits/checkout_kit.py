@@ -27,13 +27,6 @@ def write_checkout(root: Path, files: Mapping[str, str]) -> Path:
     return root
 
 
-def git(folder: Path, *args: str) -> str:
-    """What git prints in `folder`."""
-    who = ["-c", "user.name=ann", "-c", "user.email=ann@example.org"]
-    done = subprocess.run(["git", "-C", str(folder), *who, *args], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def unpushed_work(root: Path, files: Mapping[str, str]) -> Path:
     """`root/work`, a clone of `root/server.git` that has `files`.
 

@@ -1,9 +1,9 @@
 """Programs named like Slurm's, for what no real controller does on demand: be away, keep an answer back.
 
 They stand on PATH before any real ones and share a folder: `queue` has the rows that squeue prints, `records`
-those of sacct, `calls` what was asked. While a file `down` is there the controller is away; while `slow` is
-there, sbatch takes the job and keeps its answer; while `late` is there, the job is still on its way;
-while `tardy` is there, accounting takes 7 s.
+those of sacct, `scripts` what each job runs, `calls` what was asked. While a file `down` is there the
+controller is away; while `slow` is there, sbatch takes the job and keeps its answer; while `late` is there,
+the job is still on its way; while `tardy` is there, accounting takes 7 s.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ _PROGRAMS = {
     "sbatch": """name=$(printf '%s\\n' "$@" | sed -n 's/^--job-name=//p')
 while [ -e late ]; do sleep 0.1; done
 id=$((41 + $(wc -l <queue)))
+echo "$id|${@: -1}" >>scripts
 echo "$id|PENDING|$(id -un)|$(date +%FT%T)||N/A|$name|Priority" >>queue
 [ -e slow ] && exec sleep 600
 echo "$id"
 """,
-    "squeue": "cat queue\n",
+    "squeue": """case "$*" in
+  *%o*) sed 's/|.*/|/; s/^/^/' queue | grep -f - scripts || true ;;
+  *) cat queue ;;
+esac
+""",
     "sacct": "[ -e tardy ] && sleep 7\ncat records\n",
     "scancel": 'sed -i "s/^$1|[A-Z]*|/$1|CANCELLED|/" queue\n',
     "scontrol": "",
@@ -58,7 +63,7 @@ class Controller:
     def __init__(self, home: Path) -> None:
         self.home, self.programs = home, home / "bin"
         self.programs.mkdir(parents=True)
-        for name in ("queue", "records", "calls"):
+        for name in ("queue", "records", "scripts", "calls"):
             (home / name).touch()
         for name, text in _PROGRAMS.items():
             path = self.programs / name

@@ -1,7 +1,8 @@
 """End runs: on Slurm by scancel, on this machine by signalling the run's processes and waiting for them.
 
 What a run has produced so far is collected first, within the scheduler's grace time. A name means the run of
-that name that goes on, not the newest one; of several you choose by id.
+that name that goes on, not the newest one; of several you choose by id. Each RUN is tried: the exit code is 2
+where one of them could not be cancelled.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 
 from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.boundary import USAGE
 from jobspec.cli.commands.status import as_json
 from jobspec.cli.live import observe
 from jobspec.cli.live.observe import View
@@ -36,21 +38,22 @@ def run(args: argparse.Namespace) -> int:
     damaged = [finding for view in views for finding in view.damaged]
     if damaged:  # nobody knows whether these runs go on
         raise JobspecError(*damaged)
-    live = [view.launch for view in views if view.launch is not None and not view.final]
-    launchers.cancel(live)
+    refused = set[RunPaths]()
+    for view in views:
+        if view.launch is not None and not view.final:
+            try:
+                launchers.cancel(view.launch)
+            except JobspecError as problem:
+                refused.add(view.run)
+                output.print_findings(problem.findings)
     after = observe.observe(runs)
     if args.json:
         output.print_json([as_json(view) for view in after])
-        return 0
-    for before, now in zip(views, after, strict=True):
-        if before.final:
-            state = f"already {before.status.state.value}" if before.status else "not started"
-            print(f"run {before.run.run_id}: {state}")
-        elif before.launch and before.launch.launcher == "local" and not before.launch.submitted:
-            print(f"run {before.run.run_id}: not started, its submission was interrupted")
-        else:
-            print(f"run {now.run.run_id}: {_end(now)}")
-    return 0
+    else:
+        for before, now in zip(views, after, strict=True):
+            end = "not cancelled" if now.run in refused else _end(before, now)
+            print(f"run {now.run.run_id}: {end}")
+    return USAGE if refused else 0
 
 
 def _wanted(store: RunStore, ref: str) -> RunPaths:
@@ -67,7 +70,11 @@ def _wanted(store: RunStore, ref: str) -> RunPaths:
     return live[0] if live else store.find(ref)
 
 
-def _end(now: View) -> str:
+def _end(before: View, now: View) -> str:
+    if before.final:
+        return f"already {before.status.state.value}" if before.status else "not started"
+    if before.launch and before.launch.launcher == "local" and not before.launch.submitted:
+        return "not started, its submission was interrupted"
     state = now.status.state if now.status else JobState.UNKNOWN
     if state is JobState.COMPLETED:  # it was quicker
         return f"already {state.value}"

@@ -120,7 +120,7 @@ def _interrupted(launch: Launch, screen: Screen | None) -> int:
         screen.close()
     if launch.launcher == "local":
         print(f"\ninterrupted: cancelling run {launch.run_id} on this machine", file=sys.stderr)
-        launchers.cancel([launch])
+        launchers.cancel(launch)
     else:
         print(
             f"\ninterrupted: job {launch.job_id} goes on; `jobspec status {launch.run_id}` watches it, "

@@ -1,12 +1,24 @@
-"""A fake client for what no real controller can be made to do on demand: lose an answer, refuse, be away."""
+"""A fake client for what no real controller can be made to do on demand: lose an answer, refuse, be away.
+
+Beside it: what the tests of submitting and of watching share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed
+import pytest
 
+from jobspec.launchers.access.command import DEFAULT_TIMEOUT_S, Completed
+from jobspec.launchers.slurm.launcher import SlurmLauncher
+from jobspec.plan import Plan
+from jobspec.runs.paths import RunPaths
+from jobspec.runs.records import Launch, read_launch
+
+RUN_ID = "20261128-010203-ab12cd"
+NAME = f"demo-{RUN_ID}"
+PLAN = Plan("demo", "command", "lab", "slurm", "ray", runs="/shared/runs")
 Answer = Callable[[Sequence[str], Mapping[str, str]], Completed]
 
 
@@ -57,3 +69,24 @@ class FakeClient:
 
     def download(self, remote: str, local: Path) -> None:
         raise NotImplementedError
+
+
+def launcher(client: FakeClient) -> SlurmLauncher:
+    return SlurmLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
+
+
+def queued(job_id: str, state: str = "PENDING", name: str = NAME, user: str = "", at: str = "") -> str:
+    return f"{job_id}|{state}|{user}|{at}|n1|N/A|{name}|None\n"
+
+
+def lost_submission(run: RunPaths) -> Launch:
+    """The record of a submission that was interrupted while sbatch had it."""
+
+    def crash(argv, secrets):  # type: ignore[no-untyped-def]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
+    launch = read_launch(run)
+    assert launch is not None and not launch.submitted
+    return launch

@@ -1,10 +1,9 @@
-"""Submitting once and asking once, against a controller that loses answers, refuses and goes away."""
+"""Asking once for the states of all jobs, whatever became of their names and ids, and cancelling."""
 
 from __future__ import annotations
 
 import getpass
 import json
-import threading
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -12,252 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.finding import JobspecError, fail
-from jobspec.launchers.access.command import missing_program
-from jobspec.launchers.base import Access, JobState
-from jobspec.launchers.slurm.launcher import SlurmLauncher
+from jobspec.finding import JobspecError
+from jobspec.launchers.base import JobState
 from jobspec.launchers.slurm.upstream import UpstreamLauncher
-from jobspec.plan import Plan
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch
-from tests.kits.lock_kit import await_waiting_for_lock
-from tests.launchers.slurm.fake_client import Answer, FakeClient, says
-
-RUN_ID = "20261128-010203-ab12cd"
-NAME = f"demo-{RUN_ID}"
-PLAN = Plan("demo", "command", "lab", "slurm", "ray", runs="/shared/runs")
-DOWN = "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunPaths:
-    root = tmp_path / "demo" / RUN_ID
-    root.mkdir(parents=True)
-    for name in ("job.sbatch", "ray.sub", "runtime.pyz", "plan.json"):
-        (root / name).write_text("")
-    return RunPaths(root)
-
-
-def launcher(client: FakeClient) -> SlurmLauncher:
-    return SlurmLauncher(client, sleep=lambda seconds: None, clock=lambda: 1000.0)
-
-
-def queued(job_id: str, state: str = "PENDING", name: str = NAME, user: str = "", at: str = "") -> str:
-    return f"{job_id}|{state}|{user}|{at}|n1|N/A|{name}|None\n"
-
-
-def test_submission_is_recorded_and_repeating_it_asks_nobody(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[says("42\n")])
-    first = launcher(client).submit(run, PLAN, {"TOKEN": "t0p"})
-    again = launcher(client).submit(run, PLAN, {})
-    assert first.job_id == again.job_id == "42"
-    assert client.count("sbatch") == 1
-    assert client.secrets[-1] == {"TOKEN": "t0p"}
-    assert "t0p" not in run.state.read_text()
-    assert "t0p" not in " ".join(client.calls[-1])
-    assert f"--job-name={NAME}" in client.calls[-1]
-
-
-def test_intent_is_on_disk_before_the_scheduler_is_asked(run: RunPaths) -> None:
-    seen: list[Launch | None] = []
-
-    def look(argv, secrets):  # type: ignore[no-untyped-def]
-        seen.append(read_launch(run))
-        return says("42\n")(argv, secrets)
-
-    launcher(FakeClient(sbatch=[look])).submit(run, PLAN, {})
-    assert seen[0] is not None
-    assert (seen[0].job_name, seen[0].job_id) == (NAME, "")
-
-
-def test_two_submissions_at_once_are_one_job(run: RunPaths) -> None:
-    """The second one begins while sbatch has the first, and waits for what that says."""
-    second: list[Launch] = []
-    other = threading.Thread(target=lambda: second.append(launcher(FakeClient()).submit(run, PLAN, {})))
-
-    def slow(argv, secrets):  # type: ignore[no-untyped-def]
-        other.start()
-        await_waiting_for_lock()
-        return says("42\n")(argv, secrets)
-
-    first = launcher(FakeClient(sbatch=[slow])).submit(run, PLAN, {})
-    other.join(60)
-    assert [first.job_id, *(launch.job_id for launch in second)] == ["42", "42"]
-
-
-def test_lost_answer_is_found_in_the_queue(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[says(timed_out=True)], squeue=[says(queued("43"))])
-    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
-    assert client.count("sbatch") == 1
-
-
-def test_client_that_a_signal_ended_may_have_submitted(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[says(code=-9)], squeue=[says(queued("43"))])
-    assert launcher(client).submit(run, PLAN, {}).job_id == "43"
-    assert client.count("sbatch") == 1
-
-
-def test_lost_answer_of_a_job_that_has_ended_is_found_in_accounting(run: RunPaths) -> None:
-    client = FakeClient(
-        sbatch=[says(timed_out=True)],
-        squeue=[says("")],
-        sacct=[says(f"44|COMPLETED|0:0|n1|2026-11-28T01:00:00|||{NAME}\n")],
-    )
-    assert launcher(client).submit(run, PLAN, {}).job_id == "44"
-    assert client.count("sbatch") == 1
-
-
-def test_crash_after_sbatch_is_found_by_the_next_call(run: RunPaths) -> None:
-    def crash(argv, secrets):  # type: ignore[no-untyped-def]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
-    client = FakeClient(sbatch=[says("99\n")], squeue=[says(queued("45", "RUNNING"))])
-    assert launcher(client).submit(run, PLAN, {}).job_id == "45"
-    assert client.count("sbatch") == 0
-
-
-def test_busy_controller_is_asked_again_and_the_job_not_doubled(run: RunPaths) -> None:
-    client = FakeClient(
-        sbatch=[says(stderr=DOWN, code=1), says(stderr=DOWN, code=1), says("46\n")],
-        squeue=[says("")],
-        sacct=[says("")],
-    )
-    assert launcher(client).submit(run, PLAN, {}).job_id == "46"
-    assert client.count("sbatch") == 3
-    assert client.count("squeue") == 2, "the queue is looked at before each further sbatch"
-
-
-def test_controller_that_cannot_say_stops_the_submission(run: RunPaths) -> None:
-    """Submitting again without knowing could run the job twice."""
-    gone = says(stderr="squeue: error: Unable to contact slurm controller (connect failure)", code=1)
-    client = FakeClient(sbatch=[says(timed_out=True)], squeue=[gone])
-    with pytest.raises(JobspecError, match="is not known yet"):
-        launcher(client).submit(run, PLAN, {})
-    assert client.count("sbatch") == 1
-    launch = read_launch(run)
-    assert launch is not None and not launch.submitted, "the intent stays for the next call"
-
-
-@pytest.mark.parametrize(
-    "silent",
-    [says(timed_out=True), says(stderr="sacct: error: Socket timed out on send/recv operation", code=1)],
+from tests.launchers.slurm.fake_client import (
+    NAME,
+    RUN_ID,
+    Answer,
+    FakeClient,
+    launcher,
+    lost_submission,
+    queued,
+    says,
 )
-def test_accounting_that_does_not_answer_stops_the_submission_too(run: RunPaths, silent: Answer) -> None:
-    """The queue forgets a short job after minutes: then accounting alone knows that it has run."""
-
-    def crash(argv, secrets):  # type: ignore[no-untyped-def]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
-    client = FakeClient(squeue=[says("")], sacct=[silent], sbatch=[says("99\n")])
-    with pytest.raises(JobspecError, match="is not known yet"):
-        launcher(client).submit(run, PLAN, {})
-    assert client.count("sbatch") == 0
-
-
-def test_refusal_shows_sbatchs_words_and_takes_the_intent_back(run: RunPaths) -> None:
-    said = "sbatch: error: invalid partition specified: nosuch"
-    client = FakeClient(sbatch=[says(stderr=said, code=1)])
-    with pytest.raises(JobspecError) as caught:
-        launcher(client).submit(run, PLAN, {})
-    finding = caught.value.findings[0]
-    assert finding.why == said
-    assert "slurm.partition" in finding.fix
-    assert client.count("sbatch") == 1
-    assert read_launch(run) is None
-
-
-def test_another_job_of_a_like_name_is_not_ours(run: RunPaths) -> None:
-    client = FakeClient(
-        sbatch=[says(timed_out=True), says("47\n")],
-        squeue=[says(queued("1", name="other"))],
-        sacct=[says("")],
-    )
-    assert launcher(client).submit(run, PLAN, {}).job_id == "47"
-
-
-def test_job_of_a_submission_of_a_moment_ago_is_waited_for(run: RunPaths) -> None:
-    lost_submission(run)
-    slept: list[float] = []
-    client = FakeClient(squeue=[says("")] * 5 + [says(queued("45"))], sacct=[says("")], sbatch=[says("99\n")])
-    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1100.0)
-    assert made.submit(run, PLAN, {}).job_id == "45"
-    assert (client.count("sbatch"), client.count("sacct")) == (0, 1)
-
-
-def test_after_two_minutes_it_is_submitted_again(run: RunPaths) -> None:
-    lost_submission(run)
-    slept: list[float] = []
-    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says("99\n")])
-    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1030.0)
-    assert made.submit(run, PLAN, {}).job_id == "99"
-    assert sum(slept) == 90.0, "what is left of two minutes"
-    slept.clear()
-    run.state.unlink()
-    lost_submission(run)
-    made = SlurmLauncher(client, sleep=slept.append, clock=lambda: 1120.0)
-    assert (made.submit(run, PLAN, {}).job_id, slept) == ("99", [])
-
-
-def test_each_sbatch_begins_the_two_minutes_anew(run: RunPaths) -> None:
-    lost_submission(run)
-
-    def crash(argv, secrets):  # type: ignore[no-untyped-def]
-        raise KeyboardInterrupt
-
-    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[crash])
-    with pytest.raises(KeyboardInterrupt):
-        SlurmLauncher(client, clock=lambda: 5000.0).submit(run, PLAN, {})
-    launch = read_launch(run)
-    assert launch is not None and launch.intent_time == 5000.0
-
-
-@pytest.mark.parametrize("how", ["refused", "no sbatch"])
-def test_intent_of_an_earlier_call_stays_when_a_later_one_is_refused(run: RunPaths, how: str) -> None:
-    """The job of the earlier one may still come."""
-    lost = lost_submission(run)
-
-    def missing(argv, secrets):  # type: ignore[no-untyped-def]
-        raise missing_program("sbatch", "here")
-
-    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
-    answer = refused if how == "refused" else missing
-    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[answer])
-    with pytest.raises(JobspecError, match="sbatch"):
-        launcher(client).submit(run, PLAN, {})
-    assert read_launch(run) == lost
-
-
-def test_refusal_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
-    refused = says(stderr="sbatch: error: invalid partition specified: nosuch", code=1)
-    client = FakeClient(squeue=[says("")], sacct=[says("")], sbatch=[says(timed_out=True), refused])
-    with pytest.raises(JobspecError, match="did not accept"):
-        launcher(client).submit(run, PLAN, {})
-    assert read_launch(run) is not None
-
-
-def test_incomplete_run_directory_is_refused(run: RunPaths) -> None:
-    (run.root / "ray.sub").unlink()
-    with pytest.raises(JobspecError, match=r"lacks `ray.sub`"):
-        launcher(FakeClient()).submit(run, PLAN, {})
-
-
-def test_upstream_mode_wants_the_file_that_calls_the_script(run: RunPaths) -> None:
-    with pytest.raises(JobspecError, match=r"lacks `upstream.sh`"):
-        UpstreamLauncher(FakeClient()).submit(run, replace(PLAN, mode="upstream"), {})
-
-
-def test_remote_run_is_uploaded_to_the_clusters_folder(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[says("48\n")])
-    made = SlurmLauncher(client, Access("login.example", "me"), sleep=lambda seconds: None)
-    launch = made.submit(run, PLAN, {})
-    assert launch.run_dir == f"/shared/runs/demo/{RUN_ID}"
-    assert client.calls[0] == ("upload", launch.run_dir)
-    assert client.calls[1][-1] == f"{launch.run_dir}/job.sbatch"
-    assert (launch.login, launch.user) == ("login.example", "me")
 
 
 def launches(tmp_path: Path, count: int, first: int = 1, array: str = "") -> list[Launch]:
@@ -380,19 +148,6 @@ def test_array_reports_its_tasks(tmp_path: Path) -> None:
         "PENDING",
     ]
     assert status.tasks[1].exit_code == 3
-
-
-def lost_submission(run: RunPaths) -> Launch:
-    """The record of a submission that was interrupted while sbatch had it."""
-
-    def crash(argv, secrets):  # type: ignore[no-untyped-def]
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        launcher(FakeClient(sbatch=[crash])).submit(run, PLAN, {})
-    launch = read_launch(run)
-    assert launch is not None and not launch.submitted
-    return launch
 
 
 def test_lost_submission_is_settled_by_the_name_of_its_job(run: RunPaths, tmp_path: Path) -> None:
@@ -524,58 +279,21 @@ def test_id_that_another_job_has_is_not_missing(tmp_path: Path, user: str, at: s
     assert launcher(client).query([launch])[launch].state is JobState.COMPLETED
 
 
-def test_cancel_ends_a_renamed_job(tmp_path: Path) -> None:
-    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))], scancel=[says()])
+def test_renamed_job_that_was_requeued_is_cancelled(tmp_path: Path) -> None:
+    """What `status` calls ours, `cancel` does too."""
+    client = FakeClient(
+        squeue=[says(queued("1", "RUNNING", "prod-n", ME, REQUEUED))],
+        sacct=[says(f"1|PREEMPTED|0:0|n1|x|{ME}|{OURS}|prod-n\n")],
+        scancel=[says()],
+    )
     launcher(client).cancel([renamed(tmp_path)])
     assert client.calls[-1] == ("scancel", "1")
 
 
-def cut(argv, secrets):  # type: ignore[no-untyped-def]
-    raise fail("launch.ssh-closed", "the connection to `login` was lost", fix="try again")
-
-
-def test_connection_lost_in_mid_submit_is_looked_up_at_once(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[cut], squeue=[says(""), says(queued("46"))], sacct=[says("")])
-    assert launcher(client).submit(run, PLAN, {}).job_id == "46"
-    assert client.count("sbatch") == 1
-
-
-def test_sbatch_of_a_login_node_that_does_not_answer_is_not_called_again(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[says(timed_out=True), says("99\n")], squeue=[says("")], sacct=[says("")])
-    made = SlurmLauncher(client, Access("login.example"), sleep=lambda seconds: None)
-    with pytest.raises(JobspecError, match=r"sbatch on `login.example` did not answer within 60 s"):
-        made.submit(run, PLAN, {})
-    assert client.count("sbatch") == 1
-
-
-def test_submission_that_no_sbatch_took_is_not_lost(run: RunPaths) -> None:
-    def missing(argv, secrets):  # type: ignore[no-untyped-def]
-        raise missing_program("sbatch", "here")
-
-    with pytest.raises(JobspecError, match="sbatch"):
-        launcher(FakeClient(sbatch=[missing])).submit(run, PLAN, {})
-    assert read_launch(run) is None
-
-
-def test_login_node_that_is_gone_after_a_lost_answer_leaves_the_intent(run: RunPaths) -> None:
-    def gone(argv, secrets):  # type: ignore[no-untyped-def]
-        raise fail("launch.ssh", "no SSH connection to `login`")
-
-    client = FakeClient(sbatch=[says(timed_out=True), gone], squeue=[says("")], sacct=[says("")])
-    with pytest.raises(JobspecError, match="no SSH connection"):
-        launcher(client).submit(run, PLAN, {})
-    launch = read_launch(run)
-    assert launch is not None and not launch.submitted
-
-
-def test_sbatch_that_may_go_on_at_the_other_end_is_not_called_again(run: RunPaths) -> None:
-    client = FakeClient(sbatch=[cut, says("99\n")], squeue=[says("")], sacct=[says("")])
-    with pytest.raises(JobspecError, match="connection to `login` was lost") as caught:
-        launcher(client).submit(run, PLAN, {})
-    assert f"jobspec submit {run.root}" in caught.value.findings[0].fix
-    assert client.count("sbatch") == 1
-    launch = read_launch(run)
-    assert launch is not None and not launch.submitted, "the intent stays for the next call"
+def test_cancel_ends_a_renamed_job(tmp_path: Path) -> None:
+    client = FakeClient(squeue=[says(queued("1", "RUNNING", "prod-n", ME, OURS))], scancel=[says()])
+    launcher(client).cancel([renamed(tmp_path)])
+    assert client.calls[-1] == ("scancel", "1")
 
 
 def test_cancelling_an_ended_job_is_no_error(tmp_path: Path) -> None:
@@ -603,6 +321,18 @@ def test_an_upstream_run_is_asked_to_end_before_it_is_cancelled(run: RunPaths) -
         scancel=[says()],
     )
     UpstreamLauncher(client, sleep=lambda seconds: None).cancel([launch])
+    asked = [call for call in client.calls if call[0] == "scancel"]
+    assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
+
+
+def test_an_upstream_run_whose_answer_was_lost_is_asked_by_the_id_of_its_job(run: RunPaths) -> None:
+    lost = replace(lost_submission(run), mode="upstream")
+    client = FakeClient(
+        squeue=[says(queued("51", "RUNNING"))] * 3 + [says(queued("51", "FAILED"))],
+        sacct=[says(f"51|FAILED|143:0|n1|2026-11-28T00:00:00|||{NAME}\n")],
+        scancel=[says()],
+    )
+    UpstreamLauncher(client, sleep=lambda seconds: None).cancel([lost])
     asked = [call for call in client.calls if call[0] == "scancel"]
     assert asked == [("scancel", "--batch", "--signal=TERM", "51")]
 
