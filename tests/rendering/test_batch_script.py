@@ -187,6 +187,7 @@ def test_lost_nodes_lead_to_another_attempt_without_them(
     """The head's mark of them is there when the attempt has got on; the last attempt says that it is."""
     stage.program("srun", then=LOSES)
     stage.program("scontrol", then=SCONTROL.format(before=before))
+    stage.program("sbatch")
     script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
     done = stage.bash(script, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts})
     assert done.returncode == 1
@@ -195,8 +196,24 @@ def test_lost_nodes_lead_to_another_attempt_without_them(
         assert asked == []
         assert b"attempt 3 is the last of 3: not requeued" in done.stderr
         return
-    assert asked[0] == (b"requeue", b"77")
-    assert asked[-1] == (b"update", b"JobId=77", b"ExcNodeList=" + excluded)
+    assert asked[-2:] == [(b"requeue", b"77"), (b"update", b"JobId=77", b"ExcNodeList=" + excluded)]
+    (tried,) = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"sbatch")]
+    assert tried == (b"--test-only", b"--exclude=" + excluded, str(script).encode())
+
+
+def test_lost_nodes_that_no_others_replace_are_not_excluded(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """A job that excludes them could never start."""
+    stage.program("srun", then=LOSES)
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch", then="exit 1")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 1
+    asked = [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert asked == [b"show", b"requeue"]
+    assert b"Slurm would not start the job without n2,n4: the next attempt may get the lost" in done.stderr
 
 
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
