@@ -246,6 +246,15 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     assert removed.argv[-3] == b'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
 
 
+def test_cleanup_does_not_wait_for_a_dead_node(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun", then='case "$*" in *" enroot remove "*) sleep 600 ;; *" node "*) exit 4 ;; esac')
+    stage.program("timeout", then='shift 3; exec /usr/bin/timeout 1 "$@"')  # the 60 s, in one
+    spec = SPEC + "container: {image: /images/a.sqsh}\n"
+    assert stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"}).returncode == 4
+    (limited,) = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
+    assert limited[1:5] == (b"-k", b"5", b"60", b"srun")
+
+
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
 def test_a_step_script_alone_says_what_is_missing(
     script: str, run_dir: Callable[..., Path], stage: Stage
