@@ -127,6 +127,22 @@ def test_signals_reach_the_step_and_its_end_is_waited_for(
     assert (folder / "attempts/1/signal").read_text().split() == [name]
 
 
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_signals_reach_the_step_of_a_local_run(
+    name: str, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """bash starts it with SIGINT ignored, and a container's shell cannot change that."""
+    log, folder = tmp_path / "log", run_dir(BARE, "version: 1\nname: here\nscheduler: local\n")
+    (folder / "local.sh").write_text(
+        f"trap 'echo told >>{log}; exit 9' TERM\necho ready >>{log}\nwhile :; do /bin/sleep 0.05; done\n"
+    )
+    job = start(stage, folder / "job.sbatch")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.Signals[f"SIG{name}"])
+    assert job.wait(timeout=30) == 9
+    assert log.read_text().split() == ["ready", "told"]
+
+
 def test_signals_to_the_process_group_do_not_reach_the_step(
     run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
 ) -> None:
@@ -341,7 +357,8 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     """The stand-in `parent` behaves like bwrap: it waits for its child and would itself end on TERM."""
     log = tmp_path / "log"
     child = (
-        f"trap 'echo USR1 >> {log}' USR1; trap 'echo TERM >> {log}; exit 6' TERM; "
+        f"trap 'echo USR1 >> {log}' USR1; trap 'echo USR2 >> {log}' USR2; "
+        f"trap 'echo TERM >> {log}; exit 6' TERM; "
         f"echo ready >> {log}; while :; do sleep 0.05; done"
     )
     parent = tmp_path / "parent"
@@ -349,7 +366,8 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     parent.chmod(0o755)
     job = subprocess.Popen(["bash", "-c", BWRAP_SIGNALS, str(parent), child])
     wait_for(lambda: log.exists() and "ready" in log.read_text())
-    job.send_signal(signal.SIGUSR1)
-    wait_for(lambda: "USR1" in log.read_text())
+    for name in ("USR1", "USR2"):
+        job.send_signal(signal.Signals[f"SIG{name}"])
+        wait_for(lambda name=name: name in log.read_text())  # type: ignore[misc]
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=30) == 6
