@@ -115,7 +115,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
 
 
 def _bubblewrap(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
-    """A root file system in a folder. bwrap would end on USR1 and TERM: `BWRAP_SIGNALS` hands them on."""
+    """A root file system in a folder. bwrap would end on a signal: `BWRAP_SIGNALS` hands those of job.sbatch on."""
     words = ["bash", "-c", BWRAP_SIGNALS, "bwrap", "--die-with-parent", "--bind", container.image, "/"]
     words += ["--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for mount in container.mounts:
@@ -156,7 +156,7 @@ exec "$0" "--join-pid=$pid" "${@:2}"
 BWRAP_SIGNALS = """\
 "$0" "$@" & parent=$!
 pass() { kill -s "$1" $(cat "/proc/$parent/task/$parent/children") 2>/dev/null; }
-trap 'pass USR1' USR1; trap 'pass TERM' TERM
+trap 'pass USR1' USR1; trap 'pass USR2' USR2; trap 'pass TERM' TERM
 status=0; wait "$parent" || status=$?
 while kill -0 "$parent" 2>/dev/null; do status=0; wait "$parent" || status=$?; done
 exit "$status"

@@ -21,7 +21,8 @@ POLL_S = 0.5
 # starts. The agents only have to see a new file, which NFS may hide while it caches a folder (acdirmax).
 MEET_S = 90.0
 SETUP_LOG, SETUP_FAILED = "setup.log", "setup.failed"  # written by the setup command's shell
-SIGNALS = {"USR1": signal.SIGUSR1, "TERM": signal.SIGTERM}
+# As the batch script sends them to a step of its own: the file says what SIGUSR2 stands for.
+SIGNALS = {"USR1": signal.SIGUSR1, "TERM": signal.SIGUSR2, "INT": signal.SIGUSR2}
 
 
 def failed_setups(logs: Path, hosts: Sequence[str]) -> List[Finding]:

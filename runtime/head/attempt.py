@@ -85,7 +85,7 @@ class Attempt:
         """
         if number == signal.SIGUSR2:
             with contextlib.suppress(OSError, IndexError, KeyError):
-                noted = (self.node.paths.attempt / "signal").read_text().split()[-1]
+                noted = (self.node.paths.attempt / "signal").read_text().replace("USR1", "").split()[-1]
                 return signal.Signals[f"SIG{noted}"], "the batch script"
         return number, f"the run's agent on `{node}`"
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Iterator, Sequence, Tuple
+from typing import Iterator, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, warning
 from jobspec.runtime.base.safe_write import write_text
@@ -36,10 +36,9 @@ def leave_exit(attempt: Attempt, code: int, lost: Sequence[str] = ()) -> None:
             sys.stderr.write(f"jobspec: {attempt.who.name}: `{place}`: {problem.strerror}\n")
 
 
-def ask_for_another_attempt(attempt: Attempt, cause: Cause) -> None:
+def ask_for_another_attempt(attempt: Attempt, lost: Sequence[str]) -> None:
     """After the loss of nodes, where this attempt has got on: else the next would end in the same place."""
-    lost = lost_nodes(cause)
-    if not lost or not attempt.plan.slurm.requeue_max:
+    if not attempt.plan.slurm.requeue_max:
         return
     if not _has_got_on(attempt):
         attempt.record.find("collect", _not_requeued())
@@ -48,8 +47,9 @@ def ask_for_another_attempt(attempt: Attempt, cause: Cause) -> None:
         write_text(attempt.node.paths.attempt / "requeue", ",".join(lost) + "\n")
 
 
-def lost_nodes(cause: Cause) -> Tuple[str, ...]:
-    return tuple(sorted({finding.node for finding in cause.findings if finding.rule == "node.lost"}))
+def lost_nodes(cause: Optional[Cause]) -> Tuple[str, ...]:
+    findings = cause.findings if cause is not None else ()
+    return tuple(sorted({finding.node for finding in findings if finding.rule == "node.lost"}))
 
 
 def _has_got_on(attempt: Attempt) -> bool:

@@ -163,12 +163,13 @@ class Nodes:
     def _lose(self, index: int, reason: str, doubt: bool = False) -> None:
         """Note a node's death once, and its cause before any wait can end because of it.
 
-        In `doubt` it waits: `scancel JOB.0` kills all agents, this one a moment later, and no node has left.
+        The first in `doubt` waits: `scancel JOB.0` kills all agents, this one a moment later, and no node
+        has left.
         """
         with self.changed:  # also while it waits: srun's signal to the other tasks is no cause
             if index in self._lost:
                 return
-            if doubt and not self.stopped:
+            if doubt and not self.stopped and not self._lost:
                 self._closing.wait(DOUBT_S)
             self._lost[index] = reason
             link = self._links.pop(index, None)

@@ -39,11 +39,10 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
-    cause = attempt.cause  # a node may have been lost meanwhile
-    lost = batch_script.lost_nodes(cause) if cause is not None else ()
-    if cause is not None and lost:
+    lost = batch_script.lost_nodes(attempt.cause)  # one may have been lost meanwhile
+    if lost:
         # srun waits for the dead node: the batch script ends the job from here on, while Ray is stopped.
-        batch_script.ask_for_another_attempt(attempt, cause)
+        batch_script.ask_for_another_attempt(attempt, lost)
         batch_script.leave_exit(attempt, _write_results(attempt), lost)
     _stop_nodes(attempt, ray, failed=attempt.cause is not None)
     if attempt.plan.upstream is not None:  # its logs were written by the script's own shells

@@ -127,6 +127,22 @@ def test_signals_reach_the_step_and_its_end_is_waited_for(
     assert (folder / "attempts/1/signal").read_text().split() == [name]
 
 
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_signals_reach_the_step_of_a_local_run(
+    name: str, run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
+) -> None:
+    """bash starts it with SIGINT ignored, and a container's shell cannot change that."""
+    log, folder = tmp_path / "log", run_dir(BARE, "version: 1\nname: here\nscheduler: local\n")
+    (folder / "local.sh").write_text(
+        f"trap 'echo told >>{log}; exit 9' TERM\necho ready >>{log}\nwhile :; do /bin/sleep 0.05; done\n"
+    )
+    job = start(stage, folder / "job.sbatch")
+    wait_for(lambda: log.exists() and "ready" in log.read_text())
+    job.send_signal(signal.Signals[f"SIG{name}"])
+    assert job.wait(timeout=30) == 9
+    assert log.read_text().split() == ["ready", "told"]
+
+
 def test_signals_to_the_process_group_do_not_reach_the_step(
     run_dir: Callable[..., Path], stage: Stage, tmp_path: Path
 ) -> None:
@@ -187,6 +203,7 @@ def test_lost_nodes_lead_to_another_attempt_without_them(
     """The head's mark of them is there when the attempt has got on; the last attempt says that it is."""
     stage.program("srun", then=LOSES)
     stage.program("scontrol", then=SCONTROL.format(before=before))
+    stage.program("sbatch")
     script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
     done = stage.bash(script, env={"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": restarts})
     assert done.returncode == 1
@@ -195,8 +212,24 @@ def test_lost_nodes_lead_to_another_attempt_without_them(
         assert asked == []
         assert b"attempt 3 is the last of 3: not requeued" in done.stderr
         return
-    assert asked[0] == (b"requeue", b"77")
-    assert asked[-1] == (b"update", b"JobId=77", b"ExcNodeList=" + excluded)
+    assert asked[-2:] == [(b"requeue", b"77"), (b"update", b"JobId=77", b"ExcNodeList=" + excluded)]
+    (tried,) = [call.argv[1:] for call in stage.calls() if call.argv[0].endswith(b"sbatch")]
+    assert tried == (b"--test-only", b"--exclude=" + excluded, str(script).encode())
+
+
+def test_lost_nodes_that_no_others_replace_are_not_excluded(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """A job that excludes them could never start."""
+    stage.program("srun", then=LOSES)
+    stage.program("scontrol", then=SCONTROL.format(before="(null)"))
+    stage.program("sbatch", then="exit 1")
+    script = run_dir(BARE + "launch: {mode: ray, requeue: {max_attempts: 3}}\n") / "job.sbatch"
+    done = stage.bash(script, env={"SLURM_JOB_ID": "77"})
+    assert done.returncode == 1
+    asked = [call.argv[1] for call in stage.calls() if call.argv[0].endswith(b"scontrol")]
+    assert asked == [b"show", b"requeue"]
+    assert b"Slurm would not start the job without n2,n4: the next attempt may get the lost" in done.stderr
 
 
 def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], stage: Stage) -> None:
@@ -227,6 +260,15 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     assert step.env[b"FROM_HOOK"] == b"ann"
     assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}".encode())
     assert removed.argv[-3] == b'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
+
+
+def test_cleanup_does_not_wait_for_a_dead_node(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun", then='case "$*" in *" enroot remove "*) sleep 600 ;; *" node "*) exit 4 ;; esac')
+    stage.program("timeout", then='shift 3; exec /usr/bin/timeout 1 "$@"')  # the 60 s, in one
+    spec = SPEC + "container: {image: /images/a.sqsh}\n"
+    assert stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"}).returncode == 4
+    (limited,) = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
+    assert limited[1:5] == (b"-k", b"5", b"60", b"srun")
 
 
 @pytest.mark.parametrize("script", ["ray.sub", "local.sh"])
@@ -315,7 +357,8 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     """The stand-in `parent` behaves like bwrap: it waits for its child and would itself end on TERM."""
     log = tmp_path / "log"
     child = (
-        f"trap 'echo USR1 >> {log}' USR1; trap 'echo TERM >> {log}; exit 6' TERM; "
+        f"trap 'echo USR1 >> {log}' USR1; trap 'echo USR2 >> {log}' USR2; "
+        f"trap 'echo TERM >> {log}; exit 6' TERM; "
         f"echo ready >> {log}; while :; do sleep 0.05; done"
     )
     parent = tmp_path / "parent"
@@ -323,7 +366,8 @@ def test_bwraps_child_gets_the_signals(tmp_path: Path) -> None:
     parent.chmod(0o755)
     job = subprocess.Popen(["bash", "-c", BWRAP_SIGNALS, str(parent), child])
     wait_for(lambda: log.exists() and "ready" in log.read_text())
-    job.send_signal(signal.SIGUSR1)
-    wait_for(lambda: "USR1" in log.read_text())
+    for name in ("USR1", "USR2"):
+        job.send_signal(signal.Signals[f"SIG{name}"])
+        wait_for(lambda name=name: name in log.read_text())  # type: ignore[misc]
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=30) == 6

@@ -1,4 +1,4 @@
-"""The exact files of every example and every container runtime (`pytest tests/render --update-golden`)."""
+"""The exact files of every example and every container runtime (`pytest tests/rendering --update-golden`)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_rendered_files_are_the_golden_ones(
     golden = GOLDEN / f"{case_id(case)}.txt"
     if update_golden:
         golden.write_text(text)
-    assert golden.is_file(), f"no {golden}: run `pytest tests/render --update-golden` and read what it wrote"
+    assert golden.is_file(), f"no {golden}: run `pytest tests/rendering --update-golden`, and read them"
     assert text == golden.read_text()
 
 

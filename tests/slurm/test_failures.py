@@ -143,6 +143,22 @@ def test_power_failure_of_a_worker_leads_to_another_attempt_without_it(lab: Lab,
     assert text_of(lab, run["run_id"])[0] == 0
 
 
+def test_power_failure_of_a_worker_without_a_spare_node_waits_for_it(lab: Lab) -> None:
+    """A job that excludes a node which it cannot do without would never start."""
+    command = ["bash", "-c", AGAIN.format(save="echo 7 >$JOBSPEC_CHECKPOINT_DIR/step")]
+    spec = lab.command_spec("whole", command, nodes=4, launch={"requeue": {"max_attempts": 2}})
+    run = lab.submit(spec)
+    lab.await_phase(run["run_dir"], "driver")
+    time.sleep(1)
+    lab.cluster.kill("n2", silently=True)
+    lab.await_out_of_running(run["job_id"])
+    lab.cluster.revive("n2")
+    assert lab.await_end(run["job_id"], timeout=240) == ("COMPLETED", "0:0")
+    assert "n2" in [row["name"] for row in lab.results(run["run_dir"], 2)["nodes"]]
+    log = (Path(run["run_dir"]) / f"job-{run['job_id']}.log").read_text()
+    assert "jobspec: Slurm would not start the job without n2: the next attempt may get the lost" in log
+
+
 @pytest.mark.parametrize("phase", [pytest.param("ray", marks=pytest.mark.nightly), "driver"])
 @pytest.mark.ray
 @pytest.mark.slow

@@ -286,3 +286,23 @@ def test_lost_node_leads_to_another_attempt_after_progress(tmp_path: Path, writt
     assert (mark.read_text() if mark.exists() else "") == ("b\n" if again else "")
     assert ("requeue.no-progress" in run.rules()) != again
     assert (run.attempt / "exit").read_text() == "3 b\n"
+
+
+@pytest.mark.parametrize(
+    ("noted", "exit_code", "said"),
+    [
+        ("TERM\n", 143, "SIGTERM reached the batch script"),
+        ("USR1\nINT\nUSR1\n", 130, "SIGINT reached the batch script"),  # mode `upstream` notes SIGUSR1 too
+        ("", 140, "SIGUSR2 reached the run's agent on `{node}`"),
+    ],
+)
+def test_signal_is_named_as_the_batch_script_got_it(
+    tmp_path: Path, noted: str, exit_code: int, said: str
+) -> None:
+    run = make_run(tmp_path)
+    attempt = make_attempt(run)
+    (run.attempt / "signal").write_text(noted)
+    attempt.stop_by_signal(signal.SIGUSR2)
+    assert attempt.cause is not None
+    assert (attempt.cause.outcome, attempt.cause.exit_code) == ("cancelled", exit_code)
+    assert [finding.what for finding in attempt.record.findings] == [said.format(node=attempt.who.name)]

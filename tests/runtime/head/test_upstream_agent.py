@@ -62,7 +62,9 @@ def test_signals_arrive_by_the_file_each_once(tmp_path: Path) -> None:
     (tmp_path / "signal").write_text("USR1\n")
     assert received.get(timeout=60) == signal.SIGUSR1
     (tmp_path / "signal").write_text("USR1\nKILL\nTERM\n")  # only what the batch script may write counts
-    assert received.get(timeout=60) == signal.SIGTERM
+    assert received.get(timeout=60) == signal.SIGUSR2
+    (tmp_path / "signal").write_text("USR1\nKILL\nTERM\nINT\n")
+    assert received.get(timeout=60) == signal.SIGUSR2
     assert received.empty()
 
 

@@ -25,7 +25,7 @@ from jobspec.runtime.base.identity import Identity, from_environment
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.checkouts import imports
 from jobspec.runtime.drivers.nemo_rl import script_run
-from jobspec.runtime.head.nodes import Call, Nodes
+from jobspec.runtime.head.nodes import DOUBT_S, Call, Nodes
 from jobspec.runtime.node import command_run, worker
 from jobspec.runtime.node.agent import Node
 from tests.kits.agent_lab import make_run, running, shell
@@ -140,6 +140,18 @@ def test_address_of_a_node_is_known_after_its_loss() -> None:
     lab.nodes.wait(lambda: bool(lab.lost), PATIENCE_S, list)
     assert lab.nodes.ip(1) == "127.0.0.1"
     assert lab.ended(lab.nodes.call(1, "preflight"))
+
+
+def test_many_losses_at_once_are_doubted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second for each of 512 nodes would be minutes."""
+    lost: list[int] = []
+    doubts: list[float] = []
+    who = Identity(Path("/r"), 1, 0, ("a", "b", "c"), TOKEN, "7")
+    head = Nodes(who, lambda *_: None, lambda *_: None, lambda index, _: lost.append(index), lambda *_: None)
+    monkeypatch.setattr(head._closing, "wait", doubts.append)
+    for index in (1, 2):
+        head._lose(index, "connection closed", doubt=True)
+    assert (lost, doubts) == ([1, 2], [DOUBT_S])
 
 
 def test_worker_notes_when_a_call_arrives(tmp_path: Path) -> None:
