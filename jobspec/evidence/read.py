@@ -216,7 +216,9 @@ def _read_logs(paths: RunPaths, folder: Path) -> tuple[LogFile, ...]:
     """Logs of every node."""
     base = folder / "logs"
     log_paths = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
-    return tuple(LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths)
+    return tuple(
+        LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths
+    )
 
 
 def _job_logs(paths: RunPaths) -> tuple[LogFile, ...]:
