@@ -6,6 +6,7 @@ evidence is absent. `jobspec.judging.judge` draws the conclusions.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -65,6 +66,9 @@ T = TypeVar("T")
 MAX_LISTED_FILES = 2000  # per checkpoint; a sharded checkpoint of 64 ranks has about 300
 CHECKPOINT_NAME = re.compile(r"^(?:checkpoint[-_]|global_step[-_]?|step[-_]|iter[-_]|epoch[-_]?)0*(\d+)$")
 PATCHED_FILE = re.compile(r"^diff --git a/(?:.+) b/(.+)$", re.MULTILINE)
+# Rules of what tells that an attempt began, and the word for what is there but closed to this user.
+RECORDS = frozenset({"evidence.attempts", "evidence.events", "evidence.results"})
+CLOSED = os.strerror(errno.EACCES)
 LOG_SUFFIXES = (".log", ".out", ".err", ".txt")
 # Errors of decoding a file that is torn or changed by hand; msgspec's errors are ValueErrors.
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -78,11 +82,13 @@ def read_evidence(run_dir: Path) -> Evidence:
     """
     paths = RunPaths(run_dir)
     problems: list[Finding] = []
-    problems += _writable_by_others(paths)
+    numbers = _attempt_numbers(paths, problems)
+    folders = [paths.attempt(number) for number in numbers]
+    problems += _writable_by_others(paths, folders)
     plan, plan_sha256 = _read_plan(paths.plan, problems)
     known = plan if plan is not None else Plan("", "", "", "", "")
     artifacts = _read_manifest(paths, problems)
-    attempts = tuple(_read_attempt(paths, number, problems) for number in paths.attempts())
+    attempts = tuple(_read_attempt(paths, number, numbers[0], problems) for number in numbers)
     job = _scan(paths, _job_logs(paths), {}) if not attempts else attempts[0].matches
     return Evidence(
         root=run_dir,
@@ -94,17 +100,25 @@ def read_evidence(run_dir: Path) -> Evidence:
         artifacts=artifacts or (),
         manifest_read=artifacts is not None,
         checkpoints=read_checkpoints(Path(known.checkpoint_dir)) if known.checkpoint_dir else (),
-        scheduler=_read_scheduler(paths.root / "scheduler.json", problems),
+        scheduler=_read_scheduler(paths.scheduler, problems),
         expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
         problems=tuple(problems),
         dirty_files={repo.name: _patched(paths, repo.name) for repo in known.repos if repo.dirty},
-        trackers=tracker_files(paths.root, map(paths.attempt, paths.attempts())),
+        trackers=tracker_files(paths.root, folders),
     )
 
 
-def _writable_by_others(paths: RunPaths) -> Iterator[Finding]:
+def _attempt_numbers(paths: RunPaths, problems: list[Finding]) -> list[int]:
+    """The numbers of the attempts in order; none where their folder cannot be read."""
+    try:
+        return paths.attempts()
+    except OSError as why:
+        problems.append(_unreadable("evidence.attempts", paths.root / "attempts", _reason(why)))
+        return []
+
+
+def _writable_by_others(paths: RunPaths, attempts: Sequence[Path]) -> Iterator[Finding]:
     """A warning where anybody may have changed what the verdict stands on."""
-    attempts = [paths.attempt(number) for number in paths.attempts()]
     results = [attempt / "results.json" for attempt in attempts]
     places = [paths.root, paths.plan, paths.job, paths.state, paths.scheduler, *attempts, *results]
     opened = [_relative(path, paths.root) for path in places if _mode(path) & stat.S_IWOTH]
@@ -125,7 +139,7 @@ def read_checkpoints(folder: Path) -> tuple[Checkpoint, ...]:
     checkpoints = []
     for path in _children(folder):
         name = CHECKPOINT_NAME.match(path.name)
-        if name and path.is_dir():
+        if name and os.path.isdir(path):  # noqa: PTH112 - never raises
             checkpoints.append(_read_checkpoint(path, int(name.group(1))))
     return tuple(sorted(checkpoints, key=lambda item: item.step))
 
@@ -162,9 +176,10 @@ def _patched(paths: RunPaths, repo: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(PATCHED_FILE.findall(text)))
 
 
-def _read_attempt(paths: RunPaths, number: int, problems: list[Finding]) -> Attempt:
+def _read_attempt(paths: RunPaths, number: int, first: int, problems: list[Finding]) -> Attempt:
     folder = paths.attempt(number)
-    logs = _read_logs(paths, folder, number)
+    # All attempts share the batch script's log: it counts as the first one's.
+    logs = (*_read_logs(paths, folder), *(_job_logs(paths) if number == first else ()))
     events = tuple(_read_events(folder / "events.jsonl", paths.root, problems))
     results = _read_results(folder / "results.json", paths.root, number, problems)
     problems.extend(_missing_logs(results, logs))
@@ -197,12 +212,13 @@ def _clock_ahead(facts: Mapping[str, Any]) -> float:
     return float(ahead) if isinstance(ahead, int | float) and abs(ahead) > 1 else 0.0
 
 
-def _read_logs(paths: RunPaths, folder: Path, number: int) -> tuple[LogFile, ...]:
-    """Logs of every node. The first attempt also gets the batch script's log, which all attempts share."""
+def _read_logs(paths: RunPaths, folder: Path) -> tuple[LogFile, ...]:
+    """Logs of every node."""
     base = folder / "logs"
     log_paths = sorted(path for path in _walk(base) if path.suffix in LOG_SUFFIXES and _is_file(path))
-    logs = [LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths]
-    return (*logs, *_job_logs(paths)) if number == min(paths.attempts()) else tuple(logs)
+    return tuple(
+        LogFile(_relative(p, paths.root), _node_of(p.relative_to(base)), _size(p)) for p in log_paths
+    )
 
 
 def _job_logs(paths: RunPaths) -> tuple[LogFile, ...]:
@@ -286,7 +302,7 @@ def _command(item: Mapping[str, Any], attempt: Path, root: Path) -> CommandResul
 
 def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, ...] | None:
     """The manifest's rows; None when there is no whole manifest."""
-    if not paths.manifest.exists():
+    if not os.path.exists(paths.manifest):  # noqa: PTH110 - never raises
         return None
     text = _text(paths.manifest, "evidence.manifest", problems)
     try:
@@ -298,7 +314,7 @@ def _read_manifest(paths: RunPaths, problems: list[Finding]) -> tuple[Artifact, 
 
 
 def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - never raises
         return SchedulerState()
     text = _text(path, "evidence.scheduler", problems)
     try:
@@ -314,7 +330,7 @@ def _read_scheduler(path: Path, problems: list[Finding]) -> SchedulerState:
 def _expected(paths: RunPaths, pattern: str) -> tuple[str, ...]:
     base = "" if pattern.startswith("/") else str(paths.artifacts) + os.sep
     matches = sorted(glob(base + pattern, recursive=True))  # noqa: PTH207 - `pattern` may be absolute
-    return tuple(_relative(Path(path), paths.root) for path in matches if Path(path).is_file())
+    return tuple(_relative(Path(path), paths.root) for path in matches if _is_file(Path(path)))
 
 
 def _parsed(data: Mapping[str, Any], kind: type[T]) -> T:

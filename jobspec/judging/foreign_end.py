@@ -78,15 +78,13 @@ def _proved(others: Sequence[Deliverable]) -> bool:
 
 def is_short(evidence: Evidence, steps: int, framework_items: Sequence[Deliverable]) -> bool:
     """Whether planned steps are missing, or nothing says how many there were to be."""
-    planned = steps or evidence.metrics.planned
-    if planned:
-        return (evidence.metrics.last_step() or 0) < planned
-    return not any(item.required for item in framework_items)
+    planned, last = _steps(evidence, steps)
+    return last < planned if planned else not any(item.required for item in framework_items)
 
 
 def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
     """What is not shown of a run whose announced steps are not all logged."""
-    planned, last = steps or evidence.metrics.planned, evidence.metrics.last_step() or 0
+    planned, last = _steps(evidence, steps)
     if last >= planned:
         return None
     reason = (
@@ -97,7 +95,10 @@ def missing_steps(evidence: Evidence, steps: int) -> Deliverable | None:
 
 def is_complete(evidence: Evidence, steps: int, run: Deliverable) -> bool:
     """Whether every requested or announced step is logged, or the run's own exit code is 0."""
-    metrics = evidence.metrics
-    asked = steps or metrics.planned
-    all_steps = asked and (metrics.last_step() or 0) >= asked
-    return bool(all_steps) or run.status is Status.PASS
+    planned, last = _steps(evidence, steps)
+    return 0 < planned <= last or run.status is Status.PASS
+
+
+def _steps(evidence: Evidence, steps: int) -> tuple[int, float]:
+    """The steps that were requested or announced, 0 where nothing says how many, and the last logged one."""
+    return steps or evidence.metrics.planned, evidence.metrics.last_step() or 0

@@ -21,6 +21,7 @@ from jobspec.evidence.deliverables import (
     run_deliverable,
 )
 from jobspec.evidence.evidence import Attempt, Evidence
+from jobspec.evidence.read import CLOSED, RECORDS
 from jobspec.evidence.repo_tests import other_checks
 from jobspec.finding import Finding, JobspecError, warning
 from jobspec.judging.first_cause import ONLY_HOW_IT_ENDED, SCHEDULER_ENDS, cause_from, first_cause
@@ -209,10 +210,13 @@ _STARTED_ENDS = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", 
 
 def _nothing_ran(evidence: Evidence) -> Verdict:
     state = evidence.scheduler.state.split(" ")[0]
-    started = evidence.plan_read and state in _STARTED_ENDS
+    closed = any(item.rule in RECORDS and item.why == CLOSED for item in evidence.problems)
+    started = evidence.plan_read and (closed or state in _STARTED_ENDS)
     cause = first_cause(evidence, evidence.last, ()) if evidence.plan_read else None
     if not evidence.plan_read:
         reason = "`plan.json` cannot be read: nothing says what was to be proved"
+    elif closed:
+        reason = f"what the attempts left cannot be read: {CLOSED.lower()}"
     elif started:
         known = cause if cause and cause.signature and cause.verdict is Result.BLOCKED else None
         why = known.why if known else "the step or its container did not start"

@@ -62,6 +62,7 @@ def _compare(evidence: Evidence, verdict: Verdict, folder: Path) -> Reproduction
     problem = ""
     try:
         RunPaths(folder).plan.stat()
+        RunPaths(folder).attempts()
         first = read_evidence(folder)
         if not first.plan_read:
             problem = "its plan cannot be read"
@@ -186,14 +187,8 @@ def _repeats(first: Evidence, now: Path) -> list[Evidence]:
     folders = {path.parent for parent in parents for path in parent.glob("*/reproduces.json")}
     others = [path for path in folders if path.resolve() != now.resolve() and _original(path) == first.root]
     newest = sorted(others, key=lambda path: path.name, reverse=True)[:MAX_REPEATS]
-    return [item for item in map(_read, newest) if item and _ended_well(item) and _same_code(first, item)]
-
-
-def _read(folder: Path) -> Evidence | None:
-    try:
-        return read_evidence(folder)
-    except OSError:  # of another user
-        return None
+    read = (read_evidence(path) for path in newest)
+    return [item for item in read if _ended_well(item) and _same_code(first, item)]
 
 
 def _ended_well(evidence: Evidence) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobspec.log_text import bare
+from jobspec.triage.own_words import GOES_ON
 from jobspec.triage.signatures import NOTE, Signature, load_signatures
 from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
 
@@ -30,7 +31,6 @@ NOISE = re.compile(
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
-_BARE = re.compile(r"(?:Error|Exception):$")  # its message begins on the next line
 
 
 class Hit(NamedTuple):
@@ -77,7 +77,7 @@ def _known_by_traceback(lines: Sequence[bytes], offset: int, raised: str) -> boo
 def _told_below(lines: Sequence[bytes], offset: int, text: str) -> bool:
     """Whether the line names an exception alone, and a signature knows the message below it: that says more
     than the frames do."""
-    if not _BARE.search(text):
+    if not GOES_ON.search(text):
         return False
     message = "".join(line.strip() for line in lines_below(lines, offset, 1))
     return any(

@@ -23,10 +23,8 @@ ROLLOUT = "rollout"
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
-
-
-# Their message stands below: all of it, and the fields that are refused.
-_GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$")
+# Their message stands below: all of it, and (`_FIELDS`) the fields that are refused.
+GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$")
 _COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
 _FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
 # Frames that show a model at work, so one that is built, whatever lines stand above.
@@ -112,7 +110,7 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
 def with_message(text: str, below: Iterable[str]) -> str:
     """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
     with its first words."""
-    count = 1 if _GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
+    count = 1 if GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
     words = [line.strip() for line in below if re.search(r"\w", line)][:count]
     return f"{text} {': '.join(words)}" if words else text
 

@@ -70,6 +70,16 @@ def test_a_report_from_before_the_end_is_written_anew(project: Project) -> None:
     assert data["verdict"] == "Fail"
 
 
+def test_a_report_that_was_begun_before_the_end_is_written_anew(project: Project) -> None:
+    run = failing_requirement(project)
+    report = json.loads((run.root / "report.json").read_text())
+    assert report["run"]["scheduler"]["state"] == "COMPLETED"
+    report["run"]["scheduler"]["state"] = ""
+    (run.root / "report.json").write_text(json.dumps({**report, "result": "Nothing ran"}))
+    (data,) = listed(project)
+    assert data["verdict"] == "Fail"
+
+
 def test_a_report_from_before_the_end_is_no_verdict_and_is_not_kept(project: Project) -> None:
     run = failing_requirement(project)
     good = (run.root / "report.json").read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,36 @@ def test_empty_folder_holds_nothing_and_says_so(tmp_path: Path) -> None:
     evidence = read_evidence(tmp_path)
     assert not evidence.plan_read and evidence.attempts == ()
     assert [finding.rule for finding in evidence.problems] == ["evidence.plan"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444])
+@pytest.mark.parametrize("name", ["attempts", "attempts/1", "artifacts", ".", "checkpoints"])
+def test_a_folder_that_is_closed_to_me_is_no_error(name: str, mode: int) -> None:
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        run = passing_run(Path(base))
+        (Path(base) / "checkpoints/global_step_5").mkdir(parents=True)
+        closed = Path(base) / name
+        closed.chmod(mode)
+        os.seteuid(65534)
+        try:
+            evidence, _ = read_evidence(run.root), read_checkpoints(Path(base) / "checkpoints")
+        finally:
+            os.seteuid(0)
+            closed.chmod(0o755)
+        verdict = judge(evidence, StandInFramework())
+        untold = evidence.plan_read and not any(item.events for item in evidence.attempts)
+        assert untold == ((name, mode) in CLOSED_ATTEMPTS)
+        if untold:
+            said = "what the attempts left cannot be read: permission denied"
+            assert (verdict.result, verdict.reason) == (Result.BLOCKED, said)
+
+
+CLOSED_ATTEMPTS = {
+    *(("attempts", mode) for mode in (0o000, 0o111, 0o444)),
+    *(("attempts/1", mode) for mode in (0o000, 0o444)),
+}
 
 
 def test_plan_of_another_version_is_not_read(run: RunFolder) -> None:

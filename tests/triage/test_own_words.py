@@ -197,6 +197,51 @@ def cause_of(lines: list[str]) -> Match:
             "Blocked",
             "type in all files",
         ),
+        (
+            "/x/sandbox.py",
+            "run",
+            "tree = ast.parse(answer)",
+            "SyntaxError: unterminated string literal (detected at line 3)",
+            "exception",
+            "Fail",
+            "cannot read a text as Python",
+        ),
+        (
+            "/x/server.py",
+            "serve",
+            "loop.add_signal_handler(signal.SIGTERM, stop)",
+            "ValueError: signal only works in main thread of the main interpreter",
+            "exception",
+            "Fail",
+            "a handler of a signal",
+        ),
+        (
+            "/x/sandbox.py",
+            "run",
+            "subprocess.run(cmd, timeout=5)",
+            "subprocess.TimeoutExpired: Command 'x' timed out after 5 seconds",
+            "exception",
+            "Blocked",
+            "a command that the program started",
+        ),
+        (
+            "/x/clean.py",
+            "stop",
+            "child.wait(timeout=3)",
+            "psutil.TimeoutExpired: timeout after 3 seconds (pid=41)",
+            "exception",
+            "Fail",
+            "a wait ran out of time",
+        ),
+        (
+            "/x/store.py",
+            "fetch",
+            "blob = bucket.get_blob(name)",
+            "google.api_core.exceptions.NotFound: 404 no such bucket",
+            "exception",
+            "Fail",
+            "an exception was raised: google",
+        ),
     ],
 )
 def test_words_frame_and_statement_give_class_and_advice(
@@ -289,6 +334,12 @@ def test_logs_of_two_jobs_are_only_inferred_to_be_tries_of_one_run(tmp_path: Pat
     (tmp_path / "slurm-42.out").write_text("2026-03-04 11:00:00 INFO start\nLookupError: no answer\n")
     cause = first_cause(scan_files(sorted(tmp_path.iterdir())))
     assert cause is not None and cause.facts[0] == "inferred: this is attempt 2 in these logs"
+
+
+def test_message_below_the_bare_name_says_more_than_the_frames() -> None:
+    lines = raised("/x/megatron/bridge/models/a.py", "provide", "self.build()", "AssertionError:")
+    cause = cause_of([*lines, "Torch not compiled with CUDA enabled"])
+    assert (cause.signature, cause.line) == ("gpu.cpu-torch", 5)
 
 
 def test_failure_between_two_good_ends_is_none() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from jobspec.finding import JobspecError
@@ -20,12 +21,22 @@ _LEVEL = re.compile(r'^    "level": "([\w.-]+)"', re.MULTILINE)
 
 
 def is_reported(run: RunPaths) -> bool:
-    """Whether a report of the ended run is there: one from before the end may lack everything."""
+    """Whether a report of the ended run is there: one from before the end may lack everything.
+
+    One that was begun before the end and written after it knows no end, or another one.
+    """
     try:
         ended = os.stat(f"{run.root}/scheduler.json").st_mtime_ns  # noqa: PTH116
-        return os.stat(f"{run.root}/report.json").st_mtime_ns >= ended  # noqa: PTH116
+        written = os.stat(f"{run.root}/report.json").st_mtime_ns  # noqa: PTH116
     except OSError:
         return False
+    if written < ended:
+        return False
+    run_data = _json(run.root / "report.json").get("run")
+    scheduler = run_data.get("scheduler") if isinstance(run_data, dict) else None
+    if not isinstance(scheduler, dict):  # the table of a sweep
+        return True
+    return bool(scheduler.get("state") == _json(run.scheduler).get("state"))
 
 
 def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budget_s: float = BUDGET_S) -> int:
@@ -54,12 +65,7 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
 
 def verdict_of(run: RunPaths) -> dict[str, Any]:
     """`verdict`, `level` and `reason` as the run's report has them; empty without one."""
-    try:
-        data = parse_json(read_text(run.root / "report.json"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(data, dict):
-        return {}
+    data = _json(run.root / "report.json")
     ended = data.get("exit_code")
     result = data.get("result") or next((of for of, code in EXIT_CODES.items() if code == ended), "")
     level, reason = data.get("level"), data.get("reason")
@@ -68,6 +74,15 @@ def verdict_of(run: RunPaths) -> dict[str, Any]:
         "level": level if isinstance(level, str) else "",
         "reason": reason if isinstance(reason, str) else "",
     }
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The file's object; empty where it is missing or damaged."""
+    try:
+        data = parse_json(read_text(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def framework_of(run: RunPaths) -> dict[str, str]:
