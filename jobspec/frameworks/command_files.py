@@ -113,8 +113,9 @@ def _not_passed_on(word: str, path: Path) -> Finding:
 def _missing(context: Context, command: Sequence[str], at: int) -> Iterator[Finding]:
     """Errors for a script, or a module behind `-m`, that is nowhere; an image may hold what is not here."""
     word, before = command[at], command[at - 1] if at else ""
-    if before == "-m" and re.fullmatch(r"[\w.]+", word):
-        yield from _module(context, word)
+    if before == "-m" and re.fullmatch(r"\w+(\.\w+)*", word):
+        if "-m" not in command[: at - 1]:  # behind it a later one is the module's own
+            yield from _module(context, word)
         return
     absent = context.absent or word.startswith(("-", "/", "~")) or any(map(str.isspace, word))
     of_path = at == 0 and "/" not in word  # a program
@@ -133,13 +134,13 @@ def _missing(context: Context, command: Sequence[str], at: int) -> Iterator[Find
 def _module(context: Context, name: str) -> Iterator[Finding]:
     """An error for a module that lies beside the spec, where no import finds it."""
     inside = name.replace(".", "/")
-    where = next((p for p in (inside, f"{inside}.py") if (context.base / p).exists()), "")
+    beside = context.base / inside
     roots = [
         os.path.normpath(Path(context.repo_paths.get(repo.name, "\0"), part))
         for repo in context.spec.repos
         for part in repo.pythonpath
     ]
-    if not where or any(is_folder(f"{root}/{inside}") or is_file(f"{root}/{inside}.py") for root in roots):
+    if not _is_module(beside) or any(_is_module(Path(root, inside)) for root in roots):
         return
     yield error(
         "command.file",
@@ -148,6 +149,10 @@ def _module(context: Context, name: str) -> Iterator[Finding]:
         fix="add `repos: [{name: code, path: ., pythonpath: [.]}]`",
         path=_PATH,
     )
+
+
+def _is_module(path: Path) -> bool:
+    return is_folder(path) or is_file(f"{path}.py")
 
 
 def _in_shell(context: Context, command: Sequence[str]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 
 from jobspec.disk import is_file
 from jobspec.frameworks.command_files import SCRIPTS, found
+from jobspec.python_text import parsed
 from jobspec.spec.job import JobSpec
 
 MAX_SCRIPT, MAX_SCRIPTS = 1 << 20, 32  # bytes of one script, scripts that call each other
@@ -119,10 +120,10 @@ class _Reader:
 
 def in_python(text: str) -> bool:
     """Whether Python imports Ray anywhere, or calls it by a text; or is no Python of this version."""
-    try:
-        nodes = [*ast.walk(ast.parse(text))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last: many brackets
+    tree = parsed(text)
+    if tree is None:
         return True
+    nodes = [*ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]

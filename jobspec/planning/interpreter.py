@@ -18,6 +18,7 @@ from pathlib import Path
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, warning
 from jobspec.plan import CommandPlan, Plan
+from jobspec.python_text import parsed
 from jobspec.words import install_command
 
 MAX_SCRIPT = 1 << 20  # bytes; nobody writes a longer script by hand
@@ -66,15 +67,10 @@ def imported(script: Path) -> tuple[str, ...]:
     """The top-level packages that a script imports in any case; none of a script that is no Python."""
     try:
         with script.open("rb") as file:
-            body = ast.parse(file.read(MAX_SCRIPT)).body
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        RecursionError,
-        MemoryError,
-    ):  # the last: many brackets
+            tree = parsed(file.read(MAX_SCRIPT))
+    except OSError:
         return ()
+    body = tree.body if tree else []
     names = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
     return tuple(sorted({name.partition(".")[0] for name in names} - {""}))

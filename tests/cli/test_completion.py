@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import pytest
 
 from jobspec.cli.commands import command_names
 from jobspec.cli.completing import build
+from tests.kits.programs_kit import needs
 from tests.kits.project_kit import Project
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_bash_completes_choices_behind_the_equals_sign(project: Project, path: s
     assert bash(project, path, "jobspec submit hello.yaml --set framework=sk") == ["skyrl"]
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@needs("fish")
 def test_fish_completes_with_descriptions(project: Project, path: str) -> None:
     script = (
         "jobspec completion fish | source; complete -C 'jobspec sub'; complete -C 'jobspec cluster show loc'"
@@ -99,7 +99,7 @@ def test_fish_completes_with_descriptions(project: Project, path: str) -> None:
     )
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@needs("zsh")
 def test_zsh_completes_at_tab(project: Project, path: str) -> None:
     child, screen = pty.fork()
     if child == 0:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 
-import pytest
-
+from tests.kits.programs_kit import needs, skip_or_fail
 from tests.kits.project_kit import Project
 
 SITE = "version: 1\nname: boxes\nscheduler: local\ncontainer: {runtime: bubblewrap}\n"
 
 
+@needs("bwrap", "bubblewrap")
 def test_real_container(project: Project) -> None:
-    bwrap = shutil.which("bwrap")
-    if bwrap is None or subprocess.run([bwrap, "--dev-bind", "/", "/", "true"], check=False).returncode:
-        pytest.skip("bubblewrap cannot start a container here")
+    if subprocess.run(["bwrap", "--dev-bind", "/", "/", "true"], check=False).returncode:
+        skip_or_fail("bubblewrap cannot start a container here")
     project.write("boxes.yaml", SITE)
     argv = ["cluster", "check", "--cluster-file", "boxes.yaml"]
     done = project.process(*argv, "--image", "/", "--json")

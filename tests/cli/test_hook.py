@@ -1,9 +1,11 @@
-"""The hook for repositories with specs, by pre-commit itself."""
+"""The examples of docs/automation.md: the hook by pre-commit itself, and the step after a run."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 from tests.kits.project_kit import Project
@@ -29,3 +31,16 @@ def test_the_hook_checks_specs_before_a_commit(project: Project) -> None:
         )
         assert done.returncode == code, done.stdout + done.stderr
     assert "did you mean `resources`" in done.stdout
+
+
+def test_the_step_after_a_failed_run_writes_both_files(project: Project) -> None:
+    project.write("fail.yaml", "version: 1\nname: f\nframework: command\ntrain: {command: ['false']}\n")
+    assert project.process("run", "fail.yaml").code == 1
+    page = (ROOT / "docs/automation.md").read_text()
+    step = page.split("- if: always()\n", 1)[1].split("```", 1)[0]
+    script = textwrap.dedent(step.split("\n", 1)[1])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "GITHUB_STEP_SUMMARY": "summary.md"}
+    subprocess.run(["bash", "-e", "-c", script], cwd=project.root, env=env, check=True)
+    assert "<failure" in (project.root / "verdict.xml").read_text()
+    assert (project.root / "summary.md").read_text().startswith("# Fail: f")

@@ -114,6 +114,9 @@ def test_a_module_beside_the_spec_needs_a_repository(base: Path) -> None:
     repos = [{"name": "code", "path": ".", "pythonpath": ["."]}]
     assert rules(resolved(base, ["python3", "-m", "train"], repos=repos)) == []
     assert rules(resolved(base, ["python3", "-m", "json.tool"])) == []
+    assert rules(resolved(base, ["python3", "-m", "pytest", "-m", "train"])) == []
+    assert rules(resolved(base, ["python3", "-m", ".."])) == []
+    assert rules(resolved(base, ["python3", "-m", "a" * 300])) == [], "no file has a name that long"
 
 
 def mode(base: Path, *words: str, bash_text: bool = False, **more: Any) -> str:

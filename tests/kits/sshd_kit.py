@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jobspec.launchers.access.ssh import SshClient
+from tests.kits.programs_kit import IN_CI
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-HAS_SSHD = Path(SSHD).exists() and shutil.which("ssh-keygen") is not None
+HAS_SSHD = IN_CI or (Path(SSHD).exists() and shutil.which("ssh-keygen") is not None)
 
 
 class Server:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-
-import pytest
 
 from jobspec.cli.commands import command_names
 from jobspec.reference.man import page
+from tests.kits.programs_kit import needs
 
 
 def test_the_page_has_every_command_with_its_options() -> None:
@@ -20,7 +18,7 @@ def test_the_page_has_every_command_with_its_options() -> None:
         assert option in text
 
 
-@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+@needs("groff", "groff-base")
 def test_a_formatter_takes_the_page() -> None:
     command = ["groff", "-man", "-Tutf8", "-Kutf8", "-P-c", "-wmac", "-Wbreak"]
     done = subprocess.run(command, input=page(), capture_output=True, text=True, check=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from jobspec.rendering.quoting import comment, directive, environment, own_folders, quote, words
+from tests.kits.programs_kit import needs
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
 ONE_LINE = st.text(
@@ -70,14 +70,14 @@ PartitionName=main Nodes=n1 Default=YES
 """
 
 
-@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs `sbatch` (Debian: slurm-client)")
+@needs("sbatch", "slurm-client")
 @given(comment_=ONE_LINE.filter(lambda text: text.strip() == text))
 def test_sbatch_reads_a_directive_back(comment_: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The real sbatch prints the options it found before it looks for a controller; there is none here."""
     assert _parsed_by_sbatch(tmp_path_factory.mktemp("sbatch"), f"--comment={comment_}") == comment_
 
 
-@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs `sbatch` (Debian: slurm-client)")
+@needs("sbatch", "slurm-client")
 @pytest.mark.parametrize(
     "value",
     ["hetjob", "my packJOB", 'a "b" c', "a 'b' c", "back\\slash", "a # b", ": x", "$(id) `id`", "é ü"],

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from jobspec.rendering.files import render
 from jobspec.rendering.run_folder import write_run
+from tests.kits.programs_kit import needs
 from tests.kits.render_kit import RUN_ID, resolve_text
 
-needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs `bwrap` (Debian: bubblewrap)")
+needs_bwrap = needs("bwrap", "bubblewrap")
 
 
 def rendered(tmp_path: Path, script: str) -> Path:

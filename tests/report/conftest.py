@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.kits.programs_kit import skip_or_fail
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,9 +29,7 @@ def missing() -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if reason := missing():
-        if os.environ.get("CI") == "true" or os.environ.get("JOBSPEC_REQUIRE_CHROMIUM") == "1":
-            pytest.fail(f"the tests of pages must run here: {reason}", pytrace=False)
-        pytest.skip(reason)
+        skip_or_fail(reason, "JOBSPEC_REQUIRE_CHROMIUM")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

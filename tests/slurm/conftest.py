@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.kits.programs_kit import skip_or_fail
 from tests.slurm import cluster as harness
 from tests.slurm import rootfs
 from tests.slurm.cluster_files import Options
 from tests.slurm.lab import Lab
 from tests.slurm.machine import CHECKOUT, missing
 
+REQUIRED = "JOBSPEC_REQUIRE_SLURM"
 FAKE_GPUS = CHECKOUT / "tests/kits/fake_gpus.sh"
 PACKAGE_OF = {
     "charliecloud": ("ch-run", "charliecloud"),
@@ -23,18 +25,11 @@ PACKAGE_OF = {
 }
 
 
-def skip_or_fail(reason: str) -> None:
-    """A skipped Slurm test is a gap that CI must not have."""
-    if os.environ.get("CI") == "true" or os.environ.get("JOBSPEC_REQUIRE_SLURM") == "1":
-        pytest.fail(f"the Slurm tests must run here: {reason}", pytrace=False)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[harness.Cluster]:
     """Four nodes and a login node, up for the whole session."""
     if reason := missing():
-        skip_or_fail(reason)
+        skip_or_fail(reason, REQUIRED)
     harness.Cluster.sweep()
     found = harness.Cluster(f"test-{os.getpid()}", Options(), owned=True)
     found.start()
@@ -78,7 +73,7 @@ def need_runtime() -> Iterator[object]:
         program, package = PACKAGE_OF[runtime]
         absent = [name for name in (rootfs.missing(), "" if which(program) else package) if name]
         if absent:
-            skip_or_fail(f"Debian packages not installed: {' '.join(absent)}")
+            skip_or_fail(f"Debian packages not installed: {' '.join(absent)}", REQUIRED)
 
     yield need
 

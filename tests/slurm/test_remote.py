@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kits.sshd_kit import HAS_SSHD, SSHD
 from tests.slurm.lab import Lab, await_true, profile_text
 
 PORT = 2222
-SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(not Path(SSHD).exists(), reason="needs sshd (Debian: openssh-server)"),
+    pytest.mark.skipif(not HAS_SSHD, reason="needs sshd (Debian: openssh-server)"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jobspec.finding import Finding, error
 from jobspec.frameworks.base import Context
+from jobspec.python_text import parsed
 from jobspec.words import did_you_mean, one_of
 
 
@@ -39,9 +40,10 @@ def find_reward_file(context: Context, reward: str, rule: str) -> RewardFile | F
 def _functions(path: Path) -> frozenset[str]:
     """Names that a module binds at its top level by `def`, assignment or import."""
     try:
-        body = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError):
+        tree = parsed(path.read_bytes())
+    except OSError:
         return frozenset()
+    body = tree.body if tree else []
     names = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     names |= {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
     names |= {a.asname or a.name for n in body if isinstance(n, ast.ImportFrom) for a in n.names}

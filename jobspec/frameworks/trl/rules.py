@@ -37,7 +37,8 @@ INSTEAD = {
     "use_cpu": "resources.gpus_per_node",
 }
 # The option that names trackers, and those that keep their files where their variables say.
-REPORT_TO, TRACKERS = "report_to", (TENSORBOARD, WANDB, MLFLOW, "trackio", "swanlab", "clearml", "comet_ml")
+REPORT_TO, NO_TRACKER = "report_to", "none"
+TRACKERS = (TENSORBOARD, WANDB, MLFLOW, "trackio", "swanlab", "clearml", "comet_ml", NO_TRACKER)
 BATCH_DEFAULTS = {"per_device_train_batch_size": 16, "num_generations": 8, "gradient_accumulation_steps": 1}
 
 
@@ -71,7 +72,7 @@ def workers(context: Context) -> int:
 def trackers(context: Context) -> tuple[str, ...]:
     """What TRL reports to beside TensorBoard, which the driver itself writes, as it does `metrics.jsonl`."""
     names = tracker_names(context.spec.train.overrides.get(REPORT_TO))
-    return tuple(name for name in names if name != TENSORBOARD)
+    return tuple(name for name in names if name not in (TENSORBOARD, NO_TRACKER))
 
 
 # -- resources and batch -----------------------------------------------------------------------------

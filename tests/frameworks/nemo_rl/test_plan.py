@@ -16,6 +16,7 @@ from jobspec.frameworks.nemo_rl import commands
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, VARIANTS, Variant
 from jobspec.plan import CommandPlan, UpstreamPlan
 from tests.kits.framework_kit import context, findings, make_fake_nemo_rl, rules
+from tests.kits.programs_kit import skip_or_fail
 
 HOSTILE = 'a\'b "c" $(touch hit) `touch hit`; touch hit'
 
@@ -42,7 +43,7 @@ def text(name: str, **more: Any) -> str:
 def shellcheck(script: str) -> None:
     tool = shutil.which("shellcheck")
     if tool is None:
-        pytest.skip("shellcheck is not installed")
+        skip_or_fail("needs `shellcheck`")
     argv = [tool, "--shell=bash", "--severity=style", "--norc", "-"]
     done = subprocess.run(argv, input=f"set -eo pipefail\n{script}", text=True, capture_output=True)
     assert done.returncode == 0, done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from tests.frameworks.rlix.rlix_kit import CONFIG, EXAMPLES, errors, make_checkouts, resolved, wrappers
 from tests.kits.fake_rlix import make_fake_nemo_fork, make_fake_rlix
+from tests.kits.programs_kit import needs
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_pipeline_s_own_settings_win(checkouts: dict[str, Path]) -> None:
     )
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+@needs("shellcheck")
 def test_scripts_have_no_fault_that_shellcheck_knows(checkouts: dict[str, Path]) -> None:
     plan = resolved(checkouts).plan
     assert plan is not None

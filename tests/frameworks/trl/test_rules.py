@@ -153,6 +153,7 @@ def test_trackers_stand_beside_the_file_that_is_judged() -> None:
     over: dict[str, Any] = {"report_to": ["wandb", "tensorboard", "mlflow"]}
     asked = config(context("trl", train={"overrides": over})).options
     assert asked["report_to"] == ["wandb", "mlflow"]  # the driver itself writes TensorBoard's
+    assert config(context("trl", train={"overrides": {"report_to": "none"}})).options["report_to"] == []
     assert "report_to" not in config(context("trl")).options
 
 
@@ -164,6 +165,7 @@ def test_a_tracker_that_trl_does_not_have_or_that_is_not_installed() -> None:
     assert told("wandbb") == [("error", "did you mean `wandb`?")]
     assert [item[0] for item in told([])] == ["error"]
     assert told("tensorboard") == []
+    assert told("none") == [], "transformers' own word for no tracker"
     if importlib.util.find_spec("wandb") is None:
         assert told("wandb") == [("error", "install it where training runs: `pip install wandb`")]
         assert [item[0] for item in told("wandb", scheduler="slurm", runtime="pyxis")] == ["warning"]

@@ -15,13 +15,13 @@ import pytest
 
 from jobspec.plan import HelpersPlan, ImportProof
 from jobspec.runtime.checkouts import imports, mcore_helpers, mcore_probe
+from tests.kits.programs_kit import needs
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 if importlib.util.find_spec("megatron") is None or importlib.util.find_spec("pybind11") is None:
     pytest.skip("needs megatron-core and pybind11", allow_module_level=True)
-if not shutil.which("g++"):
-    pytest.skip("needs g++", allow_module_level=True)
+pytestmark = needs("g++")
 
 # A namespace package: other folders may be parts of it too.
 INSTALLED = next(
