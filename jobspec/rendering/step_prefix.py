@@ -115,7 +115,7 @@ def _podman(container: ContainerPlan, name: str, env_names: Sequence[str], gpus:
 
 
 def _bubblewrap(container: ContainerPlan, name: str, env_names: Sequence[str], gpus: int) -> StepPrefix:
-    """A root file system in a folder; A signal would end bwrap: `BWRAP_SIGNALS` hands on ours."""
+    """A root file system in a folder. bwrap would end on a signal: `BWRAP_SIGNALS` hands it on."""
     words = ["bash", "-c", BWRAP_SIGNALS, "bwrap", "--die-with-parent", "--bind", container.image, "/"]
     words += ["--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for mount in container.mounts:
