@@ -79,8 +79,10 @@ GENERAL = (
     _proof(
         "built",
         "a model that Megatron built",
-        r"^(?!.*\(DTensorPolicyWorker).*Model, optimizer, and learning rate scheduler built",
+        r"^(?!.*\(DTensorPolicyWorker).*(?:Model, optimizer, and learning rate scheduler built|"
+        r" > number of parameters on \(tensor, (?:\w+, )?pipeline\) model parallel rank)",
         "learning rate scheduler built",
+        "> number of parameters on (tensor",
     ),
     _proof(
         "started",

@@ -135,6 +135,12 @@ def test_other_features_are_told_but_not_claimed(healthy: Path) -> None:
     assert reason(verdict, REQUESTED).endswith("the files also show LoRA")
 
 
+def test_megatrons_count_of_parameters_shows_a_model_that_it_built(healthy: Path) -> None:
+    counted = " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 1235814400"
+    write(healthy, section("A").replace("Model, optimizer, and learning rate scheduler built", counted))
+    assert status(judged(healthy), RUN) == Status.PASS
+
+
 # -- what files show to be wrong ---------------------------------------------------------------------
 
 Change = Callable[[str], str]
