@@ -110,9 +110,8 @@ bench: $(VENV)/.dev ## the figures of the README: command line speed, Ray bring-
 site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
 	$(BIN)/zensical build --strict
 
-man: $(VENV)/.dev ## the manual page, in .cache/man: `MANPATH=$PWD/.cache/man: man jobspec`
-	mkdir -p .cache/man/man1
-	$(BIN)/python -m jobspec.reference.man > .cache/man/man1/jobspec.1
+man: $(VENV)/.dev ## the manual page, docs/jobspec.1: wheels have it, here `man -l docs/jobspec.1` shows it
+	$(BIN)/python -m jobspec.reference.man > docs/jobspec.1
 
 clean: ## caches and build output; runs and .venv stay
 	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
