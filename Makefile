@@ -24,10 +24,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := jobspec launchers runtime tests benchmarks examples
 SHELL_SCRIPTS := .ci/run .ci/debian-packages $(wildcard tests/slurm/*.sh)
+SERVER := .cache/language-server
 CLUSTER := $(BIN)/python -m tests.slurm.cluster
 
 .PHONY: help quickstart test check lint format types contracts shellcheck pytest coverage nightly packages \
-        cluster cluster-stop bench site man clean
+        language-server cluster cluster-stop bench site man clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,7 +38,7 @@ quickstart: $(VENV)/.local ## train a tiny model on this machine and judge the r
 	$(BIN)/python examples/make_tiny_model.py
 	$(BIN)/jobspec run examples/quickstart.yaml
 
-test: packages check pytest ## everything CI runs; as root on Debian it installs the packages it needs
+test: packages check language-server pytest ## everything CI runs; as root on Debian it installs the packages it needs
 
 check: lint types contracts shellcheck ## what needs no test run
 
@@ -81,6 +82,15 @@ coverage: pytest ## the tests with a coverage figure; takes twice as long
 nightly: override ARGS += --nightly
 nightly: coverage ## that with more tries and examples: for a timer, not for each commit
 
+# Only with npm: without it the tests of the editor's view are skipped here, and fail in CI.
+language-server: ## the YAML language server that tests check the job schema with, in .cache; takes npm
+	if ! command -v npm >/dev/null; then echo "npm: not installed, no language server"; exit 0; fi
+	if cmp -s tests/spec/language_server/package-lock.json $(SERVER)/installed; then exit 0; fi
+	mkdir -p $(SERVER)
+	cp tests/spec/language_server/* $(SERVER)
+	npm ci --prefix $(SERVER) --ignore-scripts --no-audit --no-fund
+	cp $(SERVER)/package-lock.json $(SERVER)/installed
+
 packages: ## Debian packages for the tests (as root; elsewhere it names what will be skipped)
 	.ci/debian-packages
 
@@ -100,9 +110,8 @@ bench: $(VENV)/.dev ## the figures of the README: command line speed, Ray bring-
 site: $(VENV)/.dev ## the documentation as a site, in .cache/site; needs no network
 	$(BIN)/zensical build --strict
 
-man: $(VENV)/.dev ## the manual page, in .cache/man: `MANPATH=$PWD/.cache/man: man jobspec`
-	mkdir -p .cache/man/man1
-	$(BIN)/python -m jobspec.reference.man > .cache/man/man1/jobspec.1
+man: $(VENV)/.dev ## the manual page, docs/jobspec.1: wheels have it, here `man -l docs/jobspec.1` shows it
+	$(BIN)/python -m jobspec.reference.man > docs/jobspec.1
 
 clean: ## caches and build output; runs and .venv stay
 	rm -rf .cache build dist *.egg-info .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

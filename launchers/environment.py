@@ -14,7 +14,9 @@ from jobspec.finding import JobspecError, error
 # cluster and not about a job; without it sbatch cannot find a cluster configured outside /etc/slurm.
 CLIENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "SLURM_CONF", "LD_LIBRARY_PATH")
 # A process on this machine also needs to know where it may write and which devices it was given.
-LOCAL = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR", "VIRTUAL_ENV")
+# WATCHER is the process of a command that waits for the run and writes its reports: the job need not.
+WATCHER = "JOBSPEC_WATCHER"
+LOCAL = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "XDG_RUNTIME_DIR", "VIRTUAL_ENV", WATCHER)
 
 
 def submission_environment(

@@ -63,6 +63,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_notebook_runs_from_its_first_cell_to_its_last(project: Path) -> None:
+    for name in ("notebook.py", "bandit.py", "bandit.yaml"):
+        shutil.copy(ROOT / "examples" / name, project / "examples")
+    argv = [sys.executable, "examples/notebook.py"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "did you mean `steps`?" in done.stdout
+    told = re.findall(r"^LR (\S+): (\w+)", done.stdout, re.MULTILINE)
+    assert told == [("0.01", "Fail"), ("0.1", "Fail"), ("0.4", "Pass")]
+    page = done.stdout.rpartition("open ")[2].strip()
+    assert "<html" in Path(page).read_text()
+
+
 def test_page_leads_from_a_spec_to_its_verdict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert code is not None

@@ -18,6 +18,7 @@ from typing import Any
 from jobspec.cli.commands import COMMANDS, command_names
 
 AS_WRITTEN = argparse.RawDescriptionHelpFormatter
+OVERRIDES = "train.overrides."
 MAX_RUNS = 200  # newest ids; older ones are still found by their names
 FRAMEWORK = re.compile(r"^framework: *[\"']?(\w+)", re.MULTILINE)
 
@@ -138,14 +139,28 @@ def keys(**_: Any) -> dict[str, str]:
     return {key: shape.description for key, shape in _keys()}
 
 
-def settings(prefix: str, **_: Any) -> Iterable[str]:
+def settings(prefix: str, parsed_args: Any, **_: Any) -> Iterable[str]:
     """`KEY=` of each value, and behind the sign the value's choices."""
     key, equals, _value = prefix.partition("=")
+    if not equals and key.startswith(OVERRIDES):
+        return [f"{OVERRIDES}{name}=" for name in _override_keys(getattr(parsed_args, "spec", None))]
     if not equals:
         return [f"{name}=" for name, shape in _keys() if not (shape.properties or shape.values)]
     shape = dict(_keys()).get(key)
     choices = () if shape is None else _choices(key, shape)
     return [f"{key}={choice}" for choice in choices]
+
+
+def _override_keys(spec: str | list[str] | None) -> Iterable[str]:
+    """What the spec's framework knows of `train.overrides`, by the checkouts and the recipe of the spec."""
+    from jobspec import frameworks as registry
+    from jobspec.spec.load import load_spec
+
+    file = Path((next(iter(spec), "") if isinstance(spec, list) else spec) or "")
+    loaded = load_spec(file, (), os.environ).spec
+    paths = {repo.name: str(file.absolute().parent / repo.path) for repo in loaded.repos if repo.path}
+    known = getattr(registry.get(loaded.framework), "override_keys", None)
+    return known(loaded.train.recipe or "", paths) if known else ()
 
 
 def _choices(key: str, shape: Any) -> Iterable[str]:

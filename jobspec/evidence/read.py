@@ -36,7 +36,7 @@ from jobspec.evidence.evidence import (
     SchedulerState,
 )
 from jobspec.evidence.pytest_log import read_test_log
-from jobspec.evidence.tracker_files import tracker_files
+from jobspec.evidence.tracker_files import tracker_files, tracker_pages
 from jobspec.finding import Finding, warning
 from jobspec.metrics import read_metrics
 from jobspec.plan import Plan, from_json
@@ -104,7 +104,10 @@ def read_evidence(run_dir: Path) -> Evidence:
         expected_files={pattern: _expected(paths, pattern) for pattern in known.expect.files},
         problems=tuple(problems),
         dirty_files={repo.name: _patched(paths, repo.name) for repo in known.repos if repo.dirty},
-        trackers=tracker_files(paths.root, folders),
+        trackers=(
+            *tracker_files(paths.root, folders),
+            *tracker_pages(paths.root, [log.path for attempt in attempts for log in attempt.logs]),
+        ),
     )
 
 

@@ -1,7 +1,8 @@
-"""The manual page `jobspec.1`, from the parsers themselves, by argparse-manpage."""
+"""The manual page, `docs/jobspec.1`, from the parsers themselves, by argparse-manpage."""
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 
 from jobspec.cli import HEAD, TAIL
@@ -15,10 +16,13 @@ def page() -> str:
 
     parser = build(command_names())
     parser.description = HEAD.split("\n\n", 1)[1] + TAIL
-    found = Manpage(parser, {"version": version("jobspec-rl"), "manual_title": "jobspec"}, format="pretty")
+    # Without a date: the same parsers give the same page.
+    about = {"version": version("jobspec-rl"), "manual_title": "jobspec", "date": " "}
+    found = Manpage(parser, about, format="pretty")
     found.description = "declarative, verified RL post-training jobs on Slurm clusters"
     return str(found)
 
 
 if __name__ == "__main__":
+    os.environ["COLUMNS"] = "80"  # argparse folds usage lines at the terminal's width
     print(page(), end="")

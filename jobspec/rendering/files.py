@@ -10,9 +10,11 @@ import posixpath
 import random
 import re
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +32,7 @@ from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
 
+PACKAGE = str(Path(__file__).parents[1])
 RUN_ID_TIME = "%Y%m%d-%H%M%S"
 
 # Variables that change how the batch host's own bash, srun and loader work, or that bash refuses to set.
@@ -70,7 +73,7 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     from jobspec.planning.lock import lock_text
 
     try:
-        scripts = _scripts(plan, resolved.hooks, run_id, run_dir, f"{top or run_dir}/runtime.pyz")
+        scripts = _scripts(plan, resolved, run_id, run_dir, f"{top or run_dir}/runtime.pyz")
     except ValueError as cause:
         raise fail("render.value", str(cause), fix="change the value") from cause
     files = {name: text.encode("utf-8", "surrogateescape") for name, text in scripts.items()}
@@ -93,7 +96,7 @@ def patches(resolved: Resolved) -> dict[str, bytes]:
     return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch} | bundles
 
 
-def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
+def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime: str) -> dict[str, str]:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan.env if plan.mode == "upstream" else plan.container.env)
@@ -110,7 +113,10 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "watch_exit": slurm and plan.nodes > 1,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
-        "hooks": tuple(hooks),
+        "hooks": resolved.hooks,
+        # This installation, for the job's last step. Nodes of a cluster behind SSH do not have it.
+        "reporter": "" if resolved.remote else sys.executable,
+        "package": PACKAGE,
         "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
         "each_node": _each_node(plan) if slurm else (),
         "stale": upstream_script.stale_containers(plan),

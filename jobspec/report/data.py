@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from jobspec.evidence.evidence import RanCode
+from jobspec.evidence.tracker_files import TrackerFiles
 from jobspec.metrics.envelope import FEW_POINTS, envelope
 from jobspec.plan import RepoPlan
 from jobspec.report.content import Curve, Report
@@ -53,7 +54,7 @@ def report_data(report: Report) -> dict[str, Any]:
         "phases": [asdict(bar) for bar in report.bars],
         "curves": [_curve(curve) for curve in report.curves],
         **({} if verdict.reproduction is None else {"reproduction": asdict(verdict.reproduction)}),
-        **({"trackers": [asdict(item) for item in report.trackers]} if report.trackers else {}),
+        **({"trackers": [_tracker(item) for item in report.trackers]} if report.trackers else {}),
         "provenance": _provenance(report),
         "environment": _environment(report),
     }
@@ -73,6 +74,10 @@ def _run(report: Report) -> dict[str, Any]:
         "end": report.end,
         "scheduler": {"state": report.scheduler_state, "reason": report.scheduler_reason},
     }
+
+
+def _tracker(item: TrackerFiles) -> dict[str, str]:
+    return {key: text for key, text in asdict(item).items() if text or key != "url"}
 
 
 def _evidence(item: EvidenceItem) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def render_html(report: Report) -> str:
         usage=usage,
         states=[(repo, state(report, repo)) for repo in report.repos],
         time_line=pictures.draw_time_line(report),
-        trackers=tracker_lines(report),
+        trackers=list(zip(report.trackers, tracker_lines(report), strict=True)),
     )
 
 

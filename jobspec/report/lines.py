@@ -78,8 +78,11 @@ def reproduction_lines(verdict: Verdict) -> list[str]:
 
 
 def tracker_lines(report: Report) -> list[str]:
-    """How to send or look at what each tracker wrote into the run's folder."""
-    return [f"{item.tracker}: `{item.command}`" for item in report.trackers]
+    """How to send or look at what each tracker wrote into the run's folder; the pages of what it has sent."""
+    return [
+        f"{item.tracker}: {item.url} [{item.folder}]" if item.url else f"{item.tracker}: `{item.command}`"
+        for item in report.trackers
+    ]
 
 
 def _beside_text(row: Beside) -> str:

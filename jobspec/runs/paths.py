@@ -124,6 +124,11 @@ class RunPaths:
         """Whether the run is a sweep, even one without folders since all points have finished before."""
         return self.points_index.is_file() or self.points_dir.is_dir()
 
+    @property
+    def sweep(self) -> RunPaths | None:
+        """The sweep that the run is a point of."""
+        return RunPaths(self.root.parent.parent) if self.root.parent.name == "points" else None
+
     def points(self) -> list[RunPaths]:
         """The points of a sweep in order, each a run directory of its own; empty for a single run."""
         return [RunPaths(self.points_dir / str(number)) for number in _numbers(f"{self.root}/points")]

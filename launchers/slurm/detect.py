@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jobspec.finding import fail
 from jobspec.launchers.access.command import Client
+from jobspec.launchers.reach import Reach
 from jobspec.launchers.slurm.commands import refusal_fix
 from jobspec.launchers.slurm.retry import run_retrying
 from jobspec.words import did_you_mean
@@ -80,11 +81,12 @@ class Detected:
     pyxis: bool
     max_array: int
     runs: str
+    internet: Reach
     notes: tuple[str, ...] = ()
 
 
-def detect(client: Client, partition: str = "") -> Detected:
-    """Ask sinfo, scontrol and srun.
+def detect(client: Client, internet: Reach, partition: str = "") -> Detected:
+    """Ask sinfo, scontrol and srun. `internet` is what this node reaches.
 
     Raises: JobspecError when Slurm does not answer or has no such partition.
     """
@@ -111,6 +113,7 @@ def detect(client: Client, partition: str = "") -> Detected:
         pyxis="--container-image" in client.run(["srun", "--help"]).stdout,
         max_array=max(0, int(_config(config, "MaxArraySize") or 0) - 1),  # the largest index
         runs=os.environ.get("SCRATCH", ""),
+        internet=internet,
         notes=_notes(config, chosen),
     )
 
@@ -200,6 +203,14 @@ def _notes(config: str, partition: Partition) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _internet(found: Reach) -> str:
+    """The line of `network.internet`, by what a login node shows; compute nodes hardly reach more."""
+    if found.reached is False:
+        return f"  internet: false   # set: {found.why}; compute nodes hardly reach more\n"
+    more = "compute nodes may not" if found.reached else "without it, as perhaps in a job, there may be none"
+    return f"  # internet: false   # set where compute nodes have none: {found.why}, {more}\n"
+
+
 def profile_text(detected: Detected, name: str) -> str:
     """The proposed profile as YAML with comments."""
     part = detected.partition
@@ -218,6 +229,7 @@ def profile_text(detected: Detected, name: str) -> str:
         "  node_local: /tmp/jobspec-${user}   # set: a disk of each node's own\n"
         "  # hf_home: /shared/huggingface   # set: the shared Hugging Face cache\n"
         "network:\n  # interface: eth0   # set where nodes have several networks\n"
+        f"{_internet(detected.internet)}"
         "  ray_ports: {head: 6379, worker_min: 20000, worker_max: 20999}\n"
         f"node:\n  cpus: {max(part.cpus, 1)}\n  memory: {part.memory_mb}M\n  gpus: {part.gpus}\n"
         f"limits:\n  max_nodes: {max(part.nodes, 1)}\n{limit}"

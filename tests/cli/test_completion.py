@@ -14,6 +14,8 @@ import pytest
 
 from jobspec.cli.commands import command_names
 from jobspec.cli.completing import build
+from tests.kits.fake_skyrl import make_fake_skyrl
+from tests.kits.fake_verl import make_checkout as make_verl
 from tests.kits.programs_kit import needs
 from tests.kits.project_kit import Project
 
@@ -78,6 +80,20 @@ def test_bash_completes_what_the_line_asks_for(project: Project, path: str) -> N
 def test_bash_completes_choices_behind_the_equals_sign(project: Project, path: str) -> None:
     # `=` ends a word in bash: only what follows it is put in.
     assert bash(project, path, "jobspec submit hello.yaml --set framework=sk") == ["skyrl"]
+
+
+def test_keys_of_overrides_are_those_of_the_installation_or_the_checkout(project: Project, path: str) -> None:
+    checkouts = {"skyrl": make_fake_skyrl(project.root / "sky"), "verl": make_verl(project.root / "ver")}
+    for name in ("trl", *checkouts):
+        repos = f"repos: [{{name: {name}, path: {checkouts[name].name}}}]\n" if name in checkouts else ""
+        project.write(f"{name}.yaml", f"version: 1\nname: x\nframework: {name}\n{repos}")
+    want = {
+        "trl.yaml --set train.overrides.num_generations_": ["train.overrides.num_generations_eval="],
+        "skyrl.yaml --set train.overrides.trainer.train_b": ["train.overrides.trainer.train_batch_size="],
+        "verl.yaml --set train.overrides.trainer.total_ep": ["train.overrides.trainer.total_epochs="],
+        "hello.yaml --set train.overrides.a": [""],
+    }
+    assert {line: bash(project, path, f"jobspec submit {line}") for line in want} == want
 
 
 @needs("fish")

@@ -24,7 +24,8 @@ from jobspec.finding import JobspecError
 from jobspec.runs.index import NAME, RunIndex, stamp
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import state_folder
-from tests.kits.project_kit import Project
+from tests.kits.project_kit import HELLO, Project
+from tests.slurm.lab import await_true
 
 REPORTS = ("report.txt", "report.md", "report.html", "report.json", "junit.xml")
 
@@ -60,6 +61,44 @@ def test_a_run_that_nobody_followed_gets_its_reports_by_the_next_status(project:
     (data,) = listed(project)
     assert data["verdict"] == "Pass"
     assert all((run.root / name).is_file() for name in REPORTS)
+
+
+def ended(project: Project, *argv: str) -> RunPaths:
+    """A run that was started by a command which did not wait for it, and no command since."""
+    assert project.process("submit", *argv).code == 0
+    run = project.last()
+    await_true(run.exit_file.is_file, "the end of the job", 60)
+    return run
+
+
+def test_the_job_itself_leaves_the_reports_of_a_run_that_nobody_follows(project: Project) -> None:
+    run = ended(project, "hello.yaml", "--set", 'metrics.require=["max(score) > 9"]')
+    assert all((run.root / name).is_file() for name in REPORTS), (run.root / "report.log").read_text()
+    report = json.loads((run.root / "report.json").read_text())
+    assert (report["result"], report["run"]["scheduler"]["state"]) == ("Fail", "")
+    assert (run.root / "report.log").read_text() == f"{run.run_id}: Fail\n"
+    assert run.exit_file.read_text().split() == ["0"], "the job's exit code is its commands'"
+    (data,) = listed(project)
+    assert (data["state"], data["verdict"]) == ("COMPLETED", "Fail")
+    told = json.loads((run.root / "report.json").read_text())["run"]["scheduler"]
+    assert told["state"] == "COMPLETED", "how the job ended is added by the next command that asks"
+
+
+def test_a_run_that_is_followed_is_judged_once(project: Project) -> None:
+    assert project.cli("run", "hello.yaml").code == 0
+    assert not (project.last().root / "report.log").exists()
+
+
+def test_the_last_point_of_a_sweep_leaves_the_reports_of_the_sweep(project: Project) -> None:
+    project.write("grid.yaml", HELLO + "sweep: {grid: {train.seed: [1, 2]}}\n")
+    run = ended(project, "grid.yaml")
+    for point in run.points():
+        assert json.loads((point.root / "report.json").read_text())["result"] == "Pass"
+    table = json.loads((run.root / "report.json").read_text())
+    assert [point["result"] for point in table["points"]] == ["Pass", "Pass"]
+    assert "RUNNING" not in (run.root / "report.txt").read_text()
+    (data,) = listed(project)
+    assert data["verdict"] == "Pass"
 
 
 def test_a_report_from_before_the_end_is_written_anew(project: Project) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.rendering.files import render
+from jobspec.rendering import files
+from jobspec.rendering.files import PACKAGE, render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
 
@@ -24,10 +25,11 @@ Write = Callable[[Path, Mapping[str, bytes]], Path]
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, write_scripts: Write) -> Callable[..., Path]:
-    """A rendered run directory on disk for a spec and a profile."""
+def run_dir(tmp_path: Path, write_scripts: Write, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A rendered run directory on disk for a spec and a profile. The job sees no installation unless told."""
 
-    def make(spec: str = SPEC, profile: str = SLURM) -> Path:
+    def make(spec: str = SPEC, profile: str = SLURM, package: str = "/not/here") -> Path:
+        monkeypatch.setattr(files, "PACKAGE", package)
         folder = tmp_path / "runs" / RUN_ID
         resolved = resolve_text(spec, profile)
         assert resolved.plan is not None, [finding.text() for finding in resolved.findings]
@@ -239,6 +241,51 @@ def test_a_job_restarted_too_often_stops_at_once(run_dir: Callable[..., Path], s
     assert done.returncode == 1
     assert b"restarted 2 times, allowed are 1" in done.stderr
     assert stage.calls() == []
+
+
+def test_the_job_writes_its_reports_and_keeps_its_exit_code(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    """Whatever the directory it starts in, and whatever a site's modules set for Python."""
+    stage.program("srun", then="exit 7")
+    hook = "hooks: {setup: ['export PYTHONPATH=/shadow PYTHONHOME=/shadow']}\n"
+    folder = run_dir(profile=SLURM + hook, package=PACKAGE)
+    (stage.work / "jobspec.py").write_text("raise SystemExit(9)\n")
+    done = stage.bash(folder / "job.sbatch")
+    assert (done.returncode, done.stderr) == (7, b"")
+    assert (folder / "report.log").read_text() == f"{RUN_ID}: Nothing ran\n"
+    assert json.loads((folder / "report.json").read_text())["result"] == "Nothing ran"
+
+
+def test_a_report_that_cannot_be_written_or_takes_too_long_changes_nothing(
+    run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    stage.program("srun", then="exit 7")
+    folder = run_dir(package=PACKAGE)
+    (folder / "report.log").mkdir()
+    done = stage.bash(folder / "job.sbatch")
+    assert (done.returncode, done.stderr, done.stdout) == (7, b"", b"")
+    (folder / "report.log").rmdir()
+    stage.program("timeout", then='shift 3; exec /usr/bin/timeout 0.01 "$@"')  # the 60 s
+    done = stage.bash(folder / "job.sbatch")
+    assert (done.returncode, done.stderr, done.stdout) == (7, b"", b"")
+    (limited,) = [call.argv for call in stage.calls() if call.argv[0].endswith(b"timeout")]
+    assert limited[1:4] == (b"-k", b"5", b"60")
+    assert not (folder / "report.json").exists()
+
+
+def test_a_node_without_the_installation_writes_no_report(run_dir: Callable[..., Path], stage: Stage) -> None:
+    stage.program("srun")
+    folder = run_dir()
+    assert stage.bash(folder / "job.sbatch").returncode == 0
+    assert not (folder / "report.log").exists()
+
+
+def test_nodes_of_a_cluster_behind_ssh_are_not_asked_for_an_installation() -> None:
+    resolved = resolve_text(SPEC, SLURM + "access: {login: login.example.org}\n")
+    script = render(resolved, RUN_ID, "/far/run")["job.sbatch"].decode()
+    assert "jobspec.cli" not in script
+    assert sys.executable not in script
 
 
 def test_a_failing_hook_ends_the_job_before_the_step(run_dir: Callable[..., Path], stage: Stage) -> None:

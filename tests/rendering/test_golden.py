@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobspec.finding import Finding
-from jobspec.rendering.files import render
+from jobspec.rendering.files import PACKAGE, render
 from jobspec.rendering.script_check import check_scripts
 from jobspec.runtime.checkouts.git import git_state
 from jobspec.spec.load import parse_spec
@@ -69,6 +69,7 @@ def as_text(files: dict[str, bytes], source: Path) -> str:
     known = [
         (str(source), "/src"),
         (sys.executable, "/venv/bin/python"),
+        (PACKAGE, "/venv/lib/jobspec"),
         (str(Path.cwd()), "/cwd"),
         (commit, "COMMIT"),
     ]

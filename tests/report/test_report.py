@@ -133,6 +133,30 @@ def test_offline_runs_of_trackers_come_with_the_line_that_sends_them(tmp_path: P
     assert data["trackers"][1]["folder"] == "attempts/1/wandb/offline-run-20261129_1-ab"
 
 
+def test_a_page_of_wandb_that_a_log_names_is_a_link(tmp_path: Path) -> None:
+    run = passing_run(tmp_path)
+    log = next((run.folder / "logs").rglob("*.log"))
+    address = "https://wandb.example.org/team/grpo/runs/k2h8v0xq"
+    said = (
+        "\x1b[36m(main_task pid=7)\x1b[0m \x1b[34m\x1b[1mwandb\x1b[0m: 🚀 View run at "
+        f"\x1b[34m\x1b[4m{address}\x1b[0m\n"
+        "swanlab: 🚀 View run at https://swanlab.example.org/@team/grpo/runs/other\n"
+        "wandb: ⭐️ View project at https://wandb.example.org/team/grpo\n"
+        "print: View run at https://elsewhere.example.org/team/grpo/runs/none\n"
+        "wandb: View run <b> at: javascript:alert(1)/a/b/runs/c\n"
+    )
+    log.write_text(log.read_text() + said + "x" * 9 * 2**20 + f"\nwandb: View run lucky-1 at: {address}\n")
+    both = judged(run)
+    data = json.loads(render_report(*both, "json"))
+    jsonschema.validate(data, SCHEMA)
+    name = str(log.relative_to(tmp_path))
+    assert data["trackers"] == [{"tracker": "W&B", "folder": name, "command": "", "url": address}]
+    assert f'<a href="{address}">' in render_report(*both, "html")
+    assert f"W&B: {address} [{name}]" in render_report(*both, "text")
+    log.write_text("x" * 9 * 2**20 + f"\nwandb: View run lucky-1 at: {address}\n")
+    assert [item.url for item in judged(run)[1].trackers] == [address], "at the end of a long log, too"
+
+
 def test_json_of_nothing_follows_its_schema(tmp_path: Path) -> None:
     verdict, evidence = judged(RunFolder(tmp_path))
     data = json.loads(render_report(verdict, evidence, "json"))

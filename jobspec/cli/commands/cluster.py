@@ -98,9 +98,10 @@ def _plain(value: Any) -> Any:
 
 def _detect(args: argparse.Namespace) -> int:
     from jobspec.launchers.access.here import LocalClient
+    from jobspec.launchers.reach import reach
     from jobspec.launchers.slurm.detect import detect, profile_text
 
-    detected = detect(LocalClient(), args.partition or "")
+    detected = detect(LocalClient(), reach(os.environ), args.partition or "")
     text = profile_text(detected, args.name)
     if args.json:
         output.print_json({"profile": text, "notes": list(detected.notes)})

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from jobspec import launchers, pipeline
 from jobspec.cli import output, parser
-from jobspec.cli.live import conclude, observe
+from jobspec.cli.live import conclude, observe, reports
 from jobspec.finding import Finding, JobspecError, visible
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import read_launch
@@ -45,12 +45,21 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
         help="of a sweep: the best point by a metric, such as `last(reward)` or `lowest last(loss)`",
     )
     into.add_argument("--format", choices=FORMATS, default="text", help="what is printed (default text)")
+    into.add_argument(
+        "--in-job",
+        action="store_true",
+        help="the job's own last step: write the reports of RUN's files, ask no scheduler, print no report",
+    )
     parser.add_json(into)
 
 
 def run(args: argparse.Namespace) -> int:
     store, fmt = pipeline.store(args.runs), "json" if args.json else args.format
     runs = [store.find(name) for name in args.run]
+    if args.in_job:
+        for run_paths in runs:
+            print(f"{run_paths.ref}: {reports.write_in_job(run_paths)}")
+        return 0
     for run_paths in runs:
         _settle(run_paths)
     baseline = Path(args.baseline) if args.baseline else None

@@ -41,7 +41,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        run_paths, launch = submit(parser.request(args), args.json)
+        run_paths, launch = submit(parser.request(args), args.json, watch=True)
         if launch is None:
             return conclude.conclude(run_paths, "json" if args.json else "text")
         if not args.json:

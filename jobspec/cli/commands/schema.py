@@ -65,5 +65,6 @@ def _of_framework(framework: Framework) -> dict[str, Any]:
         coverage["variants"] = {"items": choice}
     return {
         "if": {"properties": {"framework": {"const": framework.name}}, "required": ["framework"]},
-        "then": {"properties": {"coverage": {"properties": coverage}}},
+        # An editor's server would offer `coverage` once for this, and once for the key itself.
+        "then": {"properties": {"coverage": {"properties": coverage, "doNotSuggest": True}}},
     }

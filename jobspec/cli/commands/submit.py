@@ -8,12 +8,14 @@ that goes on.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.launchers.environment import WATCHER
 from jobspec.pipeline import Rendered, Request
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch
@@ -36,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 def start(request: Request, watch: bool, as_json: bool) -> int:
     """Submit, say where it runs, and follow it to its verdict where `watch` asks for that; the exit code."""
-    run_paths, launch = submit(request, as_json)
+    run_paths, launch = submit(request, as_json, watch)
     if launch is None:
         return _nothing_to_run(run_paths, as_json)
     if as_json and not watch:
@@ -68,8 +70,12 @@ def _nothing_to_run(run_paths: RunPaths, as_json: bool) -> int:
     return 0
 
 
-def submit(request: Request, as_json: bool) -> tuple[RunPaths, Launch | None]:
-    """`pipeline.submit`; findings and the next step are printed before the start."""
+def submit(request: Request, as_json: bool, watch: bool) -> tuple[RunPaths, Launch | None]:
+    """`pipeline.submit`; findings and the next step are printed before the start.
+
+    With `watch` this process waits for the run: a job of this machine then leaves the reports to it.
+    """
+    os.environ[WATCHER] = str(os.getpid()) if watch else ""
 
     def tell(rendered: Rendered) -> None:
         if not as_json:

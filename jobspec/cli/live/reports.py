@@ -63,6 +63,21 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
     return left
 
 
+def write_in_job(run: RunPaths) -> str:
+    """The verdict of a run whose job is about to end, its reports written; no scheduler is asked.
+
+    The point of a sweep that comes last writes the reports of the sweep, too.
+    Raises: as `write_reports`.
+    """
+    from jobspec.cli.live.conclude import write_reports
+
+    write_reports(run)
+    # From the end: points start in order, and the last one seldom ends first.
+    if run.sweep and all((point.root / "report.json").is_file() for point in reversed(run.sweep.points())):
+        write_reports(run.sweep)
+    return str(verdict_of(run)["verdict"])
+
+
 def verdict_of(run: RunPaths) -> dict[str, Any]:
     """`verdict`, `level` and `reason` as the run's report has them; empty without one."""
     data = _json(run.root / "report.json")

@@ -59,6 +59,15 @@ class NemoRlFramework:
         time = {"time": f"{recipe.minutes // 60:02}:{recipe.minutes % 60:02}:00"} if recipe.minutes else {}
         return {"nodes": recipe.nodes, "gpus_per_node": recipe.gpus, **time}
 
+    def override_keys(self, recipe: str, repo_paths: Mapping[str, str]) -> Iterable[str]:
+        """The keys of a recipe; none without one, for each variant's script has its own."""
+        from jobspec.frameworks.nemo_rl import checkout, recipes
+        from jobspec.frameworks.shared.dotted_keys import flat
+
+        root = checkout.find_checkout(repo_paths)
+        found = recipes.find_recipe(root, recipe) if root and recipe else None
+        return flat(found.composed) if found else ()
+
     def recipes(self, root: str, family: str = "") -> Iterator[RecipeNote]:
         """The recipes of a checkout, all or those of a model family."""
         from jobspec.frameworks.nemo_rl import recipe_variant, recipes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from jobspec.frameworks.base import Context, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import check_commands
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
 from jobspec.frameworks.skyrl import dummy_trainers, environment_probe, locked_versions, settings
+from jobspec.frameworks.skyrl.accepted_settings import read_options
 from jobspec.frameworks.skyrl.typed_settings import check_values
 from jobspec.metrics.table import Table
 from jobspec.plan import AbortPlan, CommandPlan, ExpectPlan, data_variable
@@ -73,6 +74,11 @@ class SkyRlFramework:
         from jobspec.frameworks.skyrl.rules import check
 
         return check(context)
+
+    def override_keys(self, recipe: str, repo_paths: Mapping[str, str]) -> Iterable[str]:
+        """The keys of the checkout's configuration classes."""
+        found = (read_options(Path(path)) for path in repo_paths.values())
+        return next((sorted(options.keys) for options in found if options is not None), ())
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Raises: JobspecError without a checkout or with sizes that are no numbers, as `validate` says."""

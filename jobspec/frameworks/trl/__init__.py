@@ -5,7 +5,7 @@ The driver is `jobspec.runtime.drivers.trl.driver`; this package plans its comma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from jobspec.frameworks.shared.schedule import Schedule, expectation, level_expe
 from jobspec.frameworks.shared.trackers import environment
 from jobspec.frameworks.trl import rules
 from jobspec.plan import CommandPlan, ExpectPlan, data_variable
+from jobspec.runtime.drivers.trl.loop import OWNED_OPTIONS
 from jobspec.runtime.drivers.trl.state import TrainConfig
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class TrlFramework:
         reward = rules.find_reward(context)
         if isinstance(reward, Finding):
             yield reward
+
+    def override_keys(self, recipe: str, repo_paths: Mapping[str, str]) -> Iterable[str]:
+        """The fields of the installed TRL's configuration; none where TRL is not installed."""
+        return sorted(rules.grpo_fields() - set(OWNED_OPTIONS))
 
     def plan(self, context: Context) -> FrameworkPlan:
         run_schedule = schedule(context, DEFAULT_STEPS)

@@ -5,17 +5,18 @@ The checkout's own maintained script does the work; this package plans its varia
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, fail
 from jobspec.frameworks.base import Context, FrameworkPlan, Level
+from jobspec.frameworks.shared.dotted_keys import flat
 from jobspec.frameworks.shared.schedule import expectation, level_expectation
 from jobspec.frameworks.shared.trackers import environment
 from jobspec.frameworks.shared.weak_evidence import override_values
 from jobspec.frameworks.verl import settings
-from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_wrapper
+from jobspec.frameworks.verl.checkout import WRAPPER, Wrapper, read_config, read_wrapper
 from jobspec.frameworks.verl.commands import checks, commands
 from jobspec.frameworks.verl.levels import DEFAULT_LORA_RANK, LEVELS, LORA, variants_of
 from jobspec.frameworks.verl.printed_config import value_text
@@ -65,6 +66,10 @@ class VerlFramework:
         from jobspec.frameworks.verl.rules import check
 
         return check(context)
+
+    def override_keys(self, recipe: str, repo_paths: Mapping[str, str]) -> Iterable[str]:
+        """The keys of the checkout's configuration."""
+        return flat(read_config(repo_paths) or {})
 
     def plan(self, context: Context) -> FrameworkPlan:
         """Raises: JobspecError when the checkout has no script, which `validate` has said already."""

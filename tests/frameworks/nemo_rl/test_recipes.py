@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobspec.finding import Finding
+from jobspec.frameworks.nemo_rl import NemoRlFramework
 from jobspec.frameworks.nemo_rl.commands import TP_GUARD
 from jobspec.frameworks.nemo_rl.levels import BY_NAME, Variant
 from jobspec.frameworks.nemo_rl.metric_checks import evaluate
@@ -350,3 +351,11 @@ def test_greatest_and_least_count_step_0_too(text: str) -> None:
     """They have no range in the checkout's tool; a validation before training has step 0."""
     outcome = evaluate(parse_condition(text), table(train__x={0: 5.0 if "max" in text else -5.0, 1: 0.5}))
     assert not outcome.holds
+
+
+def test_keys_of_a_recipe_are_known_for_tab(root: Path) -> None:
+    known = NemoRlFramework().override_keys
+    assert {"policy.megatron_cfg.tensor_model_parallel_size", "grpo.max_num_steps"} <= {
+        *known(QWEN, {"rl": str(root)})
+    }
+    assert [*known("", {"rl": str(root)}), *known("no-such", {"rl": str(root)}), *known(QWEN, {})] == []

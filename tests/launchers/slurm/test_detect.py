@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.function_jobs.site_check import judge_node
+from jobspec.launchers.reach import Reach, reach
 from jobspec.launchers.slurm.detect import detect, parse_sinfo, profile_text
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.site import ClusterProfile
@@ -20,6 +23,7 @@ low|1-00:00:00|2|16+|64000+|gpu:h100:8(S:0-1)|up
 low|1-00:00:00|2|8|32000|gpu:h100:4(S:0-1)|up
 cpu|4:00:00|10|64|256000|(null)|up
 """
+ONLINE = Reach(True, "api.wandb.ai is reached from here")
 CONFIG = """\
 MaxArraySize            = 2001
 ProctrackType           = proctrack/linuxproc
@@ -58,7 +62,7 @@ def test_unlike_nodes_are_described_by_the_smallest() -> None:
 
 @pytest.mark.parametrize("partition", ["", "low", "cpu"])
 def test_proposal_is_a_valid_profile(partition: str) -> None:
-    text = profile_text(detect(client(), partition), "site")
+    text = profile_text(detect(client(), ONLINE, partition), "site")
     profile = parse_cluster(text, Path("site.yaml")).profile
     assert profile.slurm.partition == (partition or "main")
     assert profile.container.runtime == "pyxis"
@@ -77,7 +81,7 @@ mixed|1-00:00:00|1|8|16000|(null)|up
 
 def test_nodes_with_whole_gpus_are_what_a_profile_is_for() -> None:
     """Seven slices and no GPU at all are no smaller nodes of the same kind."""
-    found = detect(client(MIXED, "mixed*\n"))
+    found = detect(client(MIXED, "mixed*\n"), ONLINE)
     part = found.partition
     assert (part.nodes, part.cpus, part.memory_mb, part.gpus) == (4, 64, 512000, 8)
     unlike, least, slices = [
@@ -97,7 +101,7 @@ def test_nodes_with_whole_gpus_are_what_a_profile_is_for() -> None:
 
 
 def test_partition_of_slices_counts_them_and_says_so() -> None:
-    found = detect(client("mig|1:00:00|2|32|256000|gpu:1g.10gb:7|up\n", "mig*\n"))
+    found = detect(client("mig|1:00:00|2|32|256000|gpu:1g.10gb:7|up\n", "mig*\n"), ONLINE)
     assert found.partition.gpus == 7
     assert any("slices of GPUs (MIG)" in note for note in found.notes)
     assert not any("unlike" in note for note in found.notes)
@@ -106,22 +110,22 @@ def test_partition_of_slices_counts_them_and_says_so() -> None:
 def test_unlike_nodes_are_asked_for_one_by_one() -> None:
     """sinfo joins nodes of several sizes to `16+` otherwise."""
     asked = client()
-    detect(asked)
+    detect(asked, ONLINE)
     assert "--exact" in asked.calls[0]
 
 
 def test_cluster_without_arrays_proposes_no_size_of_one() -> None:
     off = client(config="MaxArraySize = 0\n")
-    assert "max_array" not in profile_text(detect(off), "site")
+    assert "max_array" not in profile_text(detect(off, ONLINE), "site")
 
 
 def test_cluster_without_pyxis_is_proposed_without() -> None:
-    assert not detect(client(srun="usage: srun")).pyxis
+    assert not detect(client(srun="usage: srun"), ONLINE).pyxis
 
 
 def test_unknown_partition_names_those_there_are() -> None:
     with pytest.raises(JobspecError) as caught:
-        detect(client(), "nosuch")
+        detect(client(), ONLINE, "nosuch")
     assert "main, low, cpu" in caught.value.findings[0].why
 
 
@@ -130,7 +134,7 @@ def test_no_slurm_is_a_finding() -> None:
         sinfo=[says(stderr="sinfo: fatal: Could not establish a configuration source", code=1)]
     )
     with pytest.raises(JobspecError) as caught:
-        detect(silent)
+        detect(silent, ONLINE)
     assert "SLURM_CONF" in caught.value.findings[0].fix
 
 
@@ -158,3 +162,40 @@ def test_each_difference_has_its_finding(changed: dict[str, Any], rule: str) -> 
     profile = ClusterProfile(version=1, name="site", node=Node(cpus=16, gpus=8))
     found = [finding.rule for finding in judge_node(profile, {**GOOD, **changed})]
     assert found == ([rule] if rule else [])
+
+
+# -- the internet -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "internet", "said"),
+    [
+        (ONLINE, True, "# internet: false   # set where compute nodes have none: api.wandb.ai is reached"),
+        (Reach(False, "nothing here reaches it"), False, "internet: false   # set: nothing here reaches it"),
+        (Reach(None, "`https_proxy` is set here"), True, "none: `https_proxy` is set here, without it"),
+    ],
+)
+def test_proposal_says_what_is_known_of_the_internet(found: Reach, internet: bool, said: str) -> None:
+    text = profile_text(detect(client(), found), "site")
+    assert parse_cluster(text, Path("site.yaml")).profile.network.internet is internet
+    assert said in text
+
+
+def test_one_host_that_answers_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as gone:
+        port, closed = server.getsockname()[1], gone.getsockname()[1]
+        gone.close()
+        found = reach({}, [("127.0.0.1", closed), ("127.0.0.1", port)], 60)
+        assert (found.reached, found.why) == (True, "127.0.0.1 is reached from here")
+        assert reach({}, [("127.0.0.1", closed)], 60).reached is False
+        assert reach({"https_proxy": "http://proxy:1"}, [("127.0.0.1", port)]).reached is None
+
+
+def test_a_lookup_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver of a node without a network waits for minutes."""
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait() and [])
+    try:
+        assert reach({}, wait_s=0.1).reached is False
+    finally:
+        over.set()
