@@ -37,7 +37,7 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 NaturalInt = Annotated[int, Meta(ge=0)]
 
 
-# Far beyond any machine: what is more is a slip of the pen, and nothing that counts nodes or GPUs has to bear it.
+# Far beyond any machine: more is a slip of the pen, and nothing that counts nodes or GPUs has to bear it.
 Nodes = Annotated[int, Meta(ge=1, le=65_536)]
 
 
