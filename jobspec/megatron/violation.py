@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from jobspec.megatron.architecture import Architecture
@@ -14,6 +15,7 @@ from jobspec.megatron.shape import TrainShape
 
 T = TypeVar("T")
 MOST = 4096  # how far above a batch's own size is looked
+LOOK = 2048  # how many values on either side are tried
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,19 @@ def near(
 
 
 def _closest(shape: TrainShape, name: str, valid: Callable[[TrainShape], bool]) -> tuple[int, ...]:
-    now = _value(shape, name)
-    below = (value for value in range(now - 1, 0, -1) if valid(with_value(shape, name, value)))
-    above = (value for value in range(now + 1, _most(shape, name)) if valid(with_value(shape, name, value)))
-    return tuple(value for value in (next(below, None), next(above, None)) if value is not None)
+    """Of absurd sizes only values nearby are tried, and powers of two."""
+    now, most = _value(shape, name), _most(shape, name)
+    top = min(now, most)
+    powers = [2**power for power in range(top.bit_length())]
+    below = chain(
+        range(top - 1, max(0, top - LOOK), -1), reversed([one for one in powers if one <= top - LOOK])
+    )
+    above = range(now + 1, min(most, now + LOOK))
+    found = (
+        next((value for value in side if valid(with_value(shape, name, value))), None)
+        for side in (below, above)
+    )
+    return tuple(value for value in found if value is not None)
 
 
 def _most(shape: TrainShape, name: str) -> int:

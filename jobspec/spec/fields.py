@@ -37,6 +37,16 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 NaturalInt = Annotated[int, Meta(ge=0)]
 
 
+# Far beyond any machine: more is a slip of the pen, and nothing that counts nodes or GPUs has to bear it.
+Nodes = Annotated[int, Meta(ge=1, le=65_536)]
+
+
+Gpus = Annotated[int, Meta(ge=0, le=1024)]
+
+
+Cpus = Annotated[int, Meta(ge=1, le=65_536)]
+
+
 Scalar = str | int | float | bool | None
 
 

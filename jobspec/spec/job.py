@@ -12,7 +12,19 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from jobspec.spec.fields import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
+from jobspec.spec.fields import (
+    Base,
+    Cpus,
+    Duration,
+    EnvName,
+    Gpus,
+    Name,
+    NaturalInt,
+    Nodes,
+    PositiveInt,
+    Size,
+    doc,
+)
 
 
 class Check(Base, frozen=True):
@@ -106,13 +118,13 @@ class Coverage(Base, frozen=True):
 class Resources(Base, frozen=True):
     """What the scheduler is asked for. Missing values come from the site profile."""
 
-    nodes: Annotated[PositiveInt, doc("Number of nodes.", 8)] = 1
+    nodes: Annotated[Nodes, doc("Number of nodes.", 8)] = 1
     gpus_per_node: Annotated[
-        NaturalInt | None,
+        Gpus | None,
         doc("GPUs on each node; 0 for CPU only. Default: the profile's `node.gpus`, on `local` 0.", 8),
     ] = None
     cpus_per_node: Annotated[
-        PositiveInt | None, doc("CPU cores on each node. Default: the profile's `node.cpus`.", 96)
+        Cpus | None, doc("CPU cores on each node. Default: the profile's `node.cpus`.", 96)
     ] = None
     memory: Annotated[
         Size | None,
@@ -153,9 +165,7 @@ class Launch(Base, frozen=True):
     ] = "ray"
     hold: Annotated[bool, doc("Keep the cluster up after the command ends, for `jobspec exec`.")] = False
     requeue: Annotated[Requeue, doc("Requeueing after a time limit, preemption or node failure.")] = Requeue()
-    tasks_per_node: Annotated[
-        PositiveInt, doc("Processes of the command on each node in mode `srun`.", 8)
-    ] = 1
+    tasks_per_node: Annotated[Cpus, doc("Processes of the command on each node in mode `srun`.", 8)] = 1
     join_timeout: Annotated[
         PositiveInt, doc("Seconds to wait until every planned node has joined; then the missing are named.")
     ] = 300

@@ -276,10 +276,12 @@ def pipelines(spec: JobSpec) -> Iterator[Broken]:
             what = f"pipeline `{pipeline.name}` trains on no GPU"
             yield Broken("spec.pipeline", (*at, "train_gpus"), what, fix="write it like `[0, 1]`")
         for key, ids in (("train_gpus", pipeline.train_gpus), ("infer_gpus", pipeline.infer_gpus)):
+            seen = set[int]()
             for place, gpu in enumerate(ids):
-                if ids.index(gpu) < place:
+                if gpu in seen:
                     what = f"GPU {gpu} is there twice in `{key}` of pipeline `{pipeline.name}`"
                     yield Broken("spec.pipeline", (*at, key, place), what, fix="remove one")
+                seen.add(gpu)
 
 
 def sweep(spec: JobSpec) -> Iterator[Broken]:

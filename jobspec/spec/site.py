@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from jobspec.spec.fields import Base, Duration, EnvName, Name, NaturalInt, PositiveInt, Size, doc
+from jobspec.spec.fields import Base, Cpus, Duration, EnvName, Gpus, Name, PositiveInt, Size, doc
 
 Runtime = Literal["pyxis", "oci", "apptainer", "charliecloud", "podman", "bubblewrap", "none"]
 Port = Annotated[int, Meta(ge=1024, le=65535)]
@@ -106,11 +106,11 @@ class Network(Base, frozen=True):
 class Node(Base, frozen=True):
     """One compute node. Used as default, and to check a spec before it is submitted."""
 
-    cpus: Annotated[PositiveInt | None, doc("CPU cores that a job can use.", 96)] = None
+    cpus: Annotated[Cpus | None, doc("CPU cores that a job can use.", 96)] = None
     memory: Annotated[
         Size | None, doc("Memory that a job can use: a whole number with K, M, G or T.", "1900G")
     ] = None
-    gpus: Annotated[NaturalInt, doc("GPUs.", 8)] = 0
+    gpus: Annotated[Gpus, doc("GPUs.", 8)] = 0
     gpu_memory: Annotated[Size | None, doc("Memory of one GPU.", "80G", "141G")] = None
 
 

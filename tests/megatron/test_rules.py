@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobspec.megatron.architecture import Architecture
+from jobspec.megatron.model_rules import check_world
 from jobspec.megatron.rules import RULES, check_shape, is_valid
 from jobspec.megatron.shape import Recompute, RolloutShape, TrainShape
 from jobspec.megatron.violation import with_value
@@ -214,3 +215,11 @@ def test_findings_are_whole_sentences_about_numbers(shape: TrainShape, arch: Arc
     for finding in check_shape(shape, arch):
         assert any(char.isdigit() for char in finding.what) or "recomputation" in finding.what
         assert finding.text()
+
+
+@pytest.mark.timeout(120)  # a search through all sizes up to the world does not end
+def test_values_for_absurd_sizes_come_from_nearby_or_are_powers_of_two() -> None:
+    (world,) = check_world(TrainShape(65_536, 1024, tp=3, pp=10**12, cp=1), None)
+    assert "tp" not in world.nearest
+    (world,) = check_world(TrainShape(65_536, 1024, tp=3_000_000), None)
+    assert world.nearest["tp"] == (2_097_152,)

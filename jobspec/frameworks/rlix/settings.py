@@ -128,7 +128,7 @@ def pipeline_settings(
     context: Context, recipes: Mapping[str, Config] | None = None
 ) -> tuple[PipelineSettings, ...]:
     """The spec's pipelines; `recipes` are the configurations that could be read, by pipeline."""
-    every_gpu = tuple(range(max(1, context.spec.resources.nodes) * context.gpus_per_node))
+    every_gpu = tuple(range(context.gpus_per_node))  # RLix has one node, whatever the spec asks for
     return tuple(
         _settings(context, index, pipeline, every_gpu, (recipes or {}).get(pipeline.name))
         for index, pipeline in enumerate(context.spec.pipelines)

@@ -9,6 +9,7 @@ Source: rlops/rlix `nemo` f77d913, `rlix/pipeline/nemo_rl_config_bridge.py` and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from jobspec.finding import Finding, error, warning
@@ -24,7 +25,7 @@ def check(pipelines: Sequence[PipelineSettings], nodes: int, per_node: int) -> I
     for pipeline in pipelines:
         yield from check_gpus(pipeline, nodes * per_node)
         yield from check_engines(pipeline, per_node)
-    yield from check_workers(pipelines, nodes * per_node)
+    yield from check_workers(pipelines)
     yield from check_turns(pipelines)
 
 
@@ -103,49 +104,44 @@ def _placed_well(group: Sequence[int], per_node: int) -> bool:
     return group[0] % per_node == 0 and len(group) % per_node == 0
 
 
-def check_workers(pipelines: Sequence[PipelineSettings], total: int) -> Iterator[Finding]:
+def check_workers(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """An error when the workers of all pipelines reserve more than one GPU, asleep or not."""
-    for gpu in range(total):
-        shares = [1 / share for pipeline in pipelines for share in _shares(pipeline, gpu)]
-        if sum(shares) > 1 + 1e-9:
-            last = pipelines[-1]
-            what = f"{len(shares)} workers share GPU {gpu}, and reserve {sum(shares):.2f} of it"
-            why = f"each worker reserves 1 / `{COLOCATED}` of a GPU for the whole run"
-            fix = f"set `{COLOCATED}` to {len(shares)} or more in `train.overrides`"
-            yield error("rlix.colocation", what, why, fix, path=f"{last.path}.infer_gpus")
-            return
-
-
-def _shares(pipeline: PipelineSettings, gpu: int) -> Iterator[int]:
-    groups = pipeline.wrapper[COLOCATED]
-    if isinstance(groups, int) and groups > 0:
-        yield from [groups] * ((gpu in pipeline.train) + (gpu in pipeline.infer))
+    shares: dict[int, list[float]] = {}
+    for pipeline in pipelines:
+        groups = pipeline.wrapper[COLOCATED]
+        if isinstance(groups, int) and groups > 0:
+            for gpu in (*pipeline.train, *pipeline.infer):
+                shares.setdefault(gpu, []).append(1 / groups)
+    gpu = min((gpu for gpu, of in shares.items() if sum(of) > 1 + 1e-9), default=None)
+    if gpu is not None:
+        count, reserved = len(shares[gpu]), sum(shares[gpu])
+        what = f"{count} workers share GPU {gpu}, and reserve {reserved:.2f} of it"
+        why = f"each worker reserves 1 / `{COLOCATED}` of a GPU for the whole run"
+        fix = f"set `{COLOCATED}` to {count} or more in `train.overrides`"
+        yield error("rlix.colocation", what, why, fix, path=f"{pipelines[-1].path}.infer_gpus")
 
 
 def check_turns(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
     """One warning for pipelines that train on the same GPU: they take turns, which is slow."""
-    for gpu in sorted({gpu for pipeline in pipelines for gpu in pipeline.train}):
+    trainers = Counter(gpu for pipeline in pipelines for gpu in set(pipeline.train))
+    gpu = min((gpu for gpu, count in trainers.items() if count > 1), default=None)
+    if gpu is not None:
         sharing = [pipeline for pipeline in pipelines if gpu in pipeline.train]
-        if len(sharing) > 1:
-            named = ", ".join(f"`{pipeline.name}`" for pipeline in sharing[:MAX_NAMED])
-            more = ", ..." if len(sharing) > MAX_NAMED else ""
-            yield warning(
-                "rlix.train-shared",
-                f"{len(sharing)} pipelines train on GPU {gpu}: {named}{more}",
-                "the scheduler lets one pipeline train at a time, and published runs keep trainers apart",
-                "give each pipeline GPUs of its own to train on",
-                path=f"{sharing[1].path}.train_gpus",
-            )
-            return
+        named = ", ".join(f"`{pipeline.name}`" for pipeline in sharing[:MAX_NAMED])
+        more = ", ..." if len(sharing) > MAX_NAMED else ""
+        yield warning(
+            "rlix.train-shared",
+            f"{len(sharing)} pipelines train on GPU {gpu}: {named}{more}",
+            "the scheduler lets one pipeline train at a time, and published runs keep trainers apart",
+            "give each pipeline GPUs of its own to train on",
+            path=f"{sharing[1].path}.train_gpus",
+        )
 
 
 def alone(pipelines: Sequence[PipelineSettings]) -> tuple[PipelineSettings, ...]:
     """Pipelines that have no GPU in common with any other."""
-    return tuple(
-        pipeline
-        for pipeline in pipelines
-        if not any(set(pipeline.infer) & set(other.infer) for other in pipelines if other is not pipeline)
-    )
+    users = Counter(gpu for pipeline in pipelines for gpu in set(pipeline.infer))
+    return tuple(pipeline for pipeline in pipelines if all(users[gpu] == 1 for gpu in pipeline.infer))
 
 
 def _key(pipeline: PipelineSettings, size: str) -> str:

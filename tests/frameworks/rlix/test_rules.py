@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jobspec import frameworks
+from jobspec.finding import JobspecError
 from jobspec.frameworks.rlix import topology
 from jobspec.planning.resolve import resolve
 from jobspec.spec.find_site import load_cluster
@@ -356,3 +357,26 @@ def test_what_the_advice_says_is_of_help(
 def test_nothing_is_said_where_the_gpus_memory_is_not_known(checkouts: dict[str, Path]) -> None:
     found = resolved(checkouts, {"model/config": TEN_B}, gpu_memory="null")
     assert "memory.gpu" not in {finding.rule for finding in found.findings}
+
+
+@pytest.mark.timeout(120)  # work that goes with the square of the run's GPUs does not end
+def test_many_nodes_are_answered_as_one_too_many(checkouts: dict[str, Path]) -> None:
+    change = {
+        **pipelines({"train_gpus": [0]}, {"train_gpus": [5]}),
+        "resources/nodes": 65_536,
+        f"{OVER}/rlix_max_colocated_worker_groups": 64,
+    }
+    assert set(errors(resolved(checkouts, change))) == {"rlix.nodes"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "most"),
+    [("nodes", 65_537, 65_536), ("gpus_per_node", 1025, 1024), ("cpus_per_node", 10**18, 65_536)],
+)
+def test_more_than_any_machine_has_is_refused_by_its_key(
+    checkouts: dict[str, Path], key: str, value: int, most: int
+) -> None:
+    with pytest.raises(JobspecError) as refused:
+        resolved(checkouts, {f"resources/{key}": value})
+    (found,) = refused.value.findings
+    assert (found.rule, found.path, found.fix) == ("spec.range", f"resources.{key}", f"use {most} or less")
