@@ -18,6 +18,21 @@ from tests.slurm.machine import CACHE, pyxis
 
 CONTAINERS = "ls -d /tmp/enroot-*/data/pyxis_jobspec-*"  # on the test cluster's nodes, of any user
 ROOT, PLAIN = "lab-pyxis-root", "lab-pyxis-plain"  # site profiles with and without `remap_root`
+# As `enroot import` writes /etc/rc for a Docker image with `ENTRYPOINT ["false"]`: src/docker.sh of 4.1.2.
+IMPORTED_RC = """\
+mkdir -p "/" 2> /dev/null
+cd "/" && unset OLDPWD || exit 1
+
+if [ -s /etc/rc.local ]; then
+    . /etc/rc.local
+fi
+
+if [ $# -gt 0 ]; then
+    exec 'false' "$@"
+else
+    exec 'false'
+fi
+"""
 KILL = ("--signal=KILL", "--full")
 
 
@@ -29,8 +44,6 @@ def make_images(lab: Lab) -> None:
     folder.mkdir()
     (folder / "cut.sqsh").write_bytes(Path(lab.image("pyxis")).read_bytes()[: 4 << 20])
     (folder / "text.sqsh").write_text("<html>the page of a proxy</html>\n")
-    (folder / "closed.sqsh").write_text("for root alone")
-    (folder / "closed.sqsh").chmod(0o600)
     for name in ("empty", "shell"):
         (folder / name / "etc").mkdir(parents=True)
     for name in ("bin/dash", "lib/x86_64-linux-gnu/libc.so.6", "lib64/ld-linux-x86-64.so.2"):
@@ -40,9 +53,10 @@ def make_images(lab: Lab) -> None:
         target.chmod(0o755)
     _squash(folder / "shell", folder / "shell.sqsh")
     _squash(folder / "empty", folder / "empty.sqsh")
-    _squash(
-        root, folder / "entry.sqsh", "-p", "etc/rc f 755 0 0 echo exit 7", "-e", "usr/share", "usr/lib/gcc"
-    )
+    for name, text in {"entry": IMPORTED_RC, "rc": "exit 7"}.items():
+        (folder / f"{name}.rc").write_text(text)
+        made = f"etc/rc f 755 0 0 cat {folder}/{name}.rc"
+        _squash(root, folder / f"{name}.sqsh", "-p", made, "-e", "usr/share", "usr/lib/gcc", "usr/include")
     lab.add_profile(ROOT, "pyxis", remap_root=True)
     lab.add_profile(PLAIN, "pyxis", remap_root=False)
 
@@ -83,20 +97,24 @@ def container_rows() -> Iterator[Row]:
     yield bad("image missing", r"No such file.*none\.sqsh", image="none.sqsh")
     yield bad("image cut off", r"damaged|corrupt|cut off", image="cut.sqsh")
     yield bad("image is a text", r"text\.sqsh", image="text.sqsh")
-    yield bad("image not readable", r"closed\.sqsh", image="closed.sqsh", user="alice")
-    yield bad("node disk too small for it", r"No space left", before=on_n1(SMALL, "umount -l /tmp/enroot-0"))
-    here = on_n1("cp {image} /tmp/here.sqsh", "rm -f /tmp/here.sqsh")
+    closed = on_nodes("install -m 600 {image} /tmp/closed.sqsh", "rm -f /tmp/closed.sqsh", "n1", "n2")
+    yield bad("image not readable", r"closed\.sqsh", image="/tmp/closed.sqsh", user="alice", before=closed)
+    yield bad(
+        "node disk too small for it", r"No space left", before=on_nodes(SMALL, "umount -l /tmp/enroot-0")
+    )
+    here = on_nodes("cp {image} /tmp/here.sqsh", "rm -f /tmp/here.sqsh")
     yield bad(
         "image on one node only",
         r"n2.*/tmp/here\.sqsh|/tmp/here\.sqsh.*n2",
         image="/tmp/here.sqsh",
         before=here,
     )
-    only = on_n1("mkdir -p /tmp/only", "rmdir /tmp/only")
+    only = on_nodes("mkdir -p /tmp/only", "rmdir /tmp/only")
     yield bad("mount missing on one node", r"n2.*/tmp/only|/tmp/only.*n2", mount="/tmp/only", before=only)
     yield bad("no Python in it", r"python3", image="shell.sqsh", python="python3")
     yield bad("no shell in it", r"/bin/sh", image="empty.sqsh")
     well = ("training", finish, "COMPLETED", "^$")
+    yield bad("start script that exits", r"error code: 7", image="rc.sqsh")
     yield row("entry point that exits", *well, image="entry.sqsh", kept=True)
     yield row("root for a plain user", *well, user="alice", cluster=ROOT, kept=True)
     yield row("a plain user", *well, user="alice", cluster=PLAIN, kept=True)
@@ -124,13 +142,17 @@ def requeue_then_finish(trial: Trial) -> None:
 SMALL = "mkdir -p -m 700 /tmp/enroot-0 && mount -t tmpfs -o size=100m tmpfs /tmp/enroot-0"
 
 
-def on_n1(command: str, undo: str) -> Callable[[Lab], Callable[[], object]]:
-    """The first node is made unlike the second."""
+def on_nodes(command: str, undo: str, *nodes: str) -> Callable[[Lab], Callable[[], object]]:
+    """The first node is made unlike the second, or those that are named."""
+
+    def everywhere(lab: Lab, text: str) -> None:
+        for node in nodes or ("n1",):
+            done = lab.cluster.run(node, ["sh", "-c", text])
+            assert done.returncode == 0, done.stderr
 
     def before(lab: Lab) -> Callable[[], object]:
-        done = lab.cluster.run("n1", ["sh", "-c", command.format(image=lab.image("pyxis"))])
-        assert done.returncode == 0, done.stderr
-        return lambda: lab.cluster.run("n1", ["sh", "-c", undo])
+        everywhere(lab, command.format(image=lab.image("pyxis")))
+        return lambda: everywhere(lab, undo)
 
     return before
 

@@ -60,6 +60,7 @@ def make_squashfs(cache: Path) -> Path:
         if not done.is_file():
             scratch = done.with_suffix(f".{os.getpid()}")
             argv = ["mksquashfs", str(root), str(scratch), "-all-root", "-noappend", "-comp", "zstd"]
+            argv += ["-Xcompression-level", "1"]
             subprocess.run(argv, check=True, capture_output=True, text=True)
             scratch.rename(done)
     return done

@@ -13,9 +13,10 @@ What it keeps of them was seen there, or stands in their sources:
 - the image's own variables (/etc/environment) win over the job's unless `--container-env` names them; PATH is
   the image's
 - the user is in the image's /etc/passwd; `--container-remap-root` makes a plain user root of a user namespace
-- the entry point (/etc/rc) is not run
-- a task that does not start ends with 1, and the node is in no line of its own: srun's `error: n2: task 1:`
-  names it
+- the container starts by the image's /etc/rc, which sources /etc/rc.local: that one leaves it before the
+  entry point of an imported image; the command begins where it went to
+- /tmp and /run are empty and the container's own; the command starts in the user's home, which is made
+- a task that does not start ends with 1; its lines name the node, and Enroot's whole log is among them
 
 Not kept: `--container-save`, `--container-unshare`, overlays, several tasks of one node that start at once.
 """
@@ -80,13 +81,19 @@ def give_up(*lines: str) -> NoReturn:
     """The lines of Slurm's log in the step's stderr, and the end of the task."""
     plugin = "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1"
     for line in (*(f"pyxis: {line}" for line in lines), plugin, "Failed to invoke spank plugin stack"):
-        sys.stderr.write(f"slurmstepd: error: {line}\n")
+        sys.stderr.write(f"slurmstepd-{os.uname().nodename}: error: {line}\n")
     sys.exit(1)
 
 
-def enroot_failed(what: str, log: str) -> NoReturn:
+def not_created(what: str, log: str, code: int = 1) -> NoReturn:
     lines = [f"    {line}" for line in log.splitlines()]
-    give_up("child 99 failed with error code: 1", what, "printing enroot log file:", *lines)
+    give_up(f"child 99 failed with error code: {code}", what, "printing enroot log file:", *lines)
+
+
+def not_started(what: str, log: str) -> NoReturn:
+    lines = [f"    {line}" for line in log.splitlines()]
+    other = "container was not started successfully by another task"
+    give_up(what, *(["printing enroot log file:", *lines] if lines else []), other)
 
 
 def task(options: dict[str, str], command: list[str]) -> NoReturn:
@@ -98,6 +105,7 @@ def task(options: dict[str, str], command: list[str]) -> NoReturn:
         give_up('error: "exec" flag was passed to --container-name but the container is not running')
     if running:
         join(running[0])
+        os.chdir(home())
     else:
         root = DATA / full
         if not root.is_dir():
@@ -107,14 +115,14 @@ def task(options: dict[str, str], command: list[str]) -> NoReturn:
         start(root, options)
     environment = inside(options.get("env", "").split(","))
     try:
-        os.chdir(options.get("workdir") or "/")
+        os.chdir(options.get("workdir") or ".")
     except OSError as problem:
         give_up(f"couldn't chdir to {options['workdir']}: {problem.strerror}")
     try:
         os.execvpe(command[0], command, environment)
     except OSError as problem:
-        # execvpe of Slurm looks along the container's PATH, and says so in one line.
-        sys.stderr.write(f"slurmstepd: error: execve(): {command[0]}: {problem.strerror}\n")
+        node = os.uname().nodename
+        sys.stderr.write(f"slurmstepd-{node}: error: execve(): {command[0]}: {problem.strerror}\n")
         sys.exit(2)
 
 
@@ -125,16 +133,16 @@ def create(name: str, image: str) -> None:
     if not image.startswith((".", "/")):
         asked = "[INFO] Querying registry for permission grant"
         failed = f"failed to import docker image: {image}"
-        enroot_failed(failed, f"{asked}\ncurl: (6) Could not resolve host: registry-1.docker.io")
+        not_created(failed, f"{asked}\ncurl: (6) Could not resolve host: registry-1.docker.io", 6)
     if not Path(image).is_file():
-        enroot_failed(failed, f"[ERROR] No such file or directory: {image}")
+        not_created(failed, f"[ERROR] No such file or directory: {image}")
     if subprocess.run(["unsquashfs", "-s", image], capture_output=True, check=False).returncode != 0:
-        enroot_failed(failed, f"[ERROR] Invalid image format: {image}")
+        not_created(failed, f"[ERROR] Invalid image format: {image}")
     DATA.mkdir(parents=True, exist_ok=True, mode=0o700)
     argv = ["unsquashfs", "-no-progress", "-user-xattrs", "-d", str(DATA / name), image]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        enroot_failed(failed, f"[INFO] Extracting squashfs filesystem...\n{done.stderr}")
+        not_created(failed, f"[INFO] Extracting squashfs filesystem...\n{done.stderr}")
 
 
 def start(root: Path, options: dict[str, str]) -> None:
@@ -142,11 +150,11 @@ def start(root: Path, options: dict[str, str]) -> None:
     mounts = [entry.split(":") for entry in options.get("mounts", "").split(",") if entry]
     for source, *_ in mounts:
         if not Path(source).exists():
-            give_up(f"--container-mounts: source path does not exist: {source}",
-                    "couldn't create enroot start configuration script")  # fmt: skip
+            not_started(f"--container-mounts: source path does not exist: {source}",
+                        "couldn't create enroot start configuration script")  # fmt: skip
     if not (root / "bin/sh").exists() and not (root / "usr/bin/sh").exists():
-        enroot_failed("container start failed with error code: 1",
-                      "enroot-switchroot: failed to execute: /bin/sh: No such file or directory")  # fmt: skip
+        not_started("container start failed with error code: 1",
+                    "enroot-switchroot: failed to execute: /bin/sh: No such file or directory")  # fmt: skip
     (root / LOCK).touch()
     user, group = os.getuid(), os.getgid()
     know_user(root)
@@ -159,11 +167,27 @@ def start(root: Path, options: dict[str, str]) -> None:
     call("mount", "none", "/", None, REC | SLAVE, None)
     call("mount", str(root), str(root), None, BIND | REC, None)
     system = [["/proc", "/proc"], ["/sys", "/sys"], ["/dev", "/dev"], ["/etc/hosts", "/etc/hosts"]]
+    for folder in ("tmp", "run"):
+        (root / folder).mkdir(exist_ok=True)
+        call("mount", "tmpfs", str(root / folder), "tmpfs", 0, "mode=0755")
     for source, *more in [*system, ["/etc/resolv.conf", "/etc/resolv.conf"], *mounts]:
         bind(source, root / (more[0] if more else source).lstrip("/"), read_only=more[1:2] == ["ro"])
     os.chdir(root)
     call("syscall", 155 if os.uname().machine == "x86_64" else 41, b".", b".")  # pivot_root(2)
     call("umount2", ".", DETACH)
+    run_rc()
+
+
+def run_rc() -> None:
+    """The start script of the image; its working folder is the command's."""
+    Path("/etc/rc.local").write_text('exec "$@"')
+    os.chdir(home())
+    script = ["/bin/sh", "/etc/rc"] if Path("/etc/rc").exists() else []
+    argv = [*script, "/bin/sh", "-c", "pwd"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        not_started(f"container start failed with error code: {done.returncode}", "")
+    os.chdir(done.stdout.strip())
 
 
 def bind(source: str, target: Path, read_only: bool) -> None:
@@ -180,14 +204,21 @@ def bind(source: str, target: Path, read_only: bool) -> None:
 
 
 def know_user(root: Path) -> None:
-    """Enroot's hook 10-shadow.sh: the user is in the image's /etc/passwd."""
+    """Enroot's hook 10-shadow.sh: the user is in the image's /etc/passwd, and has a home."""
     user, passwd = pwd.getpwuid(os.getuid()), root / "etc/passwd"
+    (root / user.pw_dir.lstrip("/")).mkdir(parents=True, exist_ok=True)
     old = passwd.read_text() if passwd.exists() else ""
     if f"\n{user.pw_name}:" not in f"\n{old}":
         passwd.parent.mkdir(exist_ok=True)
         home = f"{user.pw_name}:x:{user.pw_uid}:{user.pw_gid}::{user.pw_dir}:/bin/sh\n"
         passwd.unlink(missing_ok=True)
         passwd.write_text(old + home)
+
+
+def home() -> str:
+    """Where a command starts: `enroot-switchroot` goes to the home that its hook has made."""
+    folder = os.environ.get("HOME", "/")
+    return folder if Path(folder).is_dir() else "/"
 
 
 def join(pid: int) -> None:
