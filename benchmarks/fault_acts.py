@@ -25,6 +25,7 @@ class Trial:
     job: str
     nodes: list[str]
     undo: list[Callable[[], object]] = field(default_factory=list)
+    user: str = "root"
 
     @property
     def head(self) -> str:
@@ -167,6 +168,12 @@ def controller(trial: Trial, meanwhile: Act = no_act) -> None:
 
 def controller_then(act: Act) -> Act:
     return lambda trial: (controller(trial), act(trial))
+
+
+def await_unpacking(trial: Trial) -> None:
+    """Until the last node has begun to unpack the image."""
+    there = ["test", "-d", f"/tmp/enroot-0/data/pyxis_jobspec-{trial.run_id}"]
+    await_true(lambda: trial.lab.cluster.run(trial.worker, there).returncode == 0, "the unpacking", 60)
 
 
 def other_job(trial: Trial) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from benchmarks.fault_acts import (
     READ_ONLY,
     Act,
     Trial,
+    await_unpacking,
     away,
     controller,
     controller_then,
@@ -29,7 +30,7 @@ from benchmarks.fault_acts import (
     suspend,
     twice,
 )
-from tests.slurm.lab import Lab, await_true
+from tests.slurm.lab import PYTHON, Lab, await_true
 
 # The command of every run: it saves when it is told to end, and ends well when it is let go.
 DRIVER = """\
@@ -65,6 +66,10 @@ class Row:
     extra: Mapping[str, Any] = field(default_factory=dict)
     script: str = ""
     alone: bool = False
+    cluster: str = "lab"
+    user: str = "root"
+    container: Callable[[Lab], dict[str, Any]] | None = None  # the section of the spec
+    before: Callable[[Lab], Callable[[], object]] | None = None  # makes a node so; returns what undoes it
 
     @property
     def name(self) -> str:
@@ -250,7 +255,8 @@ def rows() -> list[Row]:
         "FAILED",
         r"bwrap|container|execvp|No such",
         kept=False,
-        script="container",
+        cluster="lab-bubblewrap",
+        container=lambda lab: {"image": str(lab.shared / "empty"), "python": str(PYTHON)},
     )
     add("other job of the node killed", "training", other_job, "COMPLETED", "^$", alone=True)
     return found
@@ -266,13 +272,18 @@ def sections(row: Row, lab: Lab) -> tuple[str, dict[str, Any]]:
         more["mode"] = "ray"
     for key, value in row.extra.items():
         more[key] = {**more.get(key, {}), **value}
-    if row.script not in ("", "container"):
+    if row.script:
         script = row.script
+    if row.container is not None:
+        more["container"] = row.container(lab)
     return DRIVER % script, more
 
 
 def await_moment(row: Row, trial: Trial) -> None:
     if row.act is no_act:
+        return
+    if row.moment == "unpacking":
+        await_unpacking(trial)
         return
     phase = {"staging": "stage", "collecting": "collect", "ray bring-up": "ray"}.get(row.moment, "driver")
     trial.lab.await_phase(str(trial.run_dir), phase)

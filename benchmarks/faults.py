@@ -27,15 +27,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.fault_acts import Trial
+from benchmarks.fault_containers import container_rows, left_containers, make_images
 from benchmarks.fault_rows import Row, await_moment, rows, sections
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options
-from tests.slurm.lab import PYTHON, Lab, await_true
+from tests.slurm.lab import Lab, await_true
 from tests.slurm.machine import missing
 
 MODEL_BYTES = 1200 << 20
 NODE_DISK = "3g"
-LOCAL = "/tmp/jobspec-root"  # `node_local` of the test cluster's profile
+LOCAL = "/tmp/jobspec-root"  # `node_local` of the test cluster's profile for root
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if reason := missing():
         print(reason, file=sys.stderr)
         return 2
-    wanted = [row for row in rows() if re.search(options.only, row.name)]
+    wanted = [row for row in (*rows(), *container_rows()) if re.search(options.only, row.name)]
     cluster = Cluster(f"faults-{os.getpid()}", Options(nodes=2 * options.jobs + 2), owned=True)
     cluster.start()
     try:
@@ -96,6 +97,7 @@ def prepare(cluster: Cluster) -> Lab:
         for _ in range(MODEL_BYTES >> 20):
             file.write(os.urandom(1 << 20))
     (lab.shared / "empty").mkdir()
+    make_images(lab)
     for node in cluster.nodes:
         give_disk(lab, node)
     return lab
@@ -148,15 +150,11 @@ def start(lab: Lab, row: Row) -> Trial:
     script, more = sections(row, lab)
     name = re.sub(r"[^a-z0-9]+", "-", row.name.lower())[:40].strip("-")
     argv = ["bash", "-c", script]
-    if row.script == "container":
-        image = {"image": str(lab.shared / "empty"), "python": str(PYTHON)}
-        spec = lab.command_spec(name, argv, nodes=2, **more, container=image)
-        run = lab.submit(spec, cluster="lab-bubblewrap")
-    else:
-        run = lab.submit(lab.command_spec(name, argv, nodes=2, **more))
+    undo = [row.before(lab)] if row.before else []
+    run = lab.submit(lab.command_spec(name, argv, nodes=2, **more), cluster=row.cluster, user=row.user)
     job = run["job_id"]
     await_true(lambda: nodes_of(lab, job) != [], "the job's nodes", 90)
-    return Trial(lab, run["run_id"], Path(run["run_dir"]), job, nodes_of(lab, job))
+    return Trial(lab, run["run_id"], Path(run["run_dir"]), job, nodes_of(lab, job), undo, row.user)
 
 
 def is_over(lab: Lab, job: str) -> bool:
@@ -176,7 +174,7 @@ def judge(lab: Lab, row: Row, trial: Trial, began: float, ended: float, state: s
         hashlib.sha256(f"{trial.job}|{trial.run_dir}|{n}".encode()).hexdigest()[:8] for n in attempts
     )
     left = list(left_overs(lab, trial.nodes, digests, trial.run_id))
-    _, report = lab.report(trial.run_id)
+    _, report = lab.report(trial.run_id, user=trial.user)
     first = report["first_cause"] or {}
     cause = "" if report["result"] == "Pass" else f"{report['reason']}"
     text = (
@@ -240,15 +238,20 @@ def left_overs(lab: Lab, nodes: Sequence[str], digests: Sequence[str], run_id: s
         names = lab.cluster.run(node, ["find", LOCAL, "-maxdepth", "2"]).stdout
         if any(digest in line.rsplit("/", 1)[-1] for line in names.splitlines() for digest in digests):
             yield f"folders on {node}"
+    yield from left_containers(lab, nodes, run_id)
 
 
 def after_the_next_job(lab: Lab, seen: Sequence[Seen]) -> list[str]:
     """The left-overs of all rows once a further run of the same user has been on every node."""
-    spec = lab.command_spec("next", ["true"], nodes=lab.cluster.options.nodes)
-    done = lab.submit(spec)
-    lab.await_end(done["job_id"])
+    nodes = lab.cluster.options.nodes
+    for runtime in ("none", "pyxis"):
+        spec = lab.command_spec(f"next-{runtime}", ["true"], nodes=nodes, runtime=runtime)
+        lab.await_end(lab.submit(spec, cluster="lab" if runtime == "none" else f"lab-{runtime}")["job_id"])
     digests = [digest for row in seen for digest in row.digests]
-    return list(left_overs(lab, lab.cluster.nodes, digests, "no-such-run"))
+    return [
+        *left_overs(lab, lab.cluster.nodes, digests, "no-such-run"),
+        *left_containers(lab, lab.cluster.nodes),
+    ]
 
 
 def cells(row: Seen) -> list[str]:

@@ -71,6 +71,7 @@ def read_plan(run_dir: Path) -> Plan:
 def _node(run_dir: Path) -> int:
     from jobspec.runtime.base.identity import from_environment
     from jobspec.runtime.head.phases import run_head
+    from jobspec.runtime.node.salvage import salvage
     from jobspec.runtime.node.worker import run_worker
 
     env = dict(os.environ)
@@ -79,6 +80,8 @@ def _node(run_dir: Path) -> int:
 
     def agent() -> int:
         try:
+            if env.get("JOBSPEC_SALVAGE"):  # the batch script's, after the agents were killed
+                return salvage(plan, who, env)
             return run_head(plan, who, env) if who.is_head else run_worker(plan, who, env)
         except OSError as problem:
             what = f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)"

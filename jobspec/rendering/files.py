@@ -24,7 +24,7 @@ from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
 from jobspec.planning.provenance import bundle_name
-from jobspec.rendering import upstream_script
+from jobspec.rendering import node_containers, upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
@@ -111,17 +111,18 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "node_local": plan.node_local,
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
+        "nodes": plan.nodes,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "hooks": resolved.hooks,
         # This installation, for the job's last step. Nodes of a cluster behind SSH do not have it.
         "reporter": "" if resolved.remote else sys.executable,
         "package": PACKAGE,
-        "folders": _node_folders(plan) if plan.container.runtime != "none" else (),
+        "prepare": node_containers.prepare(plan, run_id),
         "each_node": _each_node(plan) if slurm else (),
         "stale": upstream_script.stale_containers(plan),
         # The workers' step of a foreign script goes on until the job ends: nothing can clean up after it.
-        "cleanup": () if foreign else _cleanup(plan, run_id),
+        "cleanup": () if foreign else node_containers.remove(plan, run_id),
         "head_container": upstream_script.HEAD_CONTAINER,
         "worker_container": upstream_script.WORKER_CONTAINER,
         "upstream": upstream_script.upstream_step(plan, foreign, run_dir, runtime) if foreign else None,
@@ -238,20 +239,6 @@ def _each_node(plan: Plan) -> tuple[str, ...]:
         "--ntasks-per-node=1",
         "--mpi=none",
     )
-
-
-def _node_folders(plan: Plan) -> tuple[str, ...]:
-    """The mounted folders that may not exist yet: the run's own, without the sources of the spec."""
-    of_run = (plan.node_local, plan.checkpoint_dir, plan.hf_home)
-    return tuple(mount.source for mount in plan.container.mounts if mount.source in of_run)
-
-
-def _cleanup(plan: Plan, run_id: str) -> tuple[str, ...]:
-    """The command that removes the run's container from a node, where Slurm's own PATH may lack Enroot."""
-    if plan.container.runtime != "pyxis":
-        return ()
-    remove = 'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
-    return ("bash", "-c", remove, "bash", f"pyxis_jobspec-{run_id}")
 
 
 def _host_env(env: Mapping[str, str]) -> list[tuple[str, str]]:

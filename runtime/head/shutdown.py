@@ -11,7 +11,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof, Plan
-from jobspec.runtime.base.events import FORMAT_VERSION, write_json
 from jobspec.runtime.head import batch_script
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
@@ -164,17 +163,9 @@ def _no_results(problem: OSError, node: str) -> Finding:
 
 
 def _write_manifest(attempt: Attempt, rows: List[Dict[str, Any]]) -> None:
-    artifacts: Path = attempt.node.paths.artifacts
-    artifacts.mkdir(parents=True, exist_ok=True)
-    rows.extend(
-        collect.already_there(
-            artifacts, [row["path"] for row in rows], attempt.who.name, attempt.node.redactor
-        )
-    )
+    node = attempt.node
+    collect.write_manifest(node.paths.artifacts, rows, attempt.who.name, node.redactor)
     attempt.record.collected.update(files=len(rows), bytes=sum(int(row["bytes"]) for row in rows))
-    write_json(
-        artifacts / "manifest.json", {"v": FORMAT_VERSION, "files": sorted(rows, key=lambda row: row["path"])}
-    )
 
 
 def _stop_nodes(attempt: Attempt, ray: Optional[RayBringUp], failed: bool) -> None:

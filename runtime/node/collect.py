@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
+from jobspec.runtime.base.events import FORMAT_VERSION, write_json
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import replacing, write_bytes
 
@@ -105,6 +106,14 @@ def collect(
         result.files.append(copied)
     result.truncated = result.truncated or time.monotonic() > end
     return result
+
+
+def write_manifest(artifacts: Path, rows: List[Dict[str, Any]], node: str, redactor: Redactor) -> None:
+    """List what all nodes have copied, and what lay in `artifacts` already, which `rows` get as well."""
+    artifacts.mkdir(parents=True, exist_ok=True)
+    rows.extend(already_there(artifacts, [row["path"] for row in rows], node, redactor))
+    listed = {"v": FORMAT_VERSION, "files": sorted(rows, key=lambda row: str(row["path"]))}
+    write_json(artifacts / "manifest.json", listed)
 
 
 def matcher(pattern: str) -> re.Pattern[str]:

@@ -15,6 +15,7 @@ from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
 from jobspec.runtime.base.upstream_marks import MEET_S
 from jobspec.runtime.node.agent import Node
+from jobspec.runtime.node.salvage import keep
 
 DEFAULT_JOIN_S = 300.0
 
@@ -47,7 +48,10 @@ def run_worker(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
     threading.Thread(target=keep_alive, args=(link, threading.Event()), daemon=True, name="heartbeat").start()
     node = Node(plan, who, env, lambda message: _tell(link, message))
     try:
-        return _serve(link, node)
+        code = _serve(link, node)
+        if code:
+            keep(node)
+        return code
     finally:
         node.close()
 

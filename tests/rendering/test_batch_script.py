@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.rendering import files
+from jobspec.rendering import files, node_containers
 from jobspec.rendering.files import PACKAGE, render
 from jobspec.rendering.step_prefix import BWRAP_SIGNALS
 from tests.kits.render_kit import RUN_ID, SLURM, Stage, resolve_text
@@ -303,14 +304,61 @@ def test_pyxis_gets_its_folders_before_and_is_cleaned_up_after(
     done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"})
     assert done.returncode == 4, done.stderr
     made, step, removed = stage.calls()
-    assert made.argv[-5:] == (b"mkdir", b"-p", b"--", b"/tmp/js", b"/shared/hf")
+    assert made.argv[-4:] == (b"bash", RUN_ID.encode(), b"/tmp/js", b"/shared/hf")
     assert step.env[b"FROM_HOOK"] == b"ann"
     assert removed.argv[-2:] == (b"bash", f"pyxis_jobspec-{RUN_ID}".encode())
-    assert removed.argv[-3] == b'PATH=$PATH:/usr/local/bin:/usr/bin; enroot remove --force "$1"'
+    assert removed.argv[-3].endswith(b'enroot remove --force "$1"')
+
+
+# The one of a run that is over, half a container of this run, one that runs, and one that is being unpacked.
+LISTED = f"""\
+NAME PID COMM
+pyxis_jobspec-20260101-000000-dead
+pyxis_jobspec-{RUN_ID}
+pyxis_jobspec-20260101-000000-runs 77 python
+               78 bash
+pyxis_jobspec-20260101-000000-busy
+pyxis_of-somebody
+"""
+
+
+def test_only_containers_that_nobody_uses_are_swept(stage: Stage, tmp_path: Path) -> None:
+    stage.program("enroot", then=f"[[ $1 != list ]] || echo {shlex.quote(LISTED)}")
+    stage.program("ps", then="echo unsquashfs -d /data/pyxis_jobspec-20260101-000000-busy /images/a.sqsh")
+    (tmp_path / "prepare").write_text(node_containers.PREPARE)
+    done = stage.bash(tmp_path / "prepare", RUN_ID, str(tmp_path / "made"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    removed = [call.argv[-1] for call in stage.calls() if b"remove" in call.argv]
+    assert removed == [b"pyxis_jobspec-20260101-000000-dead", f"pyxis_jobspec-{RUN_ID}".encode()]
+    assert (tmp_path / "made").is_dir()
+
+
+def test_without_enroot_on_the_node_the_folders_are_made(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "prepare").write_text(node_containers.PREPARE)
+    assert stage.bash(tmp_path / "prepare", RUN_ID, str(tmp_path / "made")).returncode == 0
+    assert (tmp_path / "made").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("code", "results", "salvaged"), [(137, False, True), (137, True, False), (1, False, False)]
+)
+def test_files_of_killed_agents_are_saved_by_a_step_of_its_own(
+    code: int, results: bool, salvaged: bool, run_dir: Callable[..., Path], stage: Stage
+) -> None:
+    folder = run_dir()
+    leave = 'mkdir -p "$JOBSPEC_RUN_DIR/attempts/1"; touch "$JOBSPEC_RUN_DIR/attempts/1/results.json";'
+    stage.program("srun", then=f"{leave if results else ''} exit {code}")
+    done = stage.bash(folder / "job.sbatch")
+    assert done.returncode == code
+    steps = [call for call in stage.calls() if b"node" in call.argv]
+    assert [call.env.get(b"JOBSPEC_SALVAGE") for call in steps] == [None, b"1"][: 1 + salvaged]
+    assert len({call.argv for call in steps}) == 1, "in the same container"
 
 
 def test_cleanup_does_not_wait_for_a_dead_node(run_dir: Callable[..., Path], stage: Stage) -> None:
-    stage.program("srun", then='case "$*" in *" enroot remove "*) sleep 600 ;; *" node "*) exit 4 ;; esac')
+    stage.program(
+        "srun", then='case "$*" in *mkdir*) ;; *"enroot remove"*) sleep 600 ;; *" node "*) exit 4 ;; esac'
+    )
     stage.program("timeout", then='shift 3; exec /usr/bin/timeout 1 "$@"')  # the 60 s, in one
     spec = SPEC + "container: {image: /images/a.sqsh}\n"
     assert stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann"}).returncode == 4

@@ -37,11 +37,13 @@ from tests.slurm.machine import (
     closed_ancestors,
     missing,
     prepare_database,
+    pyxis,
     read_only_paths,
     remove_cgroup,
 )
 
 INIT = Path(__file__).resolve().with_name("node-init.sh")
+STAND_IN = INIT.with_name("stand_in_pyxis.py")
 LAB_PREFIX = "jobspec-lab-"  # short, below /tmp: socket paths end at 107 bytes
 START_TIMEOUT_S = 60.0
 
@@ -259,6 +261,7 @@ class Cluster:
         _write(slurm / "slurm.conf", files.slurm_conf(lab, options, self.limits_memory))
         _write(slurm / "cgroup.conf", files.cgroup_conf(self.limits_memory))
         _write(slurm / "oci.conf", files.oci_conf(lab))
+        self._write_pyxis()
         if options.gpus:
             _write(slurm / "gres.conf", files.gres_conf(lab, options))
             for index in range(options.gpus):
@@ -277,6 +280,17 @@ class Cluster:
         _write(etc / "cgroups", "".join(f"{name} {folder}\n" for name, folder in folders))
         (lab / "munge/key").write_bytes(os.urandom(128))
         (lab / "munge/key").chmod(0o400)
+
+    def _write_pyxis(self) -> None:
+        real, programs = pyxis(), self.lab / "programs"
+        if real is not None:
+            plugin = f"required {real}/lib/slurm/spank_pyxis.so\n"
+            _write(self.lab / "etc/slurm/plugstack.conf", plugin)
+        else:
+            programs.mkdir()
+            for name in ("srun", "enroot"):
+                _write(programs / name, f'#!/bin/sh\nexec /usr/bin/python3 {STAND_IN} {name} "$@"\n', 0o755)
+        _write(self.lab / "etc/programs", f"{real / 'bin' if real else programs}\n")
 
     def _spawn(self, node: str) -> None:
         with (self.lab / "log" / f"init-{node}.log").open("a") as log:

@@ -22,6 +22,7 @@ PACKAGE_OF = {
     "bubblewrap": ("bwrap", "bubblewrap"),
     "oci": ("crun", "crun"),
     "podman": ("podman", "podman"),
+    "pyxis": ("mksquashfs", "squashfs-tools"),
 }
 
 

@@ -26,16 +26,23 @@ PARTITIONS = ("main", "low", "high")
 FEW_CPUS = {"cpus_per_node": 2}
 
 
-def profile_text(cluster: harness.Cluster, name: str, runtime: str = "none", partition: str = "main") -> str:
+def profile_text(
+    cluster: harness.Cluster,
+    name: str,
+    runtime: str = "none",
+    partition: str = "main",
+    remap_root: bool | None = None,
+) -> str:
     """A site profile for the test cluster, as its administrator would write it."""
     shared = cluster.shared
+    remapped = "" if remap_root is None else f", remap_root: {str(remap_root).lower()}"
     return f"""\
 version: 1
 name: {name}
 description: the test cluster, containers by {runtime}
 scheduler: slurm
 slurm: {{partition: {partition}, gpus: none}}
-container: {{runtime: {runtime}}}
+container: {{runtime: {runtime}{remapped}}}
 paths:
   runs: {shared}/runs
   hf_home: {shared}/hf
@@ -62,13 +69,20 @@ class Lab:
         for folder in (self.runs, self.shared / "hf", self.shared / "scratch", self.clusters):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o1777)
-        for runtime in ("none", "charliecloud", "bubblewrap", "oci", "podman"):
+        for runtime in ("none", "pyxis", "charliecloud", "bubblewrap", "oci", "podman"):
             self.add_profile("lab" if runtime == "none" else f"lab-{runtime}", runtime)
         for partition in ("low", "high"):
             self.add_profile(f"lab-{partition}", partition=partition)
 
-    def add_profile(self, name: str, runtime: str = "none", partition: str = "main", more: str = "") -> None:
-        text = profile_text(self.cluster, name, runtime, partition) + more
+    def add_profile(
+        self,
+        name: str,
+        runtime: str = "none",
+        partition: str = "main",
+        more: str = "",
+        remap_root: bool | None = None,
+    ) -> None:
+        text = profile_text(self.cluster, name, runtime, partition, remap_root) + more
         (self.clusters / f"{name}.yaml").write_text(text)
 
     @property
@@ -77,7 +91,9 @@ class Lab:
         return [(self.cluster.lab, False), *((path, True) for path in read_only_paths())]
 
     def image(self, runtime: str) -> str:
-        """The image for a container runtime: a folder, or for `oci` a bundle."""
+        """The image for a container runtime: a folder, for `pyxis` a file, for `oci` a bundle."""
+        if runtime == "pyxis":
+            return str(rootfs.make_squashfs(CACHE))
         root = rootfs.make_rootfs(CACHE)
         rootfs.make_mount_points(root, [path for path, _ in self.mounts])
         if runtime != "oci":

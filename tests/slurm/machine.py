@@ -30,6 +30,13 @@ PROGRAMS = {
 ACCOUNTING_PROGRAMS = {"slurmdbd": "slurmdbd", "mariadbd": "mariadb-server"}
 
 
+def pyxis() -> Path | None:
+    """Where `build_pyxis.sh` has put the real Pyxis and Enroot; None where `stand_in_pyxis.py` is used."""
+    folder = CACHE / "pyxis"
+    real = os.environ.get("JOBSPEC_PYXIS") != "stand-in"
+    return folder if real and (folder / "lib/slurm/spank_pyxis.so").is_file() else None
+
+
 def missing(accounting: bool = True) -> str:
     """Why no cluster can be started here, with the packages to install; empty if it can."""
     if os.geteuid() != 0:

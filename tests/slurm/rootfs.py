@@ -53,6 +53,19 @@ def _bootstrap(scratch: Path, done: Path) -> None:
             shutil.rmtree(scratch)
 
 
+def make_squashfs(cache: Path) -> Path:
+    """The root file system as one file, as Pyxis and Enroot take it."""
+    root, done = make_rootfs(cache), cache / f"rootfs-{SUITE}.sqsh"
+    with alone(done.name):
+        if not done.is_file():
+            scratch = done.with_suffix(f".{os.getpid()}")
+            argv = ["mksquashfs", str(root), str(scratch), "-all-root", "-noappend", "-comp", "zstd"]
+            argv += ["-Xcompression-level", "1"]
+            subprocess.run(argv, check=True, capture_output=True, text=True)
+            scratch.rename(done)
+    return done
+
+
 def make_mount_points(rootfs: Path, folders: Sequence[Path]) -> None:
     """Empty folders to mount on, which every user may reach (/root is closed in a fresh Debian)."""
     for folder in folders:

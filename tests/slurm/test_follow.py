@@ -49,7 +49,7 @@ def test_logs_follow_until_the_end(lab: Lab, running: dict[str, str]) -> None:
             end(follower)
 
 
-@pytest.mark.parametrize("runtime", ["none", "bubblewrap"])
+@pytest.mark.parametrize("runtime", ["none", "bubblewrap", "pyxis"])
 def test_exec_runs_in_the_job(lab: Lab, need_runtime, runtime: str) -> None:  # type: ignore[no-untyped-def]
     if runtime != "none":
         need_runtime(runtime)

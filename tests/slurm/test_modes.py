@@ -54,7 +54,7 @@ print("NODES", sorted(ray.get(tasks)))
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["bubblewrap", "charliecloud", "oci"])
+@pytest.mark.parametrize("runtime", ["bubblewrap", "charliecloud", "oci", "pyxis"])
 def test_ray_reaches_every_node_in_containers(lab: Lab, need_runtime, tmp_shared: Path, runtime: str) -> None:  # type: ignore[no-untyped-def]
     need_runtime(runtime)
     script = tmp_shared / "where.py"

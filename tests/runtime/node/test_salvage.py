@@ -1,0 +1,71 @@
+"""After SIGKILL of every agent a step of the batch script saves what lies on the nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from jobspec.plan import CollectPlan
+from tests.kits.agent_lab import Run, running, shell
+
+WRITE = (
+    "echo mine >$JOBSPEC_SCRATCH/of-$NAME.txt; echo $SECRET_OF_MINE >>$JOBSPEC_SCRATCH/of-$NAME.txt; {then}"
+)
+WAIT = "touch $JOBSPEC_RUN_DIR/began; sleep 600"
+
+
+def killed(run: Run) -> None:
+    """As Slurm ends a step: agents, guards, and what they have started, all at once."""
+    for row in run.leftovers():
+        os.kill(int(row.split()[0]), signal.SIGKILL)
+    for agent in run.agents:
+        agent.communicate(timeout=30)
+    run.agents.clear()
+
+
+def salvaged(run: Run, env: dict[str, str]) -> list[int]:
+    for index in range(run.plan.nodes):
+        run.agent(index, env={**env, "JOBSPEC_SALVAGE": "1"})
+    return [run.finish(agent)[0] for agent in run.agents]
+
+
+def listed(run: Run) -> list[tuple[str, str]]:
+    manifest = json.loads((run.root / "artifacts/manifest.json").read_text())
+    return [(row["path"], row["node"]) for row in manifest["files"]]
+
+
+def test_files_of_all_nodes_are_saved_and_listed(tmp_path: Path) -> None:
+    env = {"SECRET_OF_MINE": "hunter2hunter2", "NAME": "x"}
+    write = shell(WRITE.format(then=WAIT), on="all")
+    with running(
+        tmp_path, write, nodes=2, secrets=("SECRET_OF_MINE",), collect=CollectPlan(patterns=("of-*.txt",))
+    ) as run:
+        for index in range(2):
+            run.agent(index, env=env)
+        run.wait_event("driver", "start")
+        for index in range(2):
+            run.wait_file(next(Path(run.plan.node_local).glob(f"run-*.{index}")) / "of-x.txt")
+        killed(run)
+        assert salvaged(run, env) == [0, 0]
+        assert listed(run) == [("127.0.0.3/of-x.txt", "127.0.0.3"), ("of-x.txt", "127.0.0.2")]
+        text = (run.root / "artifacts/of-x.txt").read_text()
+        assert text.startswith("mine\n") and "hunter2" not in text
+        assert list(Path(run.plan.node_local).glob("run-*")) == []
+        assert run.leftovers() == []
+
+
+def test_worker_saves_its_own_when_the_head_is_gone(tmp_path: Path) -> None:
+    write = shell(WRITE.format(then=WAIT), on="all")
+    with running(tmp_path, write, nodes=2, collect=CollectPlan(patterns=("of-*.txt",))) as run:
+        for index in range(2):
+            run.agent(index, env={"NAME": "y"})
+        run.wait_event("driver", "start")
+        kept = run.root / "artifacts/127.0.0.3/of-y.txt"
+        run.wait_file(next(Path(run.plan.node_local).glob("run-*.1")) / "of-y.txt")
+        os.kill(run.agent_pid(0), signal.SIGKILL)
+        assert run.finish(run.agents[1])[0] == 1
+        assert kept.read_text().startswith("mine")
+        assert json.loads((run.attempt / "salvaged-1.json").read_text())["files"][0]["node"] == "127.0.0.3"
+        run.finish(run.agents[0])
