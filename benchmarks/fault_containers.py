@@ -14,7 +14,7 @@ from benchmarks.fault_acts import Trial, finish, jobspec_cancel, no_act, power, 
 from benchmarks.fault_rows import CANCEL, LOST, Row
 from tests.slurm import rootfs
 from tests.slurm.lab import Lab
-from tests.slurm.machine import CACHE, pyxis
+from tests.slurm.machine import CACHE
 
 CONTAINERS = "ls -d /tmp/enroot-*/data/pyxis_jobspec-*"  # on the test cluster's nodes, of any user
 ROOT, PLAIN = "lab-pyxis-root", "lab-pyxis-plain"  # site profiles with and without `remap_root`
@@ -38,8 +38,6 @@ KILL = ("--signal=KILL", "--full")
 
 def make_images(lab: Lab) -> None:
     """Images that are wrong in one way each, beside the whole one."""
-    if not pyxis():
-        return
     folder, root = lab.shared / "images", rootfs.make_rootfs(CACHE)
     folder.mkdir()
     (folder / "cut.sqsh").write_bytes(Path(lab.image("pyxis")).read_bytes()[: 4 << 20])
@@ -82,8 +80,6 @@ def container(image: str = "", mount: str = "", python: str = "") -> Callable[[L
 
 def container_rows() -> Iterator[Row]:
     """Where one of the two nodes is at fault, the cause names it."""
-    if not pyxis():
-        return
 
     def row(fault: str, moment: str, act: Any, state: str, cause: str, image: str = "", mount: str = "",
             python: str = "", **more: Any) -> Row:  # fmt: skip

@@ -32,7 +32,7 @@ from benchmarks.fault_rows import Row, await_moment, rows, sections
 from tests.slurm.cluster import Cluster
 from tests.slurm.cluster_files import Options
 from tests.slurm.lab import Lab, await_true
-from tests.slurm.machine import missing, pyxis
+from tests.slurm.machine import missing
 
 MODEL_BYTES = 1200 << 20
 NODE_DISK = "3g"
@@ -244,7 +244,7 @@ def left_overs(lab: Lab, nodes: Sequence[str], digests: Sequence[str], run_id: s
 def after_the_next_job(lab: Lab, seen: Sequence[Seen]) -> list[str]:
     """The left-overs of all rows once a further run of the same user has been on every node."""
     nodes = lab.cluster.options.nodes
-    for runtime in ("none", "pyxis") if pyxis() else ("none",):
+    for runtime in ("none", "pyxis"):
         spec = lab.command_spec(f"next-{runtime}", ["true"], nodes=nodes, runtime=runtime)
         lab.await_end(lab.submit(spec, cluster="lab" if runtime == "none" else f"lab-{runtime}")["job_id"])
     digests = [digest for row in seen for digest in row.digests]

@@ -108,6 +108,7 @@ def _scripts(plan: Plan, hooks: Sequence[str], run_id: str, run_dir: str, runtim
         "node_local": plan.node_local,
         "slurm": slurm,
         "watch_exit": slurm and plan.nodes > 1,
+        "nodes": plan.nodes,
         "directives": [directive(line) for line in directives(plan, run_dir)] if slurm else [],
         "requeue_max": plan.slurm.requeue_max if slurm else 0,
         "hooks": tuple(hooks),
