@@ -339,6 +339,19 @@ def test_without_enroot_on_the_node_the_folders_are_made(stage: Stage, tmp_path:
     assert (tmp_path / "made").is_dir()
 
 
+def test_cleanup_asks_living_nodes_alone(run_dir: Callable[..., Path], stage: Stage) -> None:
+    """A step on a lost node waits until Slurm has noticed it, the other nodes idle."""
+    leave = (
+        'mkdir -p "$JOBSPEC_RUN_DIR/attempts/1"; echo "3 n4" >"$JOBSPEC_RUN_DIR/attempts/1/exit"; sleep 60'
+    )
+    stage.program("srun", then=f'case "$*" in *" node "*) {leave} ;; esac')
+    spec = SPEC + "resources: {nodes: 4}\ncontainer: {image: /images/a.sqsh}\n"
+    done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann", "SLURM_JOB_ID": "1"})
+    assert done.returncode == 3, done.stderr
+    removed = stage.calls()[-1].argv
+    assert removed[removed.index(b"--mpi=none") + 1 :][:3] == (b"--nodes=3", b"--ntasks=3", b"--exclude=n4")
+
+
 @pytest.mark.parametrize(
     ("code", "results", "salvaged"), [(137, False, True), (137, True, False), (1, False, False)]
 )
