@@ -92,7 +92,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
             "unknown-key unquoted value version"
         ),
-        "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
+        "stage": _names(
+            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "
+            "no-hf-home space stalled timeout"
+        ),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
         "train": _names("workers-gpus workers-uneven"),
         "trl": _names(

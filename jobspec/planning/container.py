@@ -95,6 +95,8 @@ def mounts_for(plan: Plan) -> tuple[Mount, ...]:
     if plan.upstream is not None:
         container = with_mount(container, plan.upstream.root)
     for item in plan.stage:
+        if item.from_hub:
+            continue
         container = with_mount(container, item.source, read_only=True)
     return container.mounts
 

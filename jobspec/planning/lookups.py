@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
 
 T = TypeVar("T")
+HUB_DEADLINE_S = 5.0
 
 
 @dataclass
@@ -80,6 +81,14 @@ class Lookups:
         of_model = () if model.stage is None else (model.stage,)
         return (*of_model, *data), [*model.findings, *findings]
 
+    def pinned(self, item: StagePlan, env: Mapping[str, str]) -> tuple[StagePlan, list[Finding]]:
+        """The item with the commit that its revision names at the hub now, or an error why not."""
+        if not (item.from_hub and item.repo_id and item.moves):
+            return item, []
+        key = ("pin", item.kind, item.repo_id, item.revision)
+        commit, findings = self._once(key, lambda: _commit_at_hub(item, env))
+        return (replace(item, revision=commit) if commit else item), findings
+
     def tree_digest(self, source: str) -> str:
         """Which files a model or data set by path has."""
         return self._once(("tree", source), lambda: tree_digest(source))
@@ -102,6 +111,22 @@ class Lookups:
             self._kept[key] = make()
         made: T = self._kept[key]
         return made
+
+
+def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:
+    from jobspec.finding import JobspecError, error
+    from jobspec.runtime.staging.hub_client import HubClient, Settings
+    from jobspec.runtime.staging.hub_files import commit_of
+
+    settings = replace(Settings.of(env, tries=1), stall_s=HUB_DEADLINE_S)
+    try:
+        return commit_of(HubClient(settings), item.kind, item.repo_id, item.revision), []
+    except JobspecError as problem:
+        told = problem.findings[0]
+        path = "model" if item.kind == "model" else "data"
+        what = f"which commit `{item.revision}` of `{item.repo_id}` is now is not known"
+        why = f"{told.what}: {told.why}"
+        return "", [error("stage.hub-unknown", what, why, "set `revision` to a commit", path=path)]
 
 
 def _key(model: Model | None) -> bytes:

@@ -124,13 +124,14 @@ def find_data(data: Sequence[Data], base: Path, hf_home: str) -> tuple[tuple[Sta
 def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
     if model.id is not None:
         plan: StagePlan | None = _hub(
-            "model", "model", model.id, model.revision, hf_home, "model.id", findings
+            "model", "model", model.id, model.revision, hf_home, "model.id", findings, model.stage == "hub"
         )
     else:
         plan = _by_path("model", "model", model.path or "", model.revision, base)
     return plan and replace(
         plan,
-        node_local=model.stage == "node_local",
+        node_local=model.stage != "shared",
+        from_hub=model.stage == "hub",
         env="JOBSPEC_MODEL_PATH",
         require=model.require,
         allow=model.allow,
@@ -143,7 +144,8 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
     if data.source.startswith((".", "/", "~")) or exists(base / data.source):
         plan = _by_path(data.name, "dataset", data.source, data.revision, base)
     elif HUB_ID.fullmatch(data.source):
-        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
+        at, direct = f"{where}.source", data.stage == "hub"
+        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, at, findings, direct)
     else:
         findings.append(
             error(
@@ -154,7 +156,8 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
             )
         )
         return None
-    return plan and replace(plan, node_local=data.stage == "node_local", env=data_variable(data.name))
+    local, direct = data.stage != "shared", data.stage == "hub"
+    return plan and replace(plan, node_local=local, from_hub=direct, env=data_variable(data.name))
 
 
 def _hub(
@@ -165,8 +168,9 @@ def _hub(
     hf_home: str,
     where: str,
     findings: list[Finding],
+    direct: bool = False,
 ) -> StagePlan | None:
-    if not hf_home:
+    if not hf_home and not direct:
         findings.append(
             error(
                 "stage.no-hf-home",
@@ -176,8 +180,10 @@ def _hub(
             )
         )
         return None
-    cache = f"{hf_home}/hub/{kind}s--{repo_id.replace('/', '--')}"
-    commit = hub_commit(cache, revision or "main")
+    folder = f"{kind}s--{repo_id.replace('/', '--')}"
+    cache = f"{hf_home}/hub/{folder}" if hf_home else folder
+    # Nodes that ask for themselves need a commit that the spec or the lock names, not one that a cache has.
+    commit = "" if direct else hub_commit(cache, revision or "main")
     return StagePlan(name, kind, cache, "hf", repo_id, commit or revision or "main")
 
 

@@ -32,6 +32,8 @@ def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding
 
 def is_missing(item: StagePlan, scheduler: str) -> bool:
     """Whether a source is missing; False when its file system is not mounted here."""
+    if item.from_hub:
+        return False
     seen_here = scheduler == "local" or is_folder(Path(*Path(item.source).parts[:2]))
     return seen_here and not exists(item.source)
 

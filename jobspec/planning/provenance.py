@@ -342,7 +342,11 @@ def _changed_repo(
 
 
 def _snapshot_is_there(item: StagePlan) -> Iterator[Finding]:
-    if item.layout == "hf" and not (Path(item.source) / "snapshots" / item.revision).is_dir():
+    if (
+        item.layout == "hf"
+        and not item.from_hub
+        and not (Path(item.source) / "snapshots" / item.revision).is_dir()
+    ):
         yield error(
             "reproduce.model" if item.kind == "model" else "reproduce.data",
             f"`{item.repo_id}` at revision {item.revision} is not in the cache",

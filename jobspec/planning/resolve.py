@@ -131,7 +131,7 @@ def resolve(
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     resolution.given = loaded.data.get("resources") or {}
     resolution.mode_given = "mode" in (loaded.data.get("launch") or {})
-    resolution.elsewhere = cluster.elsewhere
+    resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)
