@@ -25,8 +25,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
-            "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
-            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag tag-unknown "
+            "image-absent image-form image-latest image-missing image-tag image-unused mount-characters "
+            "mount-hides-run mount-writable mounts-unused oci-config oci-mount registry-form source-tag "
+            "tag-unknown "
             "workdir"
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),

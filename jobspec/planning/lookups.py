@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.planning.container import with_tag_digest
+from jobspec.planning.digests import tree_digest
 from jobspec.planning.elsewhere import read_elsewhere
+from jobspec.planning.far_inputs import FarInput, answered
 from jobspec.planning.model import find_data, find_model
-from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
+from jobspec.planning.on_disk import (
+    hidden_from_bundle,
+    missing_helpers,
+    missing_image,
+    missing_script,
+    missing_sources,
+)
 from jobspec.planning.paths import absolute_profile
-from jobspec.planning.provenance import tree_digest
 from jobspec.planning.repos import RepoSource, read_repos
 
 if TYPE_CHECKING:
@@ -37,6 +44,9 @@ class Lookups:
     """
 
     asks: bool = False
+    far: dict[str, FarInput] | None = (
+        None  # what the login node says of images, models and data; None: no such
+    )
     _kept: dict[object, Any] = field(default_factory=dict)
 
     def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -48,13 +58,30 @@ class Lookups:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch, self.asks))
 
     def elsewhere(
-        self, spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+        self,
+        spec: JobSpec,
+        base: Path,
+        profile: ClusterProfile,
+        far: Elsewhere,
+        fetch: bool,
+        state: Path,
+        inputs: Sequence[Mapping[str, Any]],
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
-        """The checkouts of a cluster with other disks than this machine's."""
-        return self._once(
-            ("elsewhere", spec.repos, base),
-            lambda: read_elsewhere(spec, base, profile, far, fetch, state, self.asks),
-        )
+        """The checkouts of a cluster with its own disks; answers to `inputs` are kept."""
+        known = self.far or {}
+        new = [one for one in inputs if one["path"] not in known]
+
+        def read() -> tuple[tuple[RepoSource, ...], list[Finding]]:
+            repos, findings, seen = read_elsewhere(spec, base, profile, far, fetch, state, self.asks, new)
+            known.update(seen)
+            return repos, findings
+
+        found = self._once(("elsewhere", spec.repos, base), read)
+        left = [one for one in new if one["path"] not in known]
+        if left:  # of another point of a sweep
+            known.update(answered(left, far.ask({"inputs": left})["inputs"], far.where, state))
+        self.far = known
+        return found
 
     def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
         """The container with the digest of its image's tag, as the registry tells it once."""
@@ -66,11 +93,13 @@ class Lookups:
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(
             ("model", _key(spec.model), base, hf_home, scheduler),
-            lambda: find_model(spec.model, base, hf_home, scheduler),
+            lambda: find_model(spec.model, base, hf_home, scheduler, self.far),
         )
 
     def data(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-        return self._once(("data", spec.data, base, hf_home), lambda: find_data(spec.data, base, hf_home))
+        return self._once(
+            ("data", spec.data, base, hf_home), lambda: find_data(spec.data, base, hf_home, self.far)
+        )
 
     def inputs(
         self, spec: JobSpec, base: Path, hf_home: str, scheduler: str
@@ -91,6 +120,8 @@ class Lookups:
 
     def tree_digest(self, source: str) -> str:
         """Which files a model or data set by path has."""
+        if self.far is not None:
+            return self.far[source].digest if source in self.far else ""
         return self._once(("tree", source), lambda: tree_digest(source))
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
@@ -101,7 +132,8 @@ class Lookups:
         return self._once(
             key,
             lambda: (
-                *missing_sources(plan.stage, plan.scheduler),
+                *missing_sources(plan.stage, plan.scheduler, self.far),
+                *missing_image(plan, self.far),
                 *(finding for rule in look for finding in rule(plan)),
             ),
         )

@@ -19,6 +19,7 @@ from jobspec.disk import exists, is_file
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import FoundModel
 from jobspec.plan import StagePlan, data_variable
+from jobspec.planning.far_inputs import FarInputs
 from jobspec.planning.on_disk import is_missing
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
 
 
-def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) -> FoundModel:
-    """The spec's model with its place and its sizes, as far as this machine sees them.
+def find_model(
+    model: Model | None, base: Path, hf_home: str, scheduler: str, far: FarInputs | None = None
+) -> FoundModel:
+    """The spec's model with its place and its sizes, as far as this machine sees them, or a login node.
 
     `findings` are about its place. `size_findings` name the checks that unknown sizes prevent.
     """
@@ -37,7 +40,13 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
         return FoundModel()
     findings: list[Finding] = []
     stage = _model(model, base, hf_home, findings)
-    folder = files_of(stage) if stage is not None else None
+    folder, absent = None, False
+    if stage is not None and far is not None:
+        seen = far.get(stage.source)
+        stage = settled(stage, far)
+        folder, absent = (seen.folder, not seen.there) if seen is not None else (None, False)
+    elif stage is not None:
+        folder, absent = files_of(stage), is_missing(stage, scheduler)
     name = model.id or model.path or ""
     config = folder / "config.json" if folder is not None else None
     if model.config:
@@ -54,7 +63,7 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
     return FoundModel(
         stage=stage,
         folder=folder,
-        absent=stage is not None and is_missing(stage, scheduler),
+        absent=absent,
         architecture=known,
         has_config=has_config,
         findings=tuple(findings),
@@ -114,11 +123,19 @@ def _unknown(name: str, why: str, path: str) -> Finding:
     )
 
 
-def find_data(data: Sequence[Data], base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+def find_data(
+    data: Sequence[Data], base: Path, hf_home: str, far: FarInputs | None = None
+) -> tuple[tuple[StagePlan, ...], list[Finding]]:
     """The data sets that every node must be able to read, with findings about them."""
     findings: list[Finding] = []
     plans = [_data(item, base, hf_home, f"data[{index}]", findings) for index, item in enumerate(data)]
-    return tuple(plan for plan in plans if plan is not None), findings
+    return tuple(settled(plan, far or {}) for plan in plans if plan is not None), findings
+
+
+def settled(item: StagePlan, far: FarInputs) -> StagePlan:
+    """The item with the commit that the cluster's cache has for its revision."""
+    seen = far.get(item.source)
+    return replace(item, revision=seen.commit) if seen is not None and seen.commit else item
 
 
 def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
