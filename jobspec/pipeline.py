@@ -208,15 +208,13 @@ def must_resolve(request: Request, fetch: bool = True) -> Resolved:
 
 
 def must_be_ready(request: Request) -> Resolved:
-    """`must_resolve` for a run about to start: its inputs must be there now.
-
-    A cluster behind SSH has file systems of its own; its nodes check them.
+    """`must_resolve` for a run about to start: its inputs must be there now, as this machine or the cluster's
+    login node sees them.
     """
     from jobspec.checks import at_submit
 
     resolved = must_resolve(request)
-    if not resolved.remote:
-        stop_on_errors(at_submit(resolved.findings, request.allow))
+    stop_on_errors(at_submit(resolved.findings, request.allow))
     return resolved
 
 

@@ -29,6 +29,7 @@ from typing import (
 
 PLAN_VERSION = 1
 NOT_PINNED = "tag, not pinned"
+HUB_TOKEN = "HF_TOKEN"
 
 Scalar = Union[str, int, float, bool, None]
 
@@ -100,7 +101,8 @@ class StagePlan:
 
     `source` lies on shared storage: a Hugging Face hub cache folder (`models--org--name`) or a plain
     folder or file. `layout` says which. `node_local` copies it below the plan's `node_local` path.
-    `env` names the variable that carries the ready path into the driver.
+    `env` names the variable that carries the ready path into the driver. With `from_hub` nodes download it
+    themselves, and `source` is only where it would lie.
     """
 
     name: str
@@ -115,6 +117,7 @@ class StagePlan:
     ignore: Tuple[str, ...] = ()
     env: str = ""
     load: bool = False  # of a model: load config and tokenizer once, offline, before it is trusted
+    from_hub: bool = False
 
     @property
     def moves(self) -> bool:
@@ -324,6 +327,7 @@ class Plan:
     container: ContainerPlan = ContainerPlan()
     env: Mapping[str, str] = field(default_factory=dict)  # exported before Ray starts, on every node
     secrets: Tuple[str, ...] = ()  # names only
+    stage_secrets: Tuple[str, ...] = ()  # names that staging alone gets, where they are set
     repos: Tuple[RepoPlan, ...] = ()
     proofs: Tuple[ImportProof, ...] = ()
     stage: Tuple[StagePlan, ...] = ()
@@ -348,6 +352,11 @@ class Plan:
     time_limit_s: Optional[int] = None
     shm_min_bytes: int = 0
     version: int = PLAN_VERSION
+
+    @property
+    def passed(self) -> Tuple[str, ...]:
+        """The names of all variables that travel from the submitting shell to the agents."""
+        return tuple(dict.fromkeys((*self.secrets, *self.stage_secrets)))
 
 
 T = TypeVar("T")

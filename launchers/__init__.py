@@ -100,6 +100,7 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
         array = from_json(run.plan.read_text(encoding="utf-8")).slurm.array
         plan = replace(plan, slurm=replace(plan.slurm, array=array))
     secrets = read_secrets(plan.secrets, os.environ)
+    secrets |= {name: os.environ[name] for name in plan.stage_secrets if name in os.environ}
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
     return for_plan(plan, profile).submit(run, plan, secrets)

@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 # Harmless while a spec is written, a wasted allocation once it is submitted.
-WRONG_AT_SUBMIT = frozenset({"local.module", "secrets.unset", "stage.missing"})
+WRONG_AT_SUBMIT = frozenset({"local.module", "container.image-absent", "secrets.unset", "stage.missing"})
 
 
 def check(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> tuple[Finding, ...]:

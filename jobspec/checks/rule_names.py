@@ -25,8 +25,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
-            "image-form image-latest image-missing image-tag image-unused mount-characters mount-hides-run "
-            "mount-writable mounts-unused oci-config oci-mount registry-form source-tag tag-unknown "
+            "image-absent image-form image-latest image-missing image-tag image-unused mount-characters "
+            "mount-hides-run mount-writable mounts-unused oci-config oci-mount registry-form source-tag "
+            "tag-unknown "
             "workdir"
         ),
         "coverage": _names("checks level-unknown levels not-applicable variant"),
@@ -92,7 +93,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
             "unknown-key unquoted value version"
         ),
-        "stage": _names("by-path copy download mirror missing no-hf-home space stalled timeout"),
+        "stage": _names(
+            "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "
+            "no-hf-home space stalled timeout"
+        ),
         "sweep": _names("empty max-array more none resources shared-checkpoint skipped"),
         "train": _names("workers-gpus workers-uneven"),
         "trl": _names(

@@ -130,7 +130,7 @@ def written(plan: Plan) -> Iterator[Option]:
     yield Option("ntasks-per-node", "1")
     yield from resource_options(plan)
     yield Option("requeue" if slurm.requeue_max else "no-requeue")
-    yield Option("export", ",".join(plan.secrets) or "NIL")
+    yield Option("export", ",".join(plan.passed) or "NIL")
     if slurm.array:
         yield Option("array", slurm.array)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.evidence.repo_tests import ONLY_ASKED
 from jobspec.plan import (
+    HUB_TOKEN,
     AbortPlan,
     CollectPlan,
     ExpectPlan,
@@ -53,6 +54,7 @@ class Resolution:
     given: Mapping[str, object] = field(default_factory=dict)  # `resources` as the spec has it
     mode_given: bool = True
     elsewhere: Elsewhere | None = None
+    fetch: bool = False  # the servers may be asked, as submission does
 
     def default(self, path: str, kind: OriginKind, where: str = "") -> None:
         """Note the origin of a value that the spec does not give."""
@@ -67,6 +69,10 @@ def assemble(
     gpus = context.gpus_per_node
     stage, findings = resolution.lookups.inputs(spec, resolution.base, hf_home, profile.scheduler)
     resolution.findings += findings
+    if resolution.fetch:
+        pinned = [resolution.lookups.pinned(item, resolution.env) for item in stage]
+        stage = tuple(item for item, _ in pinned)
+        resolution.findings += [finding for _, found in pinned for finding in found]
     checkpoint = absolute(spec.checkpoint.dir, resolution.base, resolution.env) if spec.checkpoint.dir else ""
     with_ray = spec.launch.mode == "ray" and framework_plan.ray_mode == "external"
     plan = Plan(
@@ -80,6 +86,7 @@ def assemble(
         container=context.container,
         env=dict(sorted({**framework_plan.env, **context.container.env}.items())),
         secrets=spec.secrets,
+        stage_secrets=(HUB_TOKEN,) if any(item.from_hub for item in stage) else (),
         repos=tuple(repo.plan for repo in repos),
         proofs=tuple(ImportProof(r.prove, proof_root(r), r.plan.name) for r in repos if r.prove),
         stage=(*_loaded(stage, spec.model, framework_plan.loads_model), *framework_plan.stage),

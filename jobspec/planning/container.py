@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jobspec.disk import is_file, is_folder
 from jobspec.finding import Finding, warning
 from jobspec.plan import NOT_PINNED, ContainerPlan, Mount, Plan
+from jobspec.planning.far_inputs import FarInputs
 from jobspec.planning.paths import absolute
 from jobspec.planning.provenance import image_digest
 from jobspec.planning.registry import parse_tag, tag_digest
@@ -24,7 +25,11 @@ IMAGE_FILES = (".sqsh", ".sqfs", ".squashfs", ".sif")
 
 
 def settle_container(
-    spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]
+    spec: JobSpec,
+    profile: ClusterProfile,
+    base: Path,
+    env: Mapping[str, str],
+    far: FarInputs | None = None,
 ) -> ContainerPlan:
     """The container of a spec on a site, with the spec's own mounts; `mounts_for` adds those of the plan.
 
@@ -33,7 +38,10 @@ def settle_container(
     of_spec, site = spec.container, profile.container
     bare = site.runtime == "none"
     on_this_machine = profile.scheduler == "local" and bare
-    image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env)
+    image = "" if bare else settled_image(of_spec.image or "", site.image_cache, base, env, far)
+    digest = image_digest(image) if far is None or not image.startswith("/") else ""
+    if far is not None and image in far:
+        digest = far[image].digest
     return ContainerPlan(
         runtime=site.runtime,
         image=image,
@@ -44,7 +52,7 @@ def settle_container(
         mount_home=site.mount_home,
         remap_root=site.remap_root,
         source_tag="" if bare else of_spec.source_tag or "",
-        digest=image_digest(image),
+        digest=digest,
     )
 
 
@@ -69,15 +77,30 @@ def with_tag_digest(container: ContainerPlan, profile: ClusterProfile) -> tuple[
     return container, [found]
 
 
-def settled_image(image: str, cache: str | None, base: Path, env: Mapping[str, str]) -> str:
+def image_paths(spec: JobSpec, profile: ClusterProfile, base: Path, env: Mapping[str, str]) -> list[str]:
+    """Where the image of a spec may lie as a file: what a login node is asked for."""
+    image, cache = spec.container.image or "", profile.container.image_cache or ""
+    if profile.container.runtime == "none" or not is_image_path(image):
+        return []
+    cached = [f"{cache}/{image}"] if cache and not image.startswith(("/", ".", "~")) else []
+    return [*cached, absolute(image, base, env)]
+
+
+def is_image_path(image: str) -> bool:
+    return image.startswith(("/", "./", "../", "~")) or image.endswith(IMAGE_FILES)
+
+
+def settled_image(
+    image: str, cache: str | None, base: Path, env: Mapping[str, str], far: FarInputs | None = None
+) -> str:
     """An absolute path for an image that is a file or a folder; a registry's name stays as it is.
 
     Pyxis takes `x.sqsh` without a slash for a registry image (pyxis#127): a file's path is always absolute.
     """
-    is_path = image.startswith(("/", "./", "../", "~")) or image.endswith(IMAGE_FILES)
+    is_path = is_image_path(image)
     cached = Path(cache or "/nonexistent") / image
     is_name = is_path and not image.startswith(("/", ".", "~"))
-    if is_name and is_file(cached):
+    if is_name and (is_file(cached) if far is None else str(cached) in far and far[str(cached)].there):
         return str(cached)
     return absolute(image, base, env) if is_path or (image and is_folder(base / image)) else image
 
@@ -95,6 +118,8 @@ def mounts_for(plan: Plan) -> tuple[Mount, ...]:
     if plan.upstream is not None:
         container = with_mount(container, plan.upstream.root)
     for item in plan.stage:
+        if item.from_hub:
+            continue
         container = with_mount(container, item.source, read_only=True)
     return container.mounts
 

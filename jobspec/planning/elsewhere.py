@@ -26,6 +26,7 @@ from msgspec import structs
 from jobspec.disk import is_folder
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, from_json, to_json
+from jobspec.planning.far_inputs import FarInput, answered
 from jobspec.planning.paths import exchanged
 from jobspec.planning.repos import RepoSource, read_repos, ref_findings, repo_findings, repo_source
 from jobspec.planning.sync import bring
@@ -60,8 +61,9 @@ def read_elsewhere(
     fetch: bool,
     state: Path,
     asks: bool = False,
-) -> tuple[tuple[RepoSource, ...], list[Finding]]:
-    """`read_repos` for a cluster with file systems of its own: one question to `far` about all checkouts.
+    inputs: Sequence[Mapping[str, Any]] = (),
+) -> tuple[tuple[RepoSource, ...], list[Finding], dict[str, FarInput]]:
+    """`read_repos` for a cluster with file systems of its own, and what `inputs` ask: one question to `far`.
 
     With `fetch` a checkout that is only here is copied there. `state` is this machine's folder for copies.
     Raises: JobspecError when `far` cannot be asked.
@@ -73,7 +75,8 @@ def read_elsewhere(
     )
     asked = [_asked(spec, index, base, parent, state, fetch, asks) for index in range(len(spec.repos))]
     copies = state / "code"
-    answers = far.ask({"look": [_question(one, base, copies) for one in asked]})["looked"]
+    said = far.ask({"look": [_question(one, base, copies) for one in asked], "inputs": list(inputs)})
+    answers = said["looked"]
     sources: list[RepoSource] = []
     findings: list[Finding] = []
     for one, seen in zip(asked, answers, strict=True):
@@ -88,7 +91,7 @@ def read_elsewhere(
         )
         sources.append(source)
         findings += problems
-    return tuple(sources), findings
+    return tuple(sources), findings, answered(inputs, said["inputs"], far.where, state)
 
 
 def moved(

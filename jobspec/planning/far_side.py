@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.finding import JobspecError, fail
+from jobspec.planning.digests import file_digest, tree_digest
 from jobspec.planning.git_bundle import Sealed, restore
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState, code_state, unlike
@@ -31,10 +32,14 @@ from jobspec.runtime.checkouts.git import (
     resolve_ref,
     submodules,
 )
+from jobspec.runtime.staging import hfcache
+from jobspec.runtime.staging.listing_checks import check_listing
 
 MAX_FILE_BYTES = 2 * 1024**2  # a larger file of a checkout is data
 MAX_FILES_BYTES = 128 * 1024**2
 MAX_FILES = 50_000
+# What rules read of a model.
+MODEL_TEXTS = ("config.json", "tokenizer_config.json", "chat_template.jinja")
 NO_SOURCES = (
     ".png",
     ".jpg",
@@ -56,6 +61,7 @@ def main(request: str) -> str:
     asked = json.loads(request)
     answer = {
         "looked": [_answer(_look, one) for one in asked.get("look", ())],
+        "inputs": [_answer(_input, one) for one in asked.get("inputs", ())],
         "made": [_answer(_make, one) for one in asked.get("make", ())],
     }
     return json.dumps(answer)
@@ -87,6 +93,32 @@ def _look(one: Mapping[str, Any]) -> dict[str, Any]:
         seen["is_made"] = _is_made(Path(one["target"]))
         seen["bases"] = [] if seen["is_made"] else list(_bases(Path(one["target"]), one["name"]))
     return seen
+
+
+def _input(one: Mapping[str, Any]) -> dict[str, Any]:
+    """An image, model or data set: whether it is there and whole, as a node will see it."""
+    path = one["path"]
+    try:
+        os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {"why": "does not exist"}
+    if one["kind"] == "image":
+        return {"digest": file_digest(path)}
+    if one["layout"] == "hf":
+        listing = hfcache.list_hf(path, one["revision"], one["allow"], one["ignore"])
+    else:
+        listing = hfcache.list_plain(path, one["allow"], one["ignore"])
+    found = check_listing(listing, one["kind"], one["require"], one["allow"], one["ignore"])
+    small = {entry.name: entry for entry in listing.files if entry.size <= MAX_FILE_BYTES}
+    texts = {
+        name: Path(small[name].path).read_text("utf-8", "replace") for name in MODEL_TEXTS if name in small
+    }
+    return {
+        "commit": listing.commit,
+        "digest": tree_digest(path) if one["layout"] == "plain" else "",
+        "findings": [finding.to_json() for finding in found],
+        "texts": texts if one["kind"] == "model" else {},
+    }
 
 
 def _is_made(target: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.planning.container import with_tag_digest
+from jobspec.planning.digests import tree_digest
 from jobspec.planning.elsewhere import read_elsewhere
+from jobspec.planning.far_inputs import FarInput, answered
 from jobspec.planning.model import find_data, find_model
-from jobspec.planning.on_disk import hidden_from_bundle, missing_helpers, missing_script, missing_sources
+from jobspec.planning.on_disk import (
+    hidden_from_bundle,
+    missing_helpers,
+    missing_image,
+    missing_script,
+    missing_sources,
+)
 from jobspec.planning.paths import absolute_profile
-from jobspec.planning.provenance import tree_digest
 from jobspec.planning.repos import RepoSource, read_repos
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
 
 T = TypeVar("T")
+HUB_DEADLINE_S = 5.0
 
 
 @dataclass
@@ -36,6 +44,9 @@ class Lookups:
     """
 
     asks: bool = False
+    far: dict[str, FarInput] | None = (
+        None  # what the login node says of images, models and data; None: no such
+    )
     _kept: dict[object, Any] = field(default_factory=dict)
 
     def profile(self, profile: ClusterProfile, env: Mapping[str, str]) -> ClusterProfile:
@@ -47,13 +58,30 @@ class Lookups:
         return self._once((spec.repos, base), lambda: read_repos(spec, base, runs, fetch, self.asks))
 
     def elsewhere(
-        self, spec: JobSpec, base: Path, profile: ClusterProfile, far: Elsewhere, fetch: bool, state: Path
+        self,
+        spec: JobSpec,
+        base: Path,
+        profile: ClusterProfile,
+        far: Elsewhere,
+        fetch: bool,
+        state: Path,
+        inputs: Sequence[Mapping[str, Any]],
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
-        """The checkouts of a cluster with other disks than this machine's."""
-        return self._once(
-            ("elsewhere", spec.repos, base),
-            lambda: read_elsewhere(spec, base, profile, far, fetch, state, self.asks),
-        )
+        """The checkouts of a cluster with its own disks; answers to `inputs` are kept."""
+        known = self.far or {}
+        new = [one for one in inputs if one["path"] not in known]
+
+        def read() -> tuple[tuple[RepoSource, ...], list[Finding]]:
+            repos, findings, seen = read_elsewhere(spec, base, profile, far, fetch, state, self.asks, new)
+            known.update(seen)
+            return repos, findings
+
+        found = self._once(("elsewhere", spec.repos, base), read)
+        left = [one for one in new if one["path"] not in known]
+        if left:  # of another point of a sweep
+            known.update(answered(left, far.ask({"inputs": left})["inputs"], far.where, state))
+        self.far = known
+        return found
 
     def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
         """The container with the digest of its image's tag, as the registry tells it once."""
@@ -65,11 +93,13 @@ class Lookups:
     def model(self, spec: JobSpec, base: Path, hf_home: str, scheduler: str) -> FoundModel:
         return self._once(
             ("model", _key(spec.model), base, hf_home, scheduler),
-            lambda: find_model(spec.model, base, hf_home, scheduler),
+            lambda: find_model(spec.model, base, hf_home, scheduler, self.far),
         )
 
     def data(self, spec: JobSpec, base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
-        return self._once(("data", spec.data, base, hf_home), lambda: find_data(spec.data, base, hf_home))
+        return self._once(
+            ("data", spec.data, base, hf_home), lambda: find_data(spec.data, base, hf_home, self.far)
+        )
 
     def inputs(
         self, spec: JobSpec, base: Path, hf_home: str, scheduler: str
@@ -80,8 +110,18 @@ class Lookups:
         of_model = () if model.stage is None else (model.stage,)
         return (*of_model, *data), [*model.findings, *findings]
 
+    def pinned(self, item: StagePlan, env: Mapping[str, str]) -> tuple[StagePlan, list[Finding]]:
+        """The item with the commit that its revision names at the hub now, or an error why not."""
+        if not (item.from_hub and item.repo_id and item.moves):
+            return item, []
+        key = ("pin", item.kind, item.repo_id, item.revision)
+        commit, findings = self._once(key, lambda: _commit_at_hub(item, env))
+        return (replace(item, revision=commit) if commit else item), findings
+
     def tree_digest(self, source: str) -> str:
         """Which files a model or data set by path has."""
+        if self.far is not None:
+            return self.far[source].digest if source in self.far else ""
         return self._once(("tree", source), lambda: tree_digest(source))
 
     def on_disk(self, plan: Plan) -> tuple[Finding, ...]:
@@ -92,7 +132,8 @@ class Lookups:
         return self._once(
             key,
             lambda: (
-                *missing_sources(plan.stage, plan.scheduler),
+                *missing_sources(plan.stage, plan.scheduler, self.far),
+                *missing_image(plan, self.far),
                 *(finding for rule in look for finding in rule(plan)),
             ),
         )
@@ -102,6 +143,22 @@ class Lookups:
             self._kept[key] = make()
         made: T = self._kept[key]
         return made
+
+
+def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:
+    from jobspec.finding import JobspecError, error
+    from jobspec.runtime.staging.hub_client import HubClient, Settings
+    from jobspec.runtime.staging.hub_files import commit_of
+
+    settings = replace(Settings.of(env, tries=1), stall_s=HUB_DEADLINE_S)
+    try:
+        return commit_of(HubClient(settings), item.kind, item.repo_id, item.revision), []
+    except JobspecError as problem:
+        told = problem.findings[0]
+        path = "model" if item.kind == "model" else "data"
+        what = f"which commit `{item.revision}` of `{item.repo_id}` is now is not known"
+        why = f"{told.what}: {told.why}"
+        return "", [error("stage.hub-unknown", what, why, "set `revision` to a commit", path=path)]
 
 
 def _key(model: Model | None) -> bytes:

@@ -19,6 +19,7 @@ from jobspec.disk import exists, is_file
 from jobspec.finding import Finding, error, warning
 from jobspec.frameworks.base import FoundModel
 from jobspec.plan import StagePlan, data_variable
+from jobspec.planning.far_inputs import FarInputs
 from jobspec.planning.on_disk import is_missing
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[A-Za-z0-9][\w.-]*")
 
 
-def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) -> FoundModel:
-    """The spec's model with its place and its sizes, as far as this machine sees them.
+def find_model(
+    model: Model | None, base: Path, hf_home: str, scheduler: str, far: FarInputs | None = None
+) -> FoundModel:
+    """The spec's model with its place and its sizes, as far as this machine sees them, or a login node.
 
     `findings` are about its place. `size_findings` name the checks that unknown sizes prevent.
     """
@@ -37,7 +40,13 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
         return FoundModel()
     findings: list[Finding] = []
     stage = _model(model, base, hf_home, findings)
-    folder = files_of(stage) if stage is not None else None
+    folder, absent = None, False
+    if stage is not None and far is not None:
+        seen = far.get(stage.source)
+        stage = settled(stage, far)
+        folder, absent = (seen.folder, not seen.there) if seen is not None else (None, False)
+    elif stage is not None:
+        folder, absent = files_of(stage), is_missing(stage, scheduler)
     name = model.id or model.path or ""
     config = folder / "config.json" if folder is not None else None
     if model.config:
@@ -54,7 +63,7 @@ def find_model(model: Model | None, base: Path, hf_home: str, scheduler: str) ->
     return FoundModel(
         stage=stage,
         folder=folder,
-        absent=stage is not None and is_missing(stage, scheduler),
+        absent=absent,
         architecture=known,
         has_config=has_config,
         findings=tuple(findings),
@@ -114,23 +123,32 @@ def _unknown(name: str, why: str, path: str) -> Finding:
     )
 
 
-def find_data(data: Sequence[Data], base: Path, hf_home: str) -> tuple[tuple[StagePlan, ...], list[Finding]]:
+def find_data(
+    data: Sequence[Data], base: Path, hf_home: str, far: FarInputs | None = None
+) -> tuple[tuple[StagePlan, ...], list[Finding]]:
     """The data sets that every node must be able to read, with findings about them."""
     findings: list[Finding] = []
     plans = [_data(item, base, hf_home, f"data[{index}]", findings) for index, item in enumerate(data)]
-    return tuple(plan for plan in plans if plan is not None), findings
+    return tuple(settled(plan, far or {}) for plan in plans if plan is not None), findings
+
+
+def settled(item: StagePlan, far: FarInputs) -> StagePlan:
+    """The item with the commit that the cluster's cache has for its revision."""
+    seen = far.get(item.source)
+    return replace(item, revision=seen.commit) if seen is not None and seen.commit else item
 
 
 def _model(model: Model, base: Path, hf_home: str, findings: list[Finding]) -> StagePlan | None:
     if model.id is not None:
         plan: StagePlan | None = _hub(
-            "model", "model", model.id, model.revision, hf_home, "model.id", findings
+            "model", "model", model.id, model.revision, hf_home, "model.id", findings, model.stage == "hub"
         )
     else:
         plan = _by_path("model", "model", model.path or "", model.revision, base)
     return plan and replace(
         plan,
-        node_local=model.stage == "node_local",
+        node_local=model.stage != "shared",
+        from_hub=model.stage == "hub",
         env="JOBSPEC_MODEL_PATH",
         require=model.require,
         allow=model.allow,
@@ -143,7 +161,8 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
     if data.source.startswith((".", "/", "~")) or exists(base / data.source):
         plan = _by_path(data.name, "dataset", data.source, data.revision, base)
     elif HUB_ID.fullmatch(data.source):
-        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, f"{where}.source", findings)
+        at, direct = f"{where}.source", data.stage == "hub"
+        plan = _hub(data.name, "dataset", data.source, data.revision, hf_home, at, findings, direct)
     else:
         findings.append(
             error(
@@ -154,7 +173,8 @@ def _data(data: Data, base: Path, hf_home: str, where: str, findings: list[Findi
             )
         )
         return None
-    return plan and replace(plan, node_local=data.stage == "node_local", env=data_variable(data.name))
+    local, direct = data.stage != "shared", data.stage == "hub"
+    return plan and replace(plan, node_local=local, from_hub=direct, env=data_variable(data.name))
 
 
 def _hub(
@@ -165,8 +185,9 @@ def _hub(
     hf_home: str,
     where: str,
     findings: list[Finding],
+    direct: bool = False,
 ) -> StagePlan | None:
-    if not hf_home:
+    if not hf_home and not direct:
         findings.append(
             error(
                 "stage.no-hf-home",
@@ -176,8 +197,10 @@ def _hub(
             )
         )
         return None
-    cache = f"{hf_home}/hub/{kind}s--{repo_id.replace('/', '--')}"
-    commit = hub_commit(cache, revision or "main")
+    folder = f"{kind}s--{repo_id.replace('/', '--')}"
+    cache = f"{hf_home}/hub/{folder}" if hf_home else folder
+    # Nodes that ask for themselves need a commit that the spec or the lock names, not one that a cache has.
+    commit = "" if direct else hub_commit(cache, revision or "main")
     return StagePlan(name, kind, cache, "hf", repo_id, commit or revision or "main")
 
 

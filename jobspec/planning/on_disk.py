@@ -12,11 +12,19 @@ from pathlib import Path
 from jobspec.disk import exists, is_file, is_folder, is_readable, why_not_there
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan, StagePlan
+from jobspec.planning.far_inputs import FarInputs, missing_there
 from jobspec.units import is_below
 
 
-def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding, ...]:
-    """A warning for each missing source. Nothing is known of a file system that is not mounted here."""
+def missing_sources(
+    stage: Iterable[StagePlan], scheduler: str, far: FarInputs | None = None
+) -> tuple[Finding, ...]:
+    """A warning for each missing source. Nothing is known of a file system that is not mounted here.
+
+    `far` is what the login node of a cluster with other file systems says.
+    """
+    if far is not None:
+        return tuple(missing_there(stage, far))
     return tuple(
         warning(
             "stage.missing",
@@ -32,8 +40,27 @@ def missing_sources(stage: Iterable[StagePlan], scheduler: str) -> tuple[Finding
 
 def is_missing(item: StagePlan, scheduler: str) -> bool:
     """Whether a source is missing; False when its file system is not mounted here."""
+    if item.from_hub:
+        return False
     seen_here = scheduler == "local" or is_folder(Path(*Path(item.source).parts[:2]))
     return seen_here and not exists(item.source)
+
+
+def missing_image(plan: Plan, far: FarInputs | None = None) -> tuple[Finding, ...]:
+    """A warning when the image is a path, and there is nothing."""
+    image = plan.container.image
+    if not image.startswith("/"):
+        return ()
+    if far is not None:
+        why = f"{far[image].why} on `{far[image].where}`" if image in far and far[image].why else ""
+    else:
+        seen_here = plan.scheduler == "local" or is_folder(Path(*Path(image).parts[:2]))
+        why = why_not_there(image) if seen_here and not exists(image) else ""
+    if not why:
+        return ()
+    what = f"the image `{image}` {why}"
+    fix = "check the path; `enroot import -o FILE docker://NAME` makes one"
+    return (warning("container.image-absent", what, "no node could start it", fix, path="container.image"),)
 
 
 def missing_script(plan: Plan) -> tuple[Finding, ...]:

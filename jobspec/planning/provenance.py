@@ -6,11 +6,8 @@ Reads files and checkouts; writes nothing.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +16,7 @@ import msgspec
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import NOT_PINNED
 from jobspec.planning.clones import COMMIT
+from jobspec.planning.digests import file_digest
 from jobspec.runtime.checkouts.code_state import TAKEN
 
 if TYPE_CHECKING:
@@ -27,11 +25,6 @@ if TYPE_CHECKING:
     from jobspec.spec.job import JobSpec
     from jobspec.spec.load import LoadedSpec
     from jobspec.spec.site import ClusterProfile
-
-FULL_DIGEST_BYTES = 64 * 1024**2  # larger files get a digest of size, head and tail: an image has tens of GB
-EDGE_BYTES = 1024**2
-MAX_TREE_FILES = 2000  # of a model or data set by path
-TREE_EDGE_BYTES = 64 * 1024
 
 
 class CheckedOut(Protocol):
@@ -71,72 +64,6 @@ def patch_name(repo: str) -> str:
 def bundle_name(repo: str) -> str:
     """The file's name for the commits of a repository that its `origin` lacks."""
     return f"patches/{repo}.bundle"
-
-
-def file_digest(path: str | Path) -> str:
-    """`sha256:…` of a file up to 64 MiB, beyond that `edges-sha256:…` of size, first and last MiB.
-
-    The superblock of a squashfs image holds its build time and sizes. So the edges tell two images apart
-    without reading tens of gigabytes at every submission. A folder's digest is that of its `config.json` or
-    `etc/os-release`. A missing file has the empty digest.
-    """
-    target = Path(path)
-    if target.is_dir():
-        marks = (target / name for name in ("config.json", "etc/os-release", "rootfs/etc/os-release"))
-        known = [file_digest(mark) for mark in marks if mark.is_file()]
-        return "folder-" + known[0] if known else ""
-    if not target.is_file():
-        return ""
-    facts = target.stat()
-    return _digest_of(str(target), facts.st_size, facts.st_mtime_ns, facts.st_ino)
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: str, size: int, mtime_ns: int, inode: int) -> str:
-    """The digest of a file, remembered while its size, time and inode stay the same."""
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as stream:
-        if size <= FULL_DIGEST_BYTES:
-            digest.update(stream.read())
-            return f"sha256:{digest.hexdigest()}"
-        digest.update(str(size).encode())
-        digest.update(stream.read(EDGE_BYTES))
-        stream.seek(-EDGE_BYTES, os.SEEK_END)
-        digest.update(stream.read())
-    return f"edges-sha256:{digest.hexdigest()}"
-
-
-def tree_digest(source: str) -> str:
-    """`edges-sha256:…` of a folder's or file's names, sizes and edges; empty beyond `MAX_TREE_FILES` files.
-
-    It tells that files were replaced, without reading hundreds of gigabytes.
-    """
-    root = Path(source)
-    if root.is_file():
-        return file_digest(root)
-    found: list[str] = []
-    for folder, below, names in os.walk(root):
-        below.sort()
-        found += [os.path.join(folder, name) for name in names]  # noqa: PTH118 - many
-        if len(found) > MAX_TREE_FILES:
-            return ""
-    marks = []
-    for path in sorted(found):
-        try:
-            facts = os.stat(path)  # noqa: PTH116 - many
-            digest = _edges_of(path, facts.st_size) if stat.S_ISREG(facts.st_mode) else ""
-        except OSError:
-            return ""
-        marks.append(f"{os.path.relpath(path, root)}\0{digest}")
-    digest = hashlib.sha256("\0".join(marks).encode(errors="surrogateescape")).hexdigest()
-    return f"edges-sha256:{digest}" if marks else ""
-
-
-def _edges_of(path: str, size: int) -> str:
-    with open(path, "rb") as stream:  # noqa: PTH123 - many
-        head = stream.read(TREE_EDGE_BYTES)
-        stream.seek(max(0, size - TREE_EDGE_BYTES))
-        return hashlib.sha256(b"%d " % size + head + stream.read(TREE_EDGE_BYTES)).hexdigest()
 
 
 def image_digest(image: str) -> str:
@@ -342,7 +269,11 @@ def _changed_repo(
 
 
 def _snapshot_is_there(item: StagePlan) -> Iterator[Finding]:
-    if item.layout == "hf" and not (Path(item.source) / "snapshots" / item.revision).is_dir():
+    if (
+        item.layout == "hf"
+        and not item.from_hub
+        and not (Path(item.source) / "snapshots" / item.revision).is_dir()
+    ):
         yield error(
             "reproduce.model" if item.kind == "model" else "reproduce.data",
             f"`{item.repo_id}` at revision {item.revision} is not in the cache",

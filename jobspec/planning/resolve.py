@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from jobspec.checks import check, check_secrets
-from jobspec.finding import Finding, JobspecError, error, warning
+from jobspec.finding import WARNING, Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
-from jobspec.planning.container import settle_container
+from jobspec.planning.container import image_paths, settle_container
 from jobspec.planning.elsewhere import moved
+from jobspec.planning.far_inputs import questions
 from jobspec.planning.interpreter import missing_modules
 from jobspec.planning.known_good import known_good
 from jobspec.planning.lookups import Lookups
-from jobspec.planning.model import trained_architecture
+from jobspec.planning.model import find_data, find_model, trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
@@ -131,7 +132,7 @@ def resolve(
     resolution = Resolution(loaded.spec, profile, base, environ, lookups, level_given, tuple(allow), known)
     resolution.given = loaded.data.get("resources") or {}
     resolution.mode_given = "mode" in (loaded.data.get("launch") or {})
-    resolution.elsewhere = cluster.elsewhere
+    resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
     outcome = _plan(resolution, fetch)
@@ -142,7 +143,7 @@ def resolve(
         findings += missing_modules(outcome.plan, outcome.modules)
     else:
         stage, problems = lookups.inputs(loaded.spec, base, find_hf_home(resolution), profile.scheduler)
-        findings += [*problems, *missing_sources(stage, profile.scheduler)]
+        findings += [*problems, *missing_sources(stage, profile.scheduler, lookups.far)]
         if outcome.sketch is not None:
             about = check(outcome.sketch, resolution.spec, profile)
             unknown = OF_THE_FRAMEWORK | (OF_A_RECIPE if resolution.spec.train.recipe else set())
@@ -201,7 +202,9 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     if framework is None or level is None:
         return _Outcome(None, level, repos, gpus)
     hf_home = find_hf_home(resolution)
-    container = settle_container(resolution.spec, resolution.profile, resolution.base, resolution.env)
+    container = settle_container(
+        resolution.spec, resolution.profile, resolution.base, resolution.env, resolution.lookups.far
+    )
     if fetch:
         container, about_image = resolution.lookups.image(container, resolution.profile)
         resolution.findings += about_image
@@ -236,11 +239,24 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:
     """The checkouts where the run finds them: on this machine's disks, or on the cluster's."""
-    spec, profile = resolution.spec, resolution.profile
-    if resolution.elsewhere is None or not spec.repos:
-        return resolution.lookups.repos(spec, resolution.base, profile.paths.runs, fetch)
-    state = state_folder(resolution.env) / "remote" / profile.name
-    return resolution.lookups.elsewhere(spec, resolution.base, profile, resolution.elsewhere, fetch, state)
+    spec, profile, base = resolution.spec, resolution.profile, resolution.base
+    if resolution.elsewhere is None:
+        return resolution.lookups.repos(spec, base, profile.paths.runs, fetch)
+    hf_home, state = find_hf_home(resolution), state_folder(resolution.env) / "remote" / profile.name
+    model = find_model(spec.model, base, hf_home, profile.scheduler).stage
+    data, _ = find_data(spec.data, base, hf_home)
+    stage = data if model is None else (model, *data)
+    asked = questions(stage, image_paths(spec, profile, base, resolution.env))
+    if not spec.repos and not asked:
+        return (), []
+    far = resolution.elsewhere
+    try:
+        return resolution.lookups.elsewhere(spec, base, profile, far, fetch, state, asked)
+    except JobspecError as problem:
+        if spec.repos:
+            raise
+        resolution.lookups.far = {}  # a plan can be made without; the nodes look anyway
+        return (), [replace(item, severity=WARNING) for item in problem.findings]
 
 
 def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:

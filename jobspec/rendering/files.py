@@ -100,7 +100,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
     slurm = plan.scheduler == "slurm"
     step_script = STEP_SCRIPTS[plan.mode] if slurm else "local.sh"
     env = _host_env(plan.env if plan.mode == "upstream" else plan.container.env)
-    names = (*(name for name, _ in env), *plan.secrets)
+    names = (*(name for name, _ in env), *plan.passed)
     foreign = plan.upstream if slurm and plan.mode == "upstream" else None
     container = with_mount(plan.container, posixpath.dirname(runtime))
     prefix = step_prefix(container, f"jobspec-{run_id}", names, plan.gpus_per_node)
@@ -129,7 +129,7 @@ def _scripts(plan: Plan, resolved: Resolved, run_id: str, run_dir: str, runtime:
         "step_script": step_script,
         "env": env,
         "env_stdin": prefix.env_stdin,
-        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.secrets),
+        "env_names": (*(n for n in STEP_NAMES if n != "SLURM_NODEID"), *plan.passed),
         "srun": (*_srun_flags(plan), *prefix.flags),
         "command": (*prefix.words, *_agent(plan), runtime, "node", "--run-dir", run_dir),
     }
@@ -216,7 +216,7 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     if slurm.grace_s:
         yield f"--signal=B:USR1@{slurm.grace_s}"
     # Only these names come from the submitting shell. With NIL none does; SLURM_CONF passes either way.
-    yield f"--export={','.join(plan.secrets) or 'NIL'}"
+    yield f"--export={','.join(plan.passed) or 'NIL'}"
     if slurm.array:
         yield f"--array={slurm.array}"
     yield from slurm.extra_sbatch

@@ -270,6 +270,13 @@ class Repo(Base, frozen=True):
     ] = "block"
 
 
+Stage = Literal["shared", "node_local", "hub"]
+STAGE = doc(
+    "`node_local`: copy from shared storage to each node's own disk before training; `shared`: read from "
+    "shared storage; `hub`: the nodes download it to their own disks, and nothing lies on shared storage."
+)
+
+
 class Model(Base, frozen=True):
     """The model that is trained: a Hugging Face `id` or a `path`."""
 
@@ -285,12 +292,7 @@ class Model(Base, frozen=True):
             "c1899de289a04d12100db370d81485cdf75e47ca",
         ),
     ] = None
-    stage: Annotated[
-        Literal["shared", "node_local"],
-        doc(
-            "`node_local`: copy to each node's own disk before training; `shared`: read from shared storage."
-        ),
-    ] = "node_local"
+    stage: Annotated[Stage, STAGE] = "node_local"
     require: Annotated[
         tuple[str, ...],
         doc(
@@ -334,12 +336,7 @@ class Data(Base, frozen=True):
     ]
     revision: Annotated[str | None, doc("Commit of the repository; pinned in the lock when absent.")] = None
     prepare: Annotated[str | None, doc("The framework's own preparation step, by name.", "gsm8k")] = None
-    stage: Annotated[
-        Literal["shared", "node_local"],
-        doc(
-            "`node_local`: copy to each node's own disk before training; `shared`: read from shared storage."
-        ),
-    ] = "node_local"
+    stage: Annotated[Stage, STAGE] = "node_local"
 
 
 class HfCache(Base, frozen=True):

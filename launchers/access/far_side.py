@@ -39,9 +39,18 @@ with tempfile.TemporaryDirectory() as folder:
 
 # What runs there: `planning.far_side` and what it imports.
 MODULES = (
-    *("__init__", "finding", "planning/__init__", "planning/far_side", "planning/git_bundle"),
+    *(
+        "__init__",
+        "finding",
+        "planning/__init__",
+        "planning/far_side",
+        "planning/git_bundle",
+        "planning/digests",
+    ),
     *("runtime/__init__", "runtime/base/__init__"),
     *("runtime/base/procs", "runtime/base/safe_write", "runtime/base/signals"),
+    *("runtime/staging/__init__", "runtime/staging/hfcache", "runtime/staging/hashing"),
+    "runtime/staging/listing_checks",
     *("runtime/checkouts/__init__", "runtime/checkouts/git", "runtime/checkouts/code_state"),
 )
 
@@ -76,7 +85,7 @@ class FarSide:
             raise fail(
                 "repo.elsewhere",
                 f"`{self.where}` has no Python 3.9 or newer",
-                why="the checkouts of a cluster behind `access.login` are read by a program that runs there",
+                why="the files of a cluster behind `access.login` are read by a program that runs there",
                 fix="load one in the login shell's profile, or name it there by `export JOBSPEC_PYTHON=PATH`",
                 path="repos",
             )

@@ -194,7 +194,8 @@ def program_environment(
     `hf_home` is the node-local one when something is staged, `base` the agent's own environment.
     """
     env = without_step(base)
-    env.pop("JOBSPEC_TOKEN", None)
+    for name in ("JOBSPEC_TOKEN", *(name for name in plan.stage_secrets if name not in plan.secrets)):
+        env.pop(name, None)
     env.update({key: str(value) for key, value in plan.env.items()})
     env["PYTHONPATH"] = os.pathsep.join(_python_path(plan, who, paths))
     env.update(

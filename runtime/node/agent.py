@@ -40,12 +40,10 @@ from jobspec.runtime.node.leftovers import remove as remove_leftovers
 from jobspec.runtime.node.sweep import claim, sweep_beside
 from jobspec.runtime.raycluster import process
 from jobspec.runtime.staging import loading, swarm
-from jobspec.runtime.staging.disk_space import cap_bytes
 
 Reply = Dict[str, Any]
 Emit = Callable[[Mapping[str, Any]], None]
 ENDING = ("stop_command", "collect", "stage_end", "stop")  # the operations that a run ends with
-STAGE_DEADLINE_S = 24 * 3600.0  # staging watches its own progress; this only bounds a wrong estimate
 
 
 class Node:
@@ -59,7 +57,7 @@ class Node:
         secrets = dict(env)
         if plan.upstream is None:  # else the script's Ray has the token that the environment holds
             secrets["RAY_AUTH_TOKEN"] = ray_token(who.token)
-        self.redactor = Redactor.from_environment(plan.secrets, secrets)
+        self.redactor = Redactor.from_environment(plan.passed, secrets)
         self.env: Dict[str, str] = {}
         self._base = dict(env)
         self._gpus = 0
@@ -151,7 +149,7 @@ class Node:
 
     def _prepare(self, facts: Facts) -> Sequence[Finding]:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
-        from jobspec.runtime.staging import items
+        from jobspec.runtime.staging.listed import make_home
 
         self.hold_folders()
         for folder in (self.paths.stage_links, self.paths.helpers):
@@ -163,7 +161,7 @@ class Node:
             Path(self.paths.checkpoint),
         ):
             folder.mkdir(parents=True, exist_ok=True)
-        hf_home = items.make_home(self.plan.node_local) if self.plan.stage else ""
+        hf_home = make_home(self.plan.node_local) if self.plan.stage else ""
         env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
         if self.plan.nodes > 1:
             configured = bool(self.plan.interface or self.plan.subnet)
@@ -182,7 +180,7 @@ class Node:
 
     def _write_pid_file(self) -> None:
         """For `exec`: nothing secret is in it, those are read from the agent's own environment."""
-        hidden = {*self.plan.secrets, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
+        hidden = {*self.plan.passed, "RAY_AUTH_TOKEN", "JOBSPEC_TOKEN"}
         changed = {k: v for k, v in self.env.items() if k not in hidden and self._base.get(k) != v}
         record = {
             "made": [[noted.below, noted.note] for noted in self.plan.made],
@@ -198,19 +196,10 @@ class Node:
         return code.compare(self.plan.repos, self.paths.attempt / "patches")
 
     def stage(self, arguments: Mapping[str, Any]) -> Reply:
-        from jobspec.runtime.staging import items
+        from jobspec.runtime.node.stage import stage
 
-        limit = self.plan.time_limit_s or STAGE_DEADLINE_S
-        if self._swarm is not None:
-            self._swarm.meet([swarm.Peer(*peer) for peer in arguments["peers"]])
-        result = items.run(
-            self.plan.stage,
-            self.plan.node_local,
-            self._reporter("stage"),
-            float(limit),
-            swarm=self._swarm,
-            cap_bytes=cap_bytes(self.plan.env.get("JOBSPEC_STAGE_MAX_GIB", "")),
-        )
+        peers = [swarm.Peer(*peer) for peer in arguments["peers"]]
+        result = stage(self.plan, self.env, self._base, self._swarm, peers, self._reporter("stage"))
         for item in self.plan.stage:
             ready = result.ready.get(item.env or item.name)
             if ready is not None:

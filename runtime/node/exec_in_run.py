@@ -33,6 +33,8 @@ def environment(plan: Plan, run_dir: Path) -> Dict[str, str]:
     record = find_agent(plan, run_dir)
     env = without_step(_environ(int(record["pid"])))
     token = env.pop("JOBSPEC_TOKEN", "")
+    for name in set(plan.stage_secrets) - set(plan.secrets):
+        env.pop(name, None)
     env.update(record["env"])
     if env.get("RAY_AUTH_MODE") == "token" and plan.upstream is None:
         env["RAY_AUTH_TOKEN"] = ray_token(token)

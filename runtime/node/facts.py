@@ -96,7 +96,7 @@ def gather(
         clock_skew_s=clock_skew_s,
         canary=answer_canary(paths.attempt, who.name, nonce),
         conflicts=tuple(name for name in CONFLICTS if env.get(name)),
-        stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local),
+        stage_bytes=sum(source_bytes(item) for item in plan.stage if item.node_local and not item.from_hub),
         ports=_ports(plan, who, nonce),
         software=software(),
     )

@@ -89,6 +89,8 @@ class Board:
         self._busy = ""
         self._settled = self._halted = self._closed = False
         self._excluded: List[Finding] = []
+        # Whether this node's source is slow for a reason, so that others wait for its share.
+        self._excused: Callable[[], bool] = lambda: False
 
     def settle(self) -> None:
         """Note that no more files come: an unknown file stays unknown."""
@@ -207,7 +209,7 @@ class Board:
             return Piece(file.data.path, offset, length, code, file.data.strong)
         if file.gone or file.problem or self._halted:
             return Gone(file.gone or "this node could not read it")
-        return Wait(own=self._reader(Chunk(file, number)) == self.me)
+        return Wait(own=self._reader(Chunk(file, number)) == self.me and not self._excused())
 
     # Whose turn it is. The lock is held.
 

@@ -10,19 +10,33 @@ import os
 from typing import TYPE_CHECKING, Dict, Optional, Tuple
 
 from jobspec.finding import Finding, error
-from jobspec.runtime.staging.hfcache import FileEntry
+from jobspec.runtime.staging.hfcache import FileEntry, is_remote
 
 if TYPE_CHECKING:
     from jobspec.runtime.staging.work import Work
 
 
 def corrupt(entry: FileEntry, digest: str) -> Finding:
-    """The finding for bytes that are not what the cache's blob name promises."""
+    """The finding for bytes that are not what the cache's blob name promises, or the hub's listing."""
+    if is_remote(entry):
+        found = f"expected {entry.algorithm} {entry.digest}, found {digest} ({entry.size} bytes), twice"
+        return corrupt_at_hub(entry, found)
     return error(
         "stage.corrupt",
         f"`{entry.name}` does not hold the bytes that its name in the cache promises",
         f"expected {entry.algorithm} {entry.digest}, found {digest} ({entry.size} bytes)",
         "delete the blob and download the file again to shared storage",
+        file=entry.path,
+    )
+
+
+def corrupt_at_hub(entry: FileEntry, why: str) -> Finding:
+    """The finding for bytes from the hub that are not those of its listing."""
+    return error(
+        "stage.corrupt",
+        f"`{entry.path}` does not bring the bytes that the hub's listing promises",
+        why,
+        "look at `HF_ENDPOINT` and at a proxy between, which may answer for the hub",
         file=entry.path,
     )
 

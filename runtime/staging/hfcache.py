@@ -27,7 +27,7 @@ _COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,40}\Z")
 class FileEntry:
     """One file of a source. `digest` is what its bytes must hash to, empty where nothing says so.
 
-    `name` is relative with `/`; `path` is where the bytes are, links resolved.
+    `name` is relative with `/`; `path` is where the bytes are, links resolved, or their web address.
     """
 
     name: str
@@ -59,6 +59,11 @@ class Listing:
     def key(self, entry: FileEntry) -> str:
         """The key of a copied file: in a cache folder its hash, which two names may share, else its name."""
         return entry.digest if self.repo_folder and entry.digest else entry.name
+
+
+def is_remote(entry: FileEntry) -> bool:
+    """Whether the bytes are at a web address."""
+    return entry.path.startswith(("http://", "https://"))
 
 
 def read_refs(repo: str) -> Dict[str, str]:

@@ -16,23 +16,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-import queue
 import re
 import shutil
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from jobspec.finding import Finding, JobspecError, fail
+from jobspec.finding import Finding, JobspecError, stop_on_errors
 from jobspec.plan import StagePlan
 from jobspec.runtime.base import node_lock
 from jobspec.runtime.staging import leases
 from jobspec.runtime.staging.disk_space import check_space, occupied
 from jobspec.runtime.staging.faults import os_finding
-from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_hf, list_plain
+from jobspec.runtime.staging.hfcache import FileEntry, Listing, list_hf
+from jobspec.runtime.staging.hub_files import HubFiles, hub_lanes
 from jobspec.runtime.staging.journal import Journal
+from jobspec.runtime.staging.listed import listed, make_home
 from jobspec.runtime.staging.listing_checks import check_listing
 from jobspec.runtime.staging.publish import link_shared, publish, tidy
 from jobspec.runtime.staging.swarm import Swarm
@@ -97,6 +97,7 @@ def run(
     open_source: OpenSource = open_local,
     swarm: Optional[Swarm] = None,
     cap_bytes: int = 0,
+    files: Optional[HubFiles] = None,
 ) -> StageResult:
     """Make every item readable on this node; faults come back as findings, never as exceptions.
 
@@ -105,13 +106,18 @@ def run(
     staged byte again; otherwise size, mtime and inode of a verified file are proof enough. `cap_bytes`
     bounds what this user's jobs keep on the node: the least recently used models go (0: no bound).
     `swarm` is this node's part in a staging by several nodes; it has met the other nodes already.
+    `files` opens the files of items that come from the hub.
     `report(event, data)`: `waiting` {name, holder, seconds}, `ready` {name, path, bytes, seconds, cached},
     `progress` {name, bytes, total, rate, eta_s, file}; rates in bytes a second.
     """
     start = time.monotonic()
     limits = Limits(start + deadline_s, stall_s, lanes or default_lanes())
+    if files is not None:
+        lanes = lanes or (default_lanes() if swarm is not None else hub_lanes(1))
+        limits = Limits(start + deadline_s, stall_s, lanes, files.client.alive)
+        open_source = files.open
     findings: List[Finding] = []
-    listings = [(item, _listed(item, limits, findings)) for item in items]
+    listings = [(item, listed(item, limits, findings, node_local, files)) for item in items]
     if any(finding.is_error for finding in findings):
         if swarm is not None:
             swarm.settle()
@@ -130,6 +136,8 @@ def run(
     except OSError as problem:
         findings.append(os_finding(problem, None, "preparing", str(problem.filename or home or node_local)))
     received = 0
+    if files is not None:
+        findings.extend(files.findings())
     if swarm is not None:
         findings.extend(swarm.findings)
         received = swarm.counts()["peers"]
@@ -138,63 +146,6 @@ def run(
             swarm.halt()
     cached = not moved and not received and len(ready) == len(items)
     return StageResult(ready, home, moved, received, tuple(findings), time.monotonic() - start, cached)
-
-
-def _listed(item: StagePlan, limits: Limits, findings: List[Finding]) -> Listing:
-    """The item's listing; what is wrong with it goes to `findings`."""
-    seconds = min(limits.stall_s, max(0.0, limits.deadline - time.monotonic()))
-    try:
-        listing, faults = _guarded(lambda: _read_source(item), seconds, item.source)
-    except JobspecError as problem:
-        findings.extend(problem.findings)
-        return Listing(item.source, ())
-    except OSError as problem:
-        findings.append(os_finding(problem, None, "listing", str(problem.filename or item.source)))
-        return Listing(item.source, ())
-    findings.extend(faults)
-    return listing
-
-
-def _read_source(item: StagePlan) -> Tuple[Listing, Tuple[Finding, ...]]:
-    if item.layout == "hf":
-        listing = list_hf(item.source, item.revision, item.allow, item.ignore)
-    else:
-        listing = list_plain(item.source, item.allow, item.ignore)
-    return listing, check_listing(listing, item.kind, item.require, item.allow, item.ignore)
-
-
-def _guarded(call: Callable[[], T], seconds: float, path: str) -> T:
-    """`call()` in a thread that is left behind when it hangs, as a stat on a dead mount does."""
-    out: "queue.SimpleQueue[Tuple[bool, Any]]" = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            out.put((True, call()))
-        except (JobspecError, OSError) as problem:
-            out.put((False, problem))
-        except Exception as problem:  # noqa: BLE001 - handed over, raised again below
-            out.put((False, problem))
-
-    threading.Thread(target=work, daemon=True, name="stage-list").start()
-    try:
-        good, value = out.get(timeout=seconds)
-    except queue.Empty:
-        fix = "look at that mount on this node; a mount whose server is gone hangs like this"
-        raise fail(
-            "stage.stalled", f"`{path}` does not answer for {seconds:.0f} s", "", fix, file=path
-        ) from None
-    if not good:
-        raise value
-    result: T = value
-    return result
-
-
-def make_home(node_local: str) -> str:
-    """This user's HF_HOME below `node_local`, made if needed. Raises: OSError; JobspecError."""
-    home = node_lock.own_folder(node_local, "hf")
-    for name in ("hub", "plain", "stage"):
-        os.makedirs(os.path.join(home, name), exist_ok=True)
-    return home
 
 
 def _settle(job: _Job, item: StagePlan, listing: Listing) -> Tuple[str, int]:
@@ -269,6 +220,9 @@ def _stage(job: _Job, item: StagePlan, listing: Listing, folder: str, exclusive:
             journal.flush()
             path = publish(listing, target, parts, journal) if listing.repo_folder else tidy(listing, target)
             journal.compact()
+            if item.from_hub and moved:  # headers, which had no file to be read from before
+                here = list_hf(target, listing.commit, item.allow, item.ignore)
+                stop_on_errors(check_listing(here, item.kind, (), item.allow, item.ignore))
         done = True
     finally:
         if done or not exclusive:

@@ -8,14 +8,22 @@ from __future__ import annotations
 import json
 import os
 import struct
-from typing import Iterable, Iterator, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
-from jobspec.runtime.staging.hfcache import FileEntry, Listing, matches_any, selected
+from jobspec.runtime.staging.hfcache import FileEntry, Listing, is_remote, matches_any, selected
 
 # Bound on a safetensors header; the format's own limit (safetensors 0.8.0, `MAX_HEADER_SIZE`).
 MAX_HEADER_BYTES = 100_000_000
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack")
+
+
+ReadText = Callable[[FileEntry], str]
+
+
+def _read_local(entry: FileEntry) -> str:
+    with open(entry.path, encoding="utf-8") as stream:
+        return stream.read()
 
 
 def check_listing(
@@ -24,25 +32,31 @@ def check_listing(
     require: Sequence[str] = (),
     allow: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    read: ReadText = _read_local,
 ) -> Tuple[Finding, ...]:
-    """Every fault that names, sizes and headers show; no file is read further than its header."""
+    """Every fault that names, sizes and headers show; no file is read further than its header.
+
+    `read` gives the text of an index or a required JSON file. Headers of files at a web address are not read.
+    """
     names = {entry.name for entry in listing.files}
-    findings = list(_check_names(listing, sorted(names), require))
+    findings = list(_check_names(listing, sorted(names), require, read))
     if not names and not listing.dangling:
         why = f"allow {list(allow)}, ignore {list(ignore)}" if allow or ignore else "the folder is empty"
         fix = "name the folder that holds the files, or correct the patterns"
         what = f"`{listing.root}` holds no file to stage"
         findings.insert(0, error("stage.empty", what, why, fix, file=listing.root))
     for entry in listing.files:
-        if entry.name.endswith(".safetensors"):
+        if entry.name.endswith(".safetensors") and not is_remote(entry):
             findings.extend(check_safetensors(entry))
         elif entry.name.endswith(".safetensors.index.json"):
-            findings.extend(_check_index(entry, names, allow, ignore))
+            findings.extend(_check_index(entry, names, allow, ignore, read))
     findings.extend(_check_incomplete(listing, kind, names, bool(findings)))
     return tuple(findings)
 
 
-def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str]) -> Iterator[Finding]:
+def _check_names(
+    listing: Listing, names: Sequence[str], require: Sequence[str], read: ReadText
+) -> Iterator[Finding]:
     for name in listing.dangling:
         path = os.path.join(listing.root, name)
         what = f"`{name}` is a link to a file that is not there"
@@ -50,10 +64,12 @@ def _check_names(listing: Listing, names: Sequence[str], require: Sequence[str])
         yield error("stage.dangling", what, f"`{path}` -> `{_target(path)}`", fix, file=listing.root)
     for pattern in require:
         if not any(matches_any(name, [pattern]) for name in names):
-            yield from _check_required(listing, names, pattern)
+            yield from _check_required(listing, names, pattern, read)
 
 
-def _check_required(listing: Listing, names: Sequence[str], pattern: str) -> Iterator[Finding]:
+def _check_required(
+    listing: Listing, names: Sequence[str], pattern: str, read: ReadText
+) -> Iterator[Finding]:
     """Findings for a missing requirement: `FILE:KEY` needs a value in a JSON file, any other text a file."""
     name, colon, key = pattern.rpartition(":")
     entry = next((entry for entry in listing.files if colon and entry.name == name), None)
@@ -63,8 +79,7 @@ def _check_required(listing: Listing, names: Sequence[str], pattern: str) -> Ite
         yield error("stage.require", f"no file matches `{name or pattern}`", why, fix, file=listing.root)
         return
     try:
-        with open(entry.path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        data = json.loads(read(entry))
     except ValueError as problem:
         what = f"`{name}` is no JSON file, so it has no `{key}`"
         yield error("stage.require", what, str(problem), "correct require", file=entry.path)
@@ -134,12 +149,11 @@ def safetensors_bytes(path: str, size: int) -> int:
 
 
 def _check_index(
-    entry: FileEntry, names: Iterable[str], allow: Sequence[str], ignore: Sequence[str]
+    entry: FileEntry, names: Iterable[str], allow: Sequence[str], ignore: Sequence[str], read: ReadText
 ) -> Iterator[Finding]:
     folder = entry.name.rpartition("/")[0]
     try:
-        with open(entry.path, encoding="utf-8") as stream:
-            shards = sorted(set(json.load(stream)["weight_map"].values()))
+        shards = sorted(set(json.loads(read(entry))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         yield error(
             "stage.corrupt",
@@ -156,7 +170,9 @@ def _check_index(
             "stage.shards",
             f"{len(missing)} of {len(needed)} shards are missing: {_some(missing)}",
             f"`{entry.name}` names them",
-            "finish the download to shared storage",
+            "name another `revision`: this one of the hub is not whole"
+            if is_remote(entry)
+            else "finish the download to shared storage",
             file=entry.path,
         )
 

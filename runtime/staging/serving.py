@@ -3,7 +3,8 @@
     asks     {"get": [file, chunk]}
     answers  {"data": [file, chunk], "bytes": n, "code": c} and n bytes; {"gone": why}; or, each second,
              {"wait": "own"} while this node has yet to read the chunk, {"wait": "behind"} while it waits
-             for another. Several questions may be on their way; answers come in their order.
+             for another, or the hub has it wait. Several questions may be on their way; answers come in
+             their order.
 
 Whoever connects proves the run's token first (`channel`). Only chunks of files that this job stages are
 found; nothing takes a path. Standard library only, Python 3.9.
@@ -41,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Wait:
-    """Not here yet; `own` where this node itself is to read it from shared storage."""
+    """Not here yet; `own` where this node itself is to read it and nothing excuses that it has not."""
 
     own: bool
 

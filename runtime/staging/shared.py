@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobspec.finding import Finding, JobspecError, error, fail
 from jobspec.plan import Plan, StagePlan
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.staging import hfcache, hub
+from jobspec.runtime.staging.hub_client import HubClient, Settings
+from jobspec.runtime.staging.hub_files import HubFiles, list_hub
 from jobspec.runtime.staging.listing_checks import check_listing
 
 
@@ -51,6 +54,11 @@ class Item:
     def source_name(self) -> str:
         return self.plan.repo_id or self.plan.source
 
+    @property
+    def at_hub(self) -> bool:
+        """Whether the nodes download it: then nothing is brought to shared storage."""
+        return self.plan.from_hub
+
 
 def inspect(plan: Plan) -> tuple[Item, ...]:
     """The state of everything that the plan stages."""
@@ -60,6 +68,8 @@ def inspect(plan: Plan) -> tuple[Item, ...]:
 def _inspect(item: StagePlan) -> Item:
     """Complete, or why not. Looks at names, sizes and headers; reads no file further."""
     try:
+        if item.from_hub:
+            return _at_hub(item)
         if item.layout == "hf":
             listing = hfcache.list_hf(item.source, item.revision, item.allow, item.ignore)
         else:
@@ -70,9 +80,28 @@ def _inspect(item: StagePlan) -> Item:
     except OSError as problem:
         why = f"{problem.strerror}: {problem.filename}"
         return Item(item, False, findings=(error("stage.missing", f"`{item.source}` is not there", why),))
+    return _found(item, listing, findings)
+
+
+def _found(item: StagePlan, listing: hfcache.Listing, findings: tuple[Finding, ...]) -> Item:
     size = sum(entry.size for entry in listing.files)
     complete = not any(finding.is_error for finding in findings)
-    return Item(item, complete, size, len(listing.files), tuple(findings))
+    return Item(item, complete, size, len(listing.files), findings)
+
+
+def _at_hub(item: StagePlan) -> Item:
+    """What the hub has of an item that nodes download, asked as a node will ask. Raises: JobspecError."""
+    files = HubFiles(HubClient(Settings.of(os.environ, tries=2)))
+    listing = list_hub(files.client, item)
+    found = check_listing(listing, item.kind, item.require, item.allow, item.ignore, files.read_text)
+    # A gated repository shows its listing to everybody, and a file to nobody else.
+    smallest = min(listing.files, key=lambda entry: (not entry.size, entry.size), default=None)
+    if smallest is not None:
+        stream = files.open(smallest, 0)
+        stream.readinto(bytearray(1))
+        stream.close()
+    place = f"{files.client.settings.endpoint}/{item.repo_id}"
+    return _found(replace(item, revision=listing.commit, source=place), listing, found)
 
 
 def bring(

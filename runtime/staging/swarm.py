@@ -18,7 +18,7 @@ import contextlib
 import os
 import threading
 import time
-from typing import Deque, Iterator, Optional, Sequence
+from typing import Callable, Deque, Iterator, Optional, Sequence
 
 from jobspec.finding import JobspecError
 from jobspec.runtime.base.channel import ChannelError, Hello, Link, connect
@@ -70,13 +70,22 @@ class Swarm(Board):
         """Where this node serves, 0 before `listen`."""
         return self._listener.port if self._listener is not None else 0
 
-    def meet(self, peers: Sequence[Peer], open_source: OpenSource = open_local) -> None:
-        """Begin to fetch. `peers` are all nodes by index, this one among them."""
+    def meet(
+        self,
+        peers: Sequence[Peer],
+        open_source: OpenSource = open_local,
+        lanes: int = 0,
+        excused: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Begin to fetch. `peers` are all nodes by index, this one among them.
+
+        `lanes` threads read this node's share; others wait for it without end while `excused` says so.
+        """
         with self._changed:
-            self._peers, self._open = tuple(peers), open_source
+            self._peers, self._open, self._excused = tuple(peers), open_source, excused
             self._shares = [Share() for _ in peers]
             self._since = time.monotonic()
-        for _ in range(default_lanes()):
+        for _ in range(lanes or default_lanes()):
             threading.Thread(target=self._read_share, daemon=True, name="stage-read").start()
         for index in range(len(peers)):
             for _ in range(max(1, STREAMS // max(1, len(peers) - 1)) if index != self.me else 0):

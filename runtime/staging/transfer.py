@@ -72,11 +72,15 @@ class Shares(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """When to give up: `stall_s` without a byte in a lane, or `deadline` on `time.monotonic`."""
+    """When to give up: `stall_s` without a byte in a lane, or `deadline` on `time.monotonic`.
+
+    While `excused` says so, a lane that stands still is not given up: the source waits as it was asked to.
+    """
 
     deadline: float
     stall_s: float = 120.0
     lanes: int = 2
+    excused: Callable[[], bool] = lambda: False
 
 
 def open_local(entry: FileEntry, offset: int) -> Stream:
@@ -167,9 +171,11 @@ class Transfer:
 
     def _overdue(self, now: float) -> Tuple[Finding, ...]:
         lane = self._busy()
-        if lane.path and now - lane.since > self.limits.stall_s:
+        if lane.path and now - lane.since > self.limits.stall_s and not self.limits.excused():
             what = f"no byte has moved for {now - lane.since:.0f} s while {lane.doing} `{lane.path}`"
             fix = "look at that file system on this node; a mount whose server is gone hangs like this"
+            if lane.path.startswith("http"):
+                fix = "look at this node's network and name service; what is there is kept"
             return (
                 error(
                     "stage.stalled",

@@ -154,6 +154,15 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("model.unpinned", "model", {"model": {"id": "org/m"}}, {}),
     ("model.unpinned", "model.revision", {"model": {"id": "org/m", "revision": "v1"}}, {}),
     ("data.unpinned", "data[0]", {"data": [{"name": "d", "source": "org/d"}]}, {}),
+    ("stage.hub-unpinned", "model", {"model": {"id": "org/m", "stage": "hub"}}, {}),
+    ("stage.hub-unpinned", "data[0]", {"data": [{"name": "d", "source": "org/d", "stage": "hub"}]}, {}),
+    ("stage.hub-by-path", "model.stage", {"model": {"path": "/data/m", "stage": "hub"}}, {}),
+    (
+        "stage.hub-no-internet",
+        "model.stage",
+        {"model": {"id": "org/m", "revision": COMMIT, "stage": "hub"}},
+        {"network": {"internet": False}},
+    ),
 ]  # fmt: skip
 
 
@@ -167,6 +176,7 @@ def test_a_broken_rule_is_found(rule: str, path: str, spec: dict[str, Any], prof
 def test_a_sound_spec_breaks_no_rule() -> None:
     more = {
         "model": {"id": "org/m", "revision": COMMIT},
+        "data": [{"name": "d", "source": "org/d", "revision": COMMIT, "stage": "hub"}],
         "checkpoint": {"dir": "${cluster:runs}/c"},
         "launch": {"requeue": {"max_attempts": 3}},
         "container": {"mounts": [{"source": "/data", "target": "/data", "read_only": True}]},

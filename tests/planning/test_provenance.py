@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from jobspec.finding import JobspecError
 from jobspec.plan import NOT_PINNED, ContainerPlan
+from jobspec.planning.digests import file_digest, tree_digest
 from jobspec.planning.lock import lock_text
 from jobspec.planning.model import hub_commit
-from jobspec.planning.provenance import changed_since, file_digest, image_digest, tree_digest
+from jobspec.planning.provenance import changed_since, image_digest
 from jobspec.planning.resolve import Resolved, resolve
 from jobspec.runtime.checkouts import git as module
 from jobspec.runtime.checkouts.git import git_state, resolve_ref, strip_credentials
@@ -245,10 +246,10 @@ def test_refs_resolve_to_commits(repo: Path) -> None:
 
 
 def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobspec.planning import provenance
+    from jobspec.planning import digests
 
-    monkeypatch.setattr(provenance, "FULL_DIGEST_BYTES", 1000)
-    monkeypatch.setattr(provenance, "EDGE_BYTES", 100)
+    monkeypatch.setattr(digests, "FULL_DIGEST_BYTES", 1000)
+    monkeypatch.setattr(digests, "EDGE_BYTES", 100)
     small, large = tmp_path / "a.sqsh", tmp_path / "b.sqsh"
     small.write_bytes(b"x")
     large.write_bytes(b"y" * 2000)
@@ -261,9 +262,9 @@ def test_digests_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_tree_is_known_by_names_sizes_and_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobspec.planning import provenance
+    from jobspec.planning import digests
 
-    monkeypatch.setattr(provenance, "MAX_TREE_FILES", 3)
+    monkeypatch.setattr(digests, "MAX_TREE_FILES", 3)
     (tmp_path / "data" / "a").mkdir(parents=True)
     (tmp_path / "data" / "a" / "x").write_bytes(b"1" * 200_000)
     (tmp_path / "data" / "y").write_text("2")

@@ -1,7 +1,8 @@
 """Say which of a spec's models and data sets are on shared storage, and bring the missing ones.
 
 `--check` only looks. `--from DIR` copies from a mirror: a Hugging Face cache, or folders named ORG/NAME.
-Without it, huggingface_hub downloads in a process of its own. `--job` copies or downloads in a CPU job on the
+Without it, huggingface_hub downloads in a process of its own. What nodes download (`stage: hub`) is not
+brought: the hub is asked for its size, commit and access. `--job` copies or downloads in a CPU job on the
 cluster. Complete items are not brought again, and an interrupted download goes on where it ended. Exit code 1
 when an item is still missing.
 """
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     stop_on_errors(findings)
     plan = resolved.ready_plan
     before = shared.inspect(plan)
-    missing = [item for item in before if not item.present]
+    missing = [item for item in before if not item.present and not item.at_hub]
     if not args.check:
         for item in missing:
             if not args.json:
@@ -93,7 +94,7 @@ def _print(items: tuple[shared.Item, ...]) -> None:
         (
             item.name,
             item.kind,
-            "there" if item.present else "MISSING",
+            ("at the hub" if item.at_hub else "there") if item.present else "MISSING",
             output.size(item.bytes) if item.present else "",
             str(item.files) if item.present else "",
             item.path,
@@ -101,6 +102,9 @@ def _print(items: tuple[shared.Item, ...]) -> None:
         for item in items
     ]
     output.print_table(("NAME", "KIND", "STATE", "SIZE", "FILES", "PATH"), rows)
+    for item in items:
+        if item.at_hub and item.present:
+            print(f"{item.name}: the nodes download it; its commit is {item.revision}")
     output.print_findings(finding for item in items for finding in item.findings)
 
 

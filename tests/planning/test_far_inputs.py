@@ -1,0 +1,149 @@
+"""Image, model and data of a cluster behind SSH: a real sshd that sees other files under the same paths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobspec import pipeline
+from jobspec.finding import Finding, JobspecError
+from jobspec.launchers.access.ssh import SshClient
+from jobspec.planning.digests import file_digest, tree_digest
+from tests.kits.checkout_kit import write_checkout
+from tests.planning.test_elsewhere import CODE, Sides, pytestmark, server, sides
+from tests.runtime.staging.stage_kit import COMMIT, blob_of, hf_repo, sharded
+
+__all__ = ["pytestmark", "server", "sides"]  # the two sides, as the checkouts' tests have them
+CONFIG = {
+    "model_type": "qwen2",
+    "num_hidden_layers": 4,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 512,
+    "vocab_size": 1024,
+}
+
+
+class Inputs:
+    """A spec with a model by id, a data set by path and an image file, all below the folder of two faces."""
+
+    def __init__(self, sides: Sides) -> None:
+        self.sides = sides
+        profile = yaml.safe_load((sides.root / "far.yaml").read_text())
+        profile["paths"]["hf_home"] = str(sides.here / "hf")
+        profile["container"] = {"runtime": "pyxis"}
+        profile["node"] = {"gpus": 0}
+        (sides.root / "far.yaml").write_text(yaml.safe_dump(profile))
+        sides.write_spec(
+            model={"id": "acme/tiny", "load": False},
+            data=[{"name": "d", "source": f"{sides.here}/d.jsonl"}],
+            container={"image": f"{sides.here}/x.sqsh"},
+        )
+
+    def put(self, side: Path, files: dict[str, bytes] | None = None) -> None:
+        """The three of them on one side."""
+        hf_repo(side / "hf" / "hub", files or {**sharded(), "config.json": json.dumps(CONFIG).encode()})
+        (side / "d.jsonl").write_text("{}\n")
+        (side / "x.sqsh").write_bytes(b"image of " + str(side).encode())
+
+    def found(self) -> list[Finding]:
+        return [
+            item
+            for item in pipeline.check(self.sides.request())
+            if item.path in ("model", "data", "container.image")
+        ]
+
+    def missing(self) -> dict[str, Finding]:
+        return {
+            item.path: item
+            for item in self.found()
+            if item.rule in ("stage.missing", "container.image-absent")
+        }
+
+
+@pytest.fixture
+def inputs(sides: Sides) -> Inputs:
+    return Inputs(sides)
+
+
+def test_what_only_we_have_is_missing(inputs: Inputs) -> None:
+    inputs.put(inputs.sides.here)
+    found = inputs.missing()
+    assert sorted(found) == ["container.image", "data", "model"]
+    assert all("does not exist on `login`" in item.what for item in found.values())
+    with pytest.raises(JobspecError) as caught:
+        pipeline.must_be_ready(inputs.sides.request())
+    errors = {item.rule for item in caught.value.findings if item.is_error}
+    assert errors == {"stage.missing", "container.image-absent"}
+
+
+def test_what_only_the_cluster_has_is_planned(inputs: Inputs) -> None:
+    inputs.put(inputs.sides.there)
+    assert inputs.missing() == {}
+    run = inputs.sides.render("out").run
+    plan = json.loads(run.plan.read_text())
+    assert {item["name"]: item["revision"] for item in plan["stage"]} == {"model": COMMIT, "d": ""}
+    there = inputs.sides.there
+    assert plan["container"]["digest"] == file_digest(there / "x.sqsh")
+    lock = yaml.safe_load((run.root / "spec.lock.yaml").read_text())
+    assert lock["model"]["revision"] == COMMIT
+    assert tree_digest(str(there / "d.jsonl")) in json.dumps(lock["lock"])
+    assert str(inputs.sides.state()) not in run.plan.read_text()
+
+
+def test_model_that_is_not_whole_there_is_told(inputs: Inputs) -> None:
+    inputs.put(inputs.sides.here)
+    inputs.put(inputs.sides.there)
+    blob = blob_of(inputs.sides.there / "hf/hub/models--acme--tiny", "model-00002-of-00003.safetensors")
+    blob.write_bytes(blob.read_bytes()[:1000])
+    found = inputs.missing()
+    assert list(found) == ["model"]
+    assert "on `login` is not whole" in found["model"].what
+    assert "`model-00002-of-00003.safetensors` is not a whole safetensors file" in found["model"].what
+    blob.unlink()
+    assert "link to a file that is not there" in inputs.missing()["model"].what
+
+
+def test_sizes_are_those_of_the_clusters_config(inputs: Inputs) -> None:
+    inputs.put(inputs.sides.there)
+    resolved = pipeline.resolve(inputs.sides.request())
+    assert resolved.lookups is not None
+    model = resolved.lookups.model(
+        resolved.spec, inputs.sides.spec.parent, str(inputs.sides.here / "hf"), "slurm"
+    )
+    assert model.architecture is not None and len(model.architecture.layers) == 4
+    assert (model.has_config, model.absent) == (True, False)
+
+
+def test_one_question_asks_for_checkouts_and_inputs(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = inputs.sides
+    inputs.put(sides.there)
+    write_checkout(sides.there / "code", {"src/a.py": ""})
+    spec: dict[str, Any] = yaml.safe_load(sides.spec.read_text())
+    spec["repos"] = [{**CODE, "path": str(sides.here / "code")}]
+    sides.spec.write_text(yaml.safe_dump(spec))
+    calls: list[list[str]] = []
+    run = SshClient.run
+
+    def counted(client: SshClient, argv: list[str], *args: object, **more: object) -> object:
+        calls.append(argv)
+        return run(client, argv, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SshClient, "run", counted)
+    assert inputs.missing() == {}
+    assert len(calls) == 1
+
+
+def test_login_node_that_does_not_answer_is_a_warning_without_checkouts(inputs: Inputs) -> None:
+    file = inputs.sides.root / "far.yaml"
+    file.write_text(
+        yaml.safe_dump({**yaml.safe_load(file.read_text()), "access": {"login": "no-such.invalid"}})
+    )
+    found = pipeline.check(inputs.sides.request())
+    about = [item for item in found if item.rule.startswith("launch.")]
+    assert about and "no-such.invalid" in about[0].what
+    assert not [item for item in found if item.is_error]
