@@ -216,6 +216,17 @@ class SlurmPlan:
     cpus_per_task: Optional[int] = None
     mpi: str = ""
     extra_sbatch: Tuple[str, ...] = ()
+    reservation: str = ""
+    constraint: str = ""
+    nodelist: str = ""
+    exclude: str = ""
+    licenses: str = ""
+    nice: int = 0
+    begin: str = ""
+    dependency: Tuple[str, ...] = ()  # on job ids
+    mail_events: Tuple[str, ...] = ()
+    mail_user: str = ""
+    gpu_type: str = ""  # as Slurm's GRES names it
     array: str = ""
     requeue_max: int = 0  # further attempts after the first
     grace_s: int = 300  # warning before the time limit

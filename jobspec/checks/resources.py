@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobspec.checks.sbatch_options import names_cpus, names_memory
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import Plan
 from jobspec.spec.job import JobSpec
@@ -22,23 +23,60 @@ def local_has_one_node(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> It
 
 
 def within_limits(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
-    limits = profile.limits
-    if limits.max_nodes and plan.nodes > limits.max_nodes:
+    nodes, nodes_key = _limit(plan, profile, "max_nodes")
+    if nodes and plan.nodes > int(nodes):
         yield error(
             "resources.max-nodes",
-            f"the spec asks for {plan.nodes} nodes, `{plan.cluster}` allows {limits.max_nodes}",
-            why="`limits.max_nodes` of the site profile",
-            fix=f"use {limits.max_nodes} or fewer",
+            f"the spec asks for {plan.nodes} nodes, `{plan.cluster}` allows {nodes}",
+            why=f"`{nodes_key}` of the site profile",
+            fix=f"use {nodes} or fewer",
             path="resources.nodes",
         )
-    if limits.max_time and plan.time_limit_s and plan.time_limit_s > parse_time(limits.max_time):
-        longest = slurm_time(parse_time(limits.max_time))
+    time, time_key = _limit(plan, profile, "max_time")
+    if time and plan.time_limit_s and plan.time_limit_s > parse_time(time):
+        longest = slurm_time(parse_time(time))
         yield error(
             "resources.max-time",
             f"the spec asks for {slurm_time(plan.time_limit_s)}, `{plan.cluster}` allows {longest}",
-            why="`limits.max_time` of the site profile",
+            why=f"`{time_key}` of the site profile",
             fix=f"use {longest} or less; `launch.requeue` continues a longer run in further attempts",
             path="resources.time",
+        )
+
+
+def _limit(plan: Plan, profile: ClusterProfile, key: str) -> tuple[str, str]:
+    """The limit that holds for the run's partition, and its key; empty where there is none.
+
+    A job in several partitions may start in any of them, so only one partition's own limit is certain.
+    """
+    of_partition = profile.limits.partitions.get(plan.slurm.partition)
+    own = getattr(of_partition, key, None)
+    if own is not None:
+        return str(own), f"limits.partitions.{plan.slurm.partition}.{key}"
+    return str(getattr(profile.limits, key) or ""), f"limits.{key}"
+
+
+def beside_the_gpus(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
+    """CPUs and memory that nobody asks for: many sites give one core and its share of the memory."""
+    slurm = plan.slurm
+    if spec.resources.gpu_type and not plan.gpus_per_node:
+        what = "a kind of GPU is named, and no GPU is asked for"
+        fix = "set `resources.gpus_per_node`, or remove it"
+        yield warning("resources.unused", what, fix=fix, path="resources.gpu_type")
+    if plan.scheduler != "slurm" or slurm.exclusive or not plan.gpus_per_node:
+        return
+    missing = []
+    if not slurm.cpus_per_task and not names_cpus(slurm.extra_sbatch):
+        missing.append(("CPUs", "cpus_per_node", "node.cpus", "often one core"))
+    if not slurm.memory and not names_memory(slurm.extra_sbatch):
+        missing.append(("memory", "memory", "", "often a core's share"))
+    for what, key, of_site, usual in missing:
+        yield warning(
+            "resources.site-default",
+            f"beside the GPUs the run asks for no {what}",
+            f"the site's default holds: {usual}",
+            f"set `resources.{key}`" + (f", or `{of_site}` in the profile" if of_site else ""),
+            path="resources",
         )
 
 
@@ -95,4 +133,4 @@ def workers_fit(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[
         )
 
 
-RULES = (local_has_one_node, within_limits, time_is_known, fits_a_node, workers_fit)
+RULES = (local_has_one_node, within_limits, time_is_known, beside_the_gpus, fits_a_node, workers_fit)

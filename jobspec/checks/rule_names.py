@@ -21,7 +21,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
         "cluster": _names(
-            "env name network path place ports reference runtime sbatch secret unknown unused variable"
+            "env gpu-type name network path place ports reference runtime sbatch secret unknown unused "
+            "variable"
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),
         "container": _names(
@@ -69,7 +70,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "cluster data image jobspec left-out model no-lock not-confirmed not-same patch ran repo unpinned"
         ),
         "resources": _names(
-            "cpus-per-node gpus-per-node local-nodes max-nodes max-time memory no-time sbatch"
+            "cpus-per-node dependency gpu-type gpus-per-node local-nodes max-nodes max-time memory no-time "
+            "partition sbatch site-default unused"
         ),
         "rlix": _names(
             "admit-delay async bucket-size cache checkout checkpoint colocation config cpus data "
@@ -87,10 +89,10 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "sync-metadata sync-reload sync-router-bias value variant vpp"
         ),
         "spec": _names(
-            "alias characters checkpoint checks choice cluster command cycle dump duplicate-key "
+            "alias characters checkpoint checks choice cluster command cycle dependency dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
             "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
-            "repo-ref repo-source repo-url revision secret set size sweep syntax tab tag top type "
+            "repo-ref repo-source repo-url revision sbatch secret set size sweep syntax tab tag top type "
             "unknown-key unquoted value version"
         ),
         "stage": _names(

@@ -170,10 +170,22 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
     resources, requeue = spec.resources, spec.launch.requeue
     if resolution.profile.scheduler == "local":
         return SlurmPlan(requeue_max=0, grace_s=requeue.grace)
+    kind = site.gpu_types.get(resources.gpu_type or "")
     return SlurmPlan(
         account=site.account or "",
         partition=site.partition or "",
         qos=site.qos or "",
+        reservation=site.reservation or "",
+        constraint=site.constraint or "",
+        exclude=site.exclude or "",
+        licenses=site.licenses or "",
+        nice=site.nice or 0,
+        nodelist=spec.slurm.nodelist or "",
+        begin=spec.slurm.begin or "",
+        dependency=_dependency(resolution),
+        mail_events=site.mail.events,
+        mail_user=site.mail.user or "",
+        gpu_type=kind.gres or "" if kind else "",
         time=slurm_time(parse_time(resources.time)) if resources.time else "",
         gpus=site.gpus,
         exclusive=resources.nodes > 1 or spec.launch.mode == "upstream"
@@ -186,6 +198,19 @@ def _slurm(resolution: Resolution) -> SlurmPlan:
         requeue_max=requeue.max_attempts - 1,
         grace_s=requeue.grace,
     )
+
+
+def _dependency(resolution: Resolution) -> tuple[str, ...]:
+    """On job ids. What cannot hold goes to `resolution.findings`."""
+    texts = resolution.spec.slurm.dependency
+    if not texts:
+        return ()
+    from jobspec.planning.dependencies import on_jobs
+
+    profile = resolution.profile
+    jobs, findings = on_jobs(texts, profile.paths.runs, profile.name, resolution.env)
+    resolution.findings += findings
+    return jobs
 
 
 def _expect(spec: JobSpec, of_framework: ExpectPlan, level: Level) -> ExpectPlan:

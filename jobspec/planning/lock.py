@@ -99,8 +99,9 @@ def _of_site(resolved: Resolved, data: Mapping[str, Any]) -> dict[str, Any]:
     changed = [path for path in pinned if _at(given, path) != _at(data, path) and _of_profile(_at(raw, path))]
     filled = [path for path in resolved.loaded.cluster_paths if path[0] != "lock"]
     texts = {format_path(path): _at(raw, path) for path in (*filled, *changed)}
+    names = {f"slurm.{key}": None for key in data.get("slurm", {})}  # which no other site has
     kept = before.get("of_site") if isinstance(before, dict) else None
-    return {**texts, **(kept if isinstance(kept, dict) else {})}
+    return {**texts, **(kept if isinstance(kept, dict) else {}), **names}
 
 
 def _of_profile(text: Any) -> bool:

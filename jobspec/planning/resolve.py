@@ -34,6 +34,7 @@ from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
 from jobspec.planning.repos import RepoSource, unreadable
+from jobspec.planning.run_site import site_of_run
 from jobspec.runs.store import state_folder
 from jobspec.spec.find_site import DEFAULT_CLUSTER
 from jobspec.spec.paths import Origin
@@ -135,8 +136,9 @@ def resolve(
     resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
+    _lay_over_site(resolution)
     outcome = _plan(resolution, fetch)
-    findings = resolution.findings
+    findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
         findings += check(outcome.plan, resolution.spec, profile)
         findings += [*check_secrets(outcome.plan.secrets, environ), *lookups.on_disk(outcome.plan)]
@@ -165,6 +167,14 @@ def resolve(
         outcome.training,
         lookups,
     )
+
+
+def _lay_over_site(resolution: Resolution) -> None:
+    """The profile as this run has it: with the spec's `slurm` and kind of GPU."""
+    site = site_of_run(resolution.profile, resolution.spec)
+    resolution.profile = site.profile
+    resolution.findings += site.findings
+    resolution.origins |= site.origins
 
 
 # Rules about what only the framework's own plan has.

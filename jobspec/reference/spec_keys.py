@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from jobspec.reference.marks import renew, with_part
-from jobspec.spec.fields import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
+from jobspec.spec.fields import (
+    DURATION_PATTERN,
+    ENV_NAME_PATTERN,
+    NAME_PATTERN,
+    SIZE_PATTERN,
+    WORD_PATTERN,
+)
 from jobspec.spec.paths import format_path
 from jobspec.spec.schema import Kind, Shape, root_shape
 
@@ -20,6 +26,7 @@ _TYPE_OF_PATTERN = {
     ENV_NAME_PATTERN: "variable name",
     SIZE_PATTERN: "size",
     DURATION_PATTERN: "time",
+    WORD_PATTERN: "word",
 }
 _TYPES = {
     "string": "text",

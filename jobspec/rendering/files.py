@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jobspec.checks.sbatch_options import resource_options
+from jobspec.checks.sbatch_options import resource_options, slurm_options
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import CommandPlan, Plan
 from jobspec.planning.container import with_mount
@@ -206,9 +206,7 @@ def directives(plan: Plan, run_dir: str, array: bool = False) -> Iterator[str]:
     yield f"--output={folder}/points/%a/job-%A_%a.log" if array else f"--output={folder}/job-%j.log"
     yield "--open-mode=append"
     yield f"--chdir={run_dir}"
-    for flag, value in (("account", slurm.account), ("partition", slurm.partition), ("qos", slurm.qos)):
-        if value:
-            yield f"--{flag}={value}"
+    yield from map(str, slurm_options(plan))
     yield f"--nodes={plan.nodes}"
     yield "--ntasks-per-node=1"
     yield from map(str, resource_options(plan))

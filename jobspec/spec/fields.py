@@ -19,6 +19,9 @@ SIZE_PATTERN = r"^[0-9]+[KMGT]?$(?!\n)"
 DURATION_PATTERN = r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)"
 
 
+WORD_PATTERN = r"^[^\s]*$(?!\n)"
+
+
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 
@@ -29,6 +32,9 @@ Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]
 
 
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)]
+
+
+Word = Annotated[str, Meta(pattern=WORD_PATTERN)]
 
 
 PositiveInt = Annotated[int, Meta(ge=1)]

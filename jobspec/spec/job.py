@@ -23,8 +23,10 @@ from jobspec.spec.fields import (
     Nodes,
     PositiveInt,
     Size,
+    Word,
     doc,
 )
+from jobspec.spec.slurm import RunOptions
 
 
 class Check(Base, frozen=True):
@@ -122,6 +124,9 @@ class Resources(Base, frozen=True):
     gpus_per_node: Annotated[
         Gpus | None,
         doc("GPUs on each node; 0 for CPU only. Default: the profile's `node.gpus`, on `local` 0.", 8),
+    ] = None
+    gpu_type: Annotated[
+        Word | None, doc("Kind of GPU, as the profile's `slurm.gpu_types` names it.", "h200")
     ] = None
     cpus_per_node: Annotated[
         Cpus | None, doc("CPU cores on each node. Default: the profile's `node.cpus`.", 96)
@@ -616,6 +621,7 @@ class JobSpec(Base, frozen=True):
     ] = None
     coverage: Annotated[Coverage, doc("What the run has to prove.")] = Coverage()
     resources: Annotated[Resources, doc("What the scheduler is asked for.")] = Resources()
+    slurm: Annotated[RunOptions, doc("What Slurm is told about this run.")] = RunOptions()
     launch: Annotated[Launch, doc("How the run is started inside its allocation.")] = Launch()
     container: Annotated[Container, doc("The container that every process of the run lives in.")] = (
         Container()

@@ -14,6 +14,7 @@ from jobspec.spec.coverage_rules import checks, levels, metrics, not_applicable
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves, parse_path
+from jobspec.spec.sbatch import bad_options, read_dependency
 from jobspec.spec.schema import first_unknown, root_shape
 from jobspec.words import did_you_mean, nearest, one_of
 
@@ -325,6 +326,17 @@ def _sweep_key(key: str, at: Path) -> Iterator[Broken]:
         yield Broken("spec.sweep", at, f"{where} has no key `{parts[unknown]}`", "the points set it", fix)
 
 
+def slurm(spec: JobSpec) -> Iterator[Broken]:
+    for bad in bad_options(spec.slurm.extra_sbatch, gpus_are_asked=True):
+        yield Broken("spec.sbatch", ("slurm", "extra_sbatch", bad.index), bad.what, bad.why, bad.fix)
+    for index, text in enumerate(spec.slurm.dependency):
+        try:
+            read_dependency(text)
+        except ValueError as problem:
+            what, _, fix = str(problem).partition("\n")
+            yield Broken("spec.dependency", ("slurm", "dependency", index), what, fix=fix)
+
+
 RULES: tuple[Rule, ...] = (
     repo_source,
     repo_folders,
@@ -343,4 +355,5 @@ RULES: tuple[Rule, ...] = (
     pipelines,
     metrics,
     sweep,
+    slurm,
 )

@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from jobspec.spec.fields import Base, Cpus, Duration, EnvName, Gpus, Name, PositiveInt, Size, doc
+from jobspec.spec.fields import Base, Cpus, Duration, EnvName, Gpus, Name, PositiveInt, Size, Word, doc
+    Base,
+    Duration,
+    EnvName,
+    Name,
+    PositiveInt,
+    Size,
+    Word,
+    doc,
+)
+from jobspec.spec.slurm import SlurmOptions
 
 Runtime = Literal["pyxis", "oci", "apptainer", "charliecloud", "podman", "bubblewrap", "none"]
 Port = Annotated[int, Meta(ge=1024, le=65535)]
@@ -25,23 +35,42 @@ class Access(Base, frozen=True):
     jump: Annotated[str | None, doc("SSH host to jump through.", "bastion.example.org")] = None
 
 
-class Slurm(Base, frozen=True):
-    """What this site's Slurm wants to be told."""
+class Node(Base, frozen=True):
+    """One compute node. Used as default, and to check a spec before it is submitted."""
 
-    account: Annotated[str | None, doc("Account that is charged (`--account`).", "research")] = None
-    partition: Annotated[str | None, doc("Partition (`--partition`).", "batch")] = None
-    qos: Annotated[str | None, doc("Quality of service (`--qos`).", "normal")] = None
+    cpus: Annotated[Cpus | None, doc("CPU cores that a job can use.", 96)] = None
+    memory: Annotated[
+        Size | None, doc("Memory that a job can use: a whole number with K, M, G or T.", "1900G")
+    ] = None
+    gpus: Annotated[Gpus, doc("GPUs.", 8)] = 0
+    gpu_memory: Annotated[Size | None, doc("Memory of one GPU.", "80G", "141G")] = None
+
+
+class GpuType(Base, frozen=True):
+    """How one kind of GPU is asked for: by its GRES type, its partition, a feature, or several of them."""
+
+    gres: Annotated[Word | None, doc("Type in Slurm's GRES: the middle of `gpu:h200:8`.", "h200")] = None
+    partition: Annotated[
+        Word | None, doc("Partition with these GPUs alone; several by commas.", "gpu-h200")
+    ] = None
+    constraint: Annotated[Word | None, doc("Feature of the nodes with these GPUs.", "h200")] = None
+    node: Annotated[Node | None, doc("A node with these GPUs, where it is not as `node`.")] = None
+
+
+class Slurm(SlurmOptions, frozen=True):
+    """What this site's Slurm wants to be told. A spec's own `slurm` wins."""
+
     gpus: Annotated[
         Literal["gres", "gpus-per-node", "none"],
         doc("How GPUs are asked for: `--gres=gpu:N`, `--gpus-per-node=N`, or not at all (whole GPU nodes)."),
     ] = "gres"
-    extra_sbatch: Annotated[
-        tuple[str, ...],
+    gpu_types: Annotated[
+        dict[Name, GpuType],
         doc(
-            "Further sbatch options, each one word; none that the job script has already.",
-            ["--constraint=h200", "--reservation=rl"],
+            "Kinds of GPUs that `resources.gpu_type` may name.",
+            {"h200": {"gres": "h200"}, "a100": {"partition": "gpu-a100"}},
         ),
-    ] = ()
+    ] = field(default_factory=dict)
     mpi: Annotated[str | None, doc("Value of `srun --mpi`. Default: not passed.", "none", "pmix")] = None
 
 
@@ -103,15 +132,11 @@ class Network(Base, frozen=True):
     ] = True
 
 
-class Node(Base, frozen=True):
-    """One compute node. Used as default, and to check a spec before it is submitted."""
+class PartitionLimits(Base, frozen=True):
+    """What one partition allows, in place of `max_nodes` and `max_time`."""
 
-    cpus: Annotated[Cpus | None, doc("CPU cores that a job can use.", 96)] = None
-    memory: Annotated[
-        Size | None, doc("Memory that a job can use: a whole number with K, M, G or T.", "1900G")
-    ] = None
-    gpus: Annotated[Gpus, doc("GPUs.", 8)] = 0
-    gpu_memory: Annotated[Size | None, doc("Memory of one GPU.", "80G", "141G")] = None
+    max_nodes: Annotated[PositiveInt | None, doc("Nodes in one job.", 2)] = None
+    max_time: Annotated[Duration | None, doc("Longest time limit. Quote it.", "00:30:00")] = None
 
 
 class Limits(Base, frozen=True):
@@ -121,6 +146,13 @@ class Limits(Base, frozen=True):
     max_time: Annotated[
         Duration | None, doc("Longest time limit, in Slurm's notation. Quote it.", "24:00:00")
     ] = None
+    partitions: Annotated[
+        dict[Name, PartitionLimits],
+        doc(
+            "Partitions that a spec may name, with limits of their own. Default: any.",
+            {"debug": {"max_nodes": 2, "max_time": "00:30:00"}},
+        ),
+    ] = field(default_factory=dict)
     max_array: Annotated[PositiveInt | None, doc("Points in one job array (MaxArraySize - 1).", 1000)] = None
 
 

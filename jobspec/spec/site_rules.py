@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jobspec.finding import Finding, error, warning
 from jobspec.spec.interpolate import SECRET_NAME
 from jobspec.spec.paths import format_path
+from jobspec.spec.sbatch import bad_options
 from jobspec.spec.site import ClusterProfile
 from jobspec.words import did_you_mean
 
@@ -93,15 +94,17 @@ def _paths(profile: ClusterProfile) -> Iterator[Finding]:
 
 
 def _slurm(profile: ClusterProfile) -> Iterator[Finding]:
-    for index, option in enumerate(profile.slurm.extra_sbatch):
-        if not re.fullmatch(r"-[^\n]+", option) or re.match(r"--[\w-]+\s", option):
-            what = f"`{option}` is not an sbatch option"
-            yield error(
-                "cluster.sbatch",
-                what,
-                fix="write it like `--constraint=h200`",
-                path=f"slurm.extra_sbatch[{index}]",
-            )
+    for bad in bad_options(profile.slurm.extra_sbatch, profile.slurm.gpus != "none", of_site=True):
+        path = f"slurm.extra_sbatch[{bad.index}]"
+        yield error("cluster.sbatch", bad.what, bad.why, bad.fix, path=path)
+    for name, kind in profile.slurm.gpu_types.items():
+        at = format_path(("slurm", "gpu_types", name))
+        if not (kind.gres or kind.partition or kind.constraint):
+            what, fix = f"nothing tells Slurm of `{name}`", f"add `gres: {name}`, a partition or a constraint"
+            yield error("cluster.gpu-type", what, fix=fix, path=at)
+        elif kind.gres and profile.slurm.gpus == "none":
+            what, why = "`gres` has no effect", "with `gpus: none` the job asks for no GPUs"
+            yield warning("cluster.unused", what, why, "use a partition or a constraint", path=f"{at}.gres")
     if profile.scheduler == "local" and profile.slurm != type(profile.slurm)():
         yield warning(
             "cluster.unused", "`slurm` has no effect with `scheduler: local`", fix="remove it", path="slurm"

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from jobspec.finding import Finding, error
-from jobspec.spec.fields import DURATION_PATTERN, ENV_NAME_PATTERN, NAME_PATTERN, SIZE_PATTERN
+from jobspec.spec.fields import (
+    DURATION_PATTERN,
+    ENV_NAME_PATTERN,
+    NAME_PATTERN,
+    SIZE_PATTERN,
+    WORD_PATTERN,
+)
 from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Locate, Path, format_path
 from jobspec.spec.schema import Kind, Shape, committed_schema, root_shape, walk
@@ -49,6 +55,7 @@ PATTERN_WORDS = {
     ENV_NAME_PATTERN: ("a variable's name: letters, digits and `_`, no digit first", "NCCL_DEBUG"),
     SIZE_PATTERN: ("a size: a whole number with K, M, G or T", "500G"),
     DURATION_PATTERN: ("a time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS", "24:00:00"),
+    WORD_PATTERN: ("one word without blanks, as sbatch takes it", "gpu-long"),
 }
 
 

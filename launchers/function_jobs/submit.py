@@ -37,7 +37,9 @@ def new_executor(
     if slurm:
         site = profile.slurm
         named = {"slurm_partition": site.partition, "slurm_account": site.account, "slurm_qos": site.qos}
-        options = {key: value for key, value in named.items() if value}
+        options: dict[str, Any] = {key: value for key, value in named.items() if value}
+        others = {"reservation": site.reservation, "constraint": site.constraint, "exclude": site.exclude}
+        options["slurm_additional_parameters"] = {key: value for key, value in others.items() if value}
         executor.update_parameters(nodes=nodes, tasks_per_node=1, **options)
     return executor
 

@@ -290,10 +290,10 @@ def job_unknown(text: str) -> bool:
 _REFUSALS: tuple[tuple[str, str], ...] = (
     (
         r"Invalid account",
-        "set `slurm.account` in the site profile to one of `sacctmgr show assoc user=$USER`",
+        "set `slurm.account` in the spec or the site profile to one of `sacctmgr show assoc user=$USER`",
     ),
-    (r"invalid partition", "set `slurm.partition` in the site profile to one of `sinfo -o %P`"),
-    (r"Invalid qos", "set `slurm.qos` in the site profile to one of `sacctmgr show qos`"),
+    (r"invalid partition", "set `slurm.partition` in the spec or the site profile to one of `sinfo -o %P`"),
+    (r"Invalid qos", "set `slurm.qos` in the spec or the site profile to one of `sacctmgr show qos`"),
     (
         r"time limit is invalid|PartitionTimeLimit|requested time limit",
         "lower `resources.time`, see `sinfo -o '%P %l'`",
@@ -318,7 +318,7 @@ _REFUSALS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"unrecognized option|Invalid .*option|invalid option",
-        "remove the option from the profile's `slurm.extra_sbatch`",
+        "remove the option from `slurm.extra_sbatch` of the spec or the profile",
     ),
     (r"not permitted|Access/permission denied", "ask the cluster's staff for access to the partition"),
     (

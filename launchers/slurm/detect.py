@@ -192,7 +192,7 @@ def _notes(config: str, partition: Partition) -> tuple[str, ...]:
         least = "`node` has the least of each that a node has"
         if partition.used != partition.kinds:
             what = "whole GPUs" if any(kind.gpus for kind in partition.kinds) else "slices of GPUs"
-            least += f" with {what}; keep jobs off the others by `slurm.extra_sbatch: [--constraint=FEATURE]`"
+            least += f" with {what}; keep jobs off the others by `slurm.constraint: FEATURE`"
         notes.append(least)
     if any(kind.slices for kind in partition.kinds):
         notes.append("slices of GPUs (MIG) count as GPUs for Slurm, and NCCL does not work between them")

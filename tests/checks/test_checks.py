@@ -78,6 +78,18 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("resources.cpus-per-node", "resources.cpus_per_node", {"resources": {"cpus_per_node": 65}}, {}),
     ("resources.memory", "resources.memory", {"resources": {"memory": "1T"}}, {}),
     (
+        "resources.site-default",
+        "resources",
+        {"resources": {"nodes": 1, "gpus_per_node": 8, "exclusive": False, "cpus_per_node": 8}},
+        {},
+    ),
+    (
+        "resources.unused",
+        "resources.gpu_type",
+        {"resources": {"gpus_per_node": 0, "gpu_type": "h200"}},
+        {"slurm": {"gpu_types": {"h200": {"gres": "h200"}}}},
+    ),
+    (
         "resources.sbatch",
         "resources.memory",
         {"resources": {"memory": "120G"}},

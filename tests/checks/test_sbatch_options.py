@@ -1,4 +1,4 @@
-"""The site's own sbatch options beside those of the job script: refused, told, or fine."""
+"""Free sbatch options beside those of the job script: refused, or fine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from jobspec.checks.sbatch_options import options_agree, read_option, written
+from jobspec.checks.sbatch_options import options_agree
 from jobspec.finding import Finding
 from jobspec.plan import Plan, SlurmPlan
 from jobspec.rendering.files import directives
 from jobspec.spec.find_site import parse_cluster
 from jobspec.spec.load import parse_spec
+from jobspec.spec.sbatch import GPUS, KEYS, OWN, bad_options, read_option
 
 SLURM = SlurmPlan(
     account="research", partition="gpu", qos="normal", time="1-00:00:00", gpus="gres", memory="120G",
@@ -36,15 +37,7 @@ def findings(option: str, **slurm: object) -> list[Finding]:
         ("--mem-per-cpu=3968M", "--mem=120G"),
         ("--mem-per-gpu=64G", "--mem=120G"),
         ("--cpus-per-gpu=8", "--cpus-per-task=32"),
-        ("--gres=gpu:4", "--gres=gpu:8"),
         ("--gres=nvme:1", "--gres=gpu:8"),
-        ("--gpus-per-node=4", "--gres=gpu:8"),
-        ("-G 8", "--gres=gpu:8"),
-        ("-N4", "--nodes=2"),
-        ("--nodes=1-4", "--nodes=2"),
-        ("--ntasks=16", "--ntasks=2"),
-        ("--tasks-per-node=8", "--ntasks-per-node=1"),
-        ("--export=ALL", "--export=NIL"),
     ],
 )
 def test_a_contradiction_is_an_error_that_names_both(option: str, ours: str) -> None:
@@ -54,40 +47,22 @@ def test_a_contradiction_is_an_error_that_names_both(option: str, ours: str) -> 
     assert f"`{ours}`" in found.what
 
 
-@pytest.mark.parametrize(
-    ("option", "ours"),
-    [
-        ("--time=04:00:00", "--time=1-00:00:00"),
-        ("-t 60", "--time=1-00:00:00"),
-        ("-pdebug", "--partition=gpu"),
-        ("--partition=gpu", "--partition=gpu"),
-        ("--account=other", "--account=research"),
-        ("--qos=high", "--qos=normal"),
-        ("-c 8", "--cpus-per-task=32"),
-        ("--mem=64G", "--mem=120G"),
-        ("--gpus=16", "--gres=gpu:8"),
-        ("--requeue", "--no-requeue"),
-    ],
-)
-def test_an_option_that_wins_or_repeats_is_told(option: str, ours: str) -> None:
-    (found,) = findings(option)
-    assert not found.is_error
-    assert f"`{option}`" in found.what
-    assert f"`{ours}`" in found.what
+def test_an_option_of_the_spec_is_named_there() -> None:
+    text = "version: 1\nname: x\nframework: command\ntrain: {command: [x]}\n"
+    text += "slurm: {extra_sbatch: [--mem-per-cpu=1G]}\n"
+    spec = parse_spec(text, "/s.yaml", env={}).spec
+    plan = replace(PLAN, slurm=replace(SLURM, extra_sbatch=("--switches=1", "--mem-per-cpu=1G")))
+    (found,) = options_agree(plan, spec, PROFILE)
+    assert found.path == "slurm.extra_sbatch[0]"
+    assert found.fix == "remove `--mem-per-cpu=1G` from the spec"
 
 
 @pytest.mark.parametrize(
-    "option", ["--constraint=h200", "--reservation=rl", "--gres=gpu:h100:8,nvme:1", "-C h200", "-x node7"]
+    "option", ["--switches=1", "--comment=two words", "--gres=nvme:1", "--mem-per-cpu=1G"]
 )
 def test_an_option_of_its_own_is_fine(option: str) -> None:
-    assert findings(option) == []
-
-
-def test_the_fix_names_a_key_that_the_spec_has() -> None:
-    (found,) = findings("--mem=64G")
-    assert "resources.memory" not in found.fix  # `exclusive` asks for it, or this spec would have the key
-    (nodes,) = findings("-N4")
-    assert nodes.fix.endswith("or change `resources.nodes` in the spec")
+    assert [*bad_options([option], gpus_are_asked=True)] == []
+    assert findings(option, gpus="none", memory="") == []
 
 
 def test_another_resource_beside_the_gpus_is_fine() -> None:
@@ -95,7 +70,40 @@ def test_another_resource_beside_the_gpus_is_fine() -> None:
 
 
 def test_a_site_that_asks_for_no_gpus_itself_may_do_so() -> None:
+    assert [*bad_options(["--gres=gpu:h100:8"], gpus_are_asked=False, of_site=True)] == []
     assert findings("--gres=gpu:h100:8", gpus="none") == []
+
+
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ("--partition=debug", "write `slurm.partition: debug` in its place"),
+        ("-pdebug", "write `slurm.partition: debug` in its place"),
+        ("-C h200", "write `slurm.constraint: h200` in its place"),
+        ("--mail-type=END", "write `slurm.mail.events: [end]` in its place"),
+        ("--nodelist=n1", "write `slurm.nodelist: n1` in a spec"),
+        ("--time=60", "use `resources.time` of a spec in its place"),
+        ("--tasks-per-node=8", "use `launch.tasks_per_node` of a spec in its place"),
+        ("--requeue", "use `launch.requeue.max_attempts` of a spec in its place"),
+        ("-o out", "remove it"),
+        ("--switches 1", "write `--switches=1`"),
+        ("--comment = x", "write `--comment=x`"),
+        ("--reservation rl", "write `slurm.reservation: rl` in its place"),
+        ("switches=1", "write it like `--switches=1`"),
+    ],
+)
+def test_an_option_that_a_key_stands_for_or_that_is_none_is_told_what_to_write(option: str, fix: str) -> None:
+    (bad,) = bad_options([option], gpus_are_asked=True, of_site=True)
+    assert bad.fix == fix
+    assert f"`{option}`" in bad.what
+
+
+@pytest.mark.parametrize(
+    "option", ["--gres=gpu:4", "-G 8", "--gpus-per-node=4", "--gres=gres/gpu:h100:8,nvme:1"]
+)
+def test_gpus_are_asked_for_by_their_keys(option: str) -> None:
+    (bad,) = bad_options([option], gpus_are_asked=True)
+    assert "`resources.gpus_per_node`" in bad.why
 
 
 def test_whole_nodes_leave_the_memory_to_a_site_that_names_it() -> None:
@@ -108,7 +116,12 @@ def test_whole_nodes_leave_the_memory_to_a_site_that_names_it() -> None:
     assert "--mem=0" in [*directives(replace(plan, slurm=replace(plan.slurm, extra_sbatch=())), "/r")]
 
 
-def test_the_rule_knows_every_option_of_the_job_script() -> None:
-    plan = replace(PLAN, slurm=replace(SLURM, exclusive=True, array="0-3", requeue_max=2))
-    script = {read_option(line).name for line in directives(plan, "/r")}
-    assert script - {option.name for option in written(plan)} == {"open-mode", "chdir", "signal"}
+def test_every_option_of_the_job_script_is_refused_in_the_free_ones() -> None:
+    full = SlurmPlan(
+        account="x", partition="x", qos="x", reservation="x", constraint="x", nodelist="x", exclude="x",
+        licenses="x", nice=1, begin="x", dependency=("singleton",), mail_events=("end",), mail_user="x",
+        time="1", gpus="gres", exclusive=True, memory="1G", cpus_per_task=1, array="0-3", requeue_max=2,
+    )  # fmt: skip
+    script = {read_option(line).name for line in directives(replace(PLAN, slurm=full), "/r")}
+    assert len(script) > 25
+    assert script <= {*KEYS, *OWN, *GPUS, "signal"}  # a site may have a warning signal of its own

@@ -248,8 +248,10 @@ BAD: list[tuple[str, str, str]] = [
     ("paths: {runs: /x}\nnetwork: {ray_ports: {head: 20500}}", "cluster.ports", "workers' range"),
     ("paths: {runs: /x}\nnetwork: {ray_ports: {head: 80}}", "spec.range", "1024"),
     ("paths: {runs: /x}\nnetwork: {ray_ports: {head: 70000}}", "spec.range", "65535"),
-    ("paths: {runs: /x}\nslurm: {extra_sbatch: [constraint=h200]}", "cluster.sbatch", "--constraint"),
-    ("paths: {runs: /x}\nslurm: {extra_sbatch: ['--mem 4G']}", "cluster.sbatch", "not an sbatch option"),
+    ("paths: {runs: /x}\nslurm: {extra_sbatch: [constraint=h200]}", "cluster.sbatch", "--switches=1"),
+    ("paths: {runs: /x}\nslurm: {extra_sbatch: ['--comment x']}", "cluster.sbatch", "--comment=x"),
+    ("paths: {runs: /x}\nslurm: {extra_sbatch: [--qos=x]}", "cluster.sbatch", "slurm.qos: x"),
+    ("paths: {runs: /x}\nslurm: {gpu_types: {h200: {}}}", "cluster.gpu-type", "gres: h200"),
     (
         'paths: {runs: /x}\nslurm: {extra_sbatch: ["--a=b\\n#SBATCH --c"]}',
         "cluster.sbatch",

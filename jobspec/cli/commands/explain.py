@@ -16,10 +16,11 @@ import msgspec
 from jobspec import pipeline
 from jobspec.cli import output, parser
 from jobspec.finding import fail, stop_on_errors
+from jobspec.planning.run_site import WORDS
 from jobspec.spec.paths import parse_path
 
 if TYPE_CHECKING:
-    from jobspec.plan import Plan
+    from jobspec.plan import Plan, SlurmPlan
     from jobspec.planning.resolve import Resolved
 
 
@@ -84,7 +85,15 @@ def _planned(plan: Plan | None) -> dict[str, Any]:
         "container.image": plan.container.image or None,
         "checkpoint.dir": plan.checkpoint_dir or None,
         "cluster": plan.cluster,
+        **_slurm(plan.slurm),
     }
+
+
+def _slurm(slurm: SlurmPlan) -> dict[str, Any]:
+    """The options of `slurm` as they are asked for, the site's included."""
+    mail = {"slurm.mail.events": list(slurm.mail_events), "slurm.mail.user": slurm.mail_user}
+    names = (*WORDS, "exclude", "extra_sbatch")
+    return {**{f"slurm.{name}": getattr(slurm, name) or None for name in names}, **mail}
 
 
 def _value(resolved: Resolved, planned: Mapping[str, Any], key: str) -> Any:

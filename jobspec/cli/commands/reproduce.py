@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 AS_IT_IS = ("reproduce.patch", "repo.ref-mismatch")  # what else differs where `reproduce.repo` is allowed
 
 
+# Of the first run alone: what it waited for is long past.
+RUN_ONCE = {"slurm.begin", "slurm.dependency"}
+
+
 def add_arguments(into: argparse.ArgumentParser) -> None:
     into.add_argument(
         "run", metavar="RUN|LOCK", help="run id, prefix, name, directory, last, or a spec.lock.yaml"
@@ -102,7 +106,8 @@ def prepare(request: pipeline.Request) -> tuple[pipeline.Request, tuple[Restorat
     if loaded.spec.cluster in (None, site.name):
         python = loaded.spec.container.python or ""
         is_gone = site.scheduler == "local" and python.startswith("/") and not is_file(python)
-        given = {key: value for key, value in given.items() if key == "container.python" and is_gone}
+        gone_here = {"container.python"} if is_gone else set()
+        given = {key: value for key, value in given.items() if key in gone_here | RUN_ONCE}
     far = site.scheduler == "slurm" and site.access.login != "here"  # its disks are not this machine's
     gone = () if far else restorable(loaded, site.paths.runs)
     if "reproduce.repo" in request.allow:
