@@ -7,15 +7,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from jobspec.spec.fields import Base, Cpus, Duration, EnvName, Gpus, Name, PositiveInt, Size, Word, doc
-    Base,
-    Duration,
-    EnvName,
-    Name,
-    PositiveInt,
-    Size,
-    Word,
-    doc,
-)
 from jobspec.spec.slurm import SlurmOptions
 
 Runtime = Literal["pyxis", "oci", "apptainer", "charliecloud", "podman", "bubblewrap", "none"]
