@@ -16,7 +16,7 @@ from jobspec.spec.load import LoadedSpec
 def errors_elsewhere(
     rest: LoadedSpec, site: LoadedCluster, told: JobspecError, allow: Sequence[str], lookups: Lookups
 ) -> tuple[Finding, ...]:
-    """The errors of `rest`, a spec without its wrong values, in sections that are there and have none of those.
+    """The errors of `rest`, a spec without its wrong values, in sections that have none of those.
 
     A value that is left out has consequences in its own section and for the spec as a whole, and a section of
     a mistyped name is missing. Nobody asks a cluster behind SSH for them.
