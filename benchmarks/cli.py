@@ -161,8 +161,10 @@ class Bench:
             os.link(template / "plan.json", folder / "plan.json")
             record = json.loads((template / "launch.json").read_text())
             (folder / "launch.json").write_text(json.dumps({**record, "run_id": run_id}))
-            (folder / "scheduler.json").write_text(json.dumps({"state": "COMPLETED", "exit_code": 0}))
-            (folder / "report.json").write_text(json.dumps({"result": "Pass", "level": "run", "reason": ""}))
+            ended = {"state": "COMPLETED", "exit_code": 0}
+            (folder / "scheduler.json").write_text(json.dumps(ended))
+            report = {"result": "Pass", "level": "run", "reason": "", "run": {"scheduler": ended}}
+            (folder / "report.json").write_text(json.dumps(report))
 
     def python(self, code: str, *argv: object) -> None:
         self._run([sys.executable, "-c", code, *map(str, argv)])
@@ -215,6 +217,12 @@ def rows(bench: Bench) -> list[Row]:
                 f"jobspec status of {count} ended runs",
                 lambda f=folder: bench.jobspec("status", "--runs", f),
                 aim,
+            )
+        )
+        found.append(
+            Row(
+                f"jobspec status --verdict fail of {count} ended",
+                lambda f=folder: bench.jobspec("status", "--verdict", "fail", "--runs", f),
             )
         )
     if importlib.util.find_spec("submitit"):

@@ -92,7 +92,7 @@ def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
     from jobspec.checks.rule_names import check_allowed
     from jobspec.planning.levels import spread
     from jobspec.planning.relocated import relocated
-    from jobspec.spec.load import load_spec
+    from jobspec.spec.load import BrokenSpecError, load_spec
 
     stop_on_errors(check_allowed(request.allow))
     try:
@@ -104,7 +104,7 @@ def load_on_site(request: Request) -> tuple[LoadedSpec, LoadedCluster]:
         loaded = spread(loaded)
     except JobspecError as problem:
         findings = (*not_allowed(problem.findings, request.allow), *_profile_findings(request))
-        raise JobspecError(*findings) from problem
+        raise BrokenSpecError(*findings, rest=getattr(problem, "rest", None)) from problem
     return loaded, cluster(request, loaded.spec.cluster, {"path": "cluster", **loaded.place(("cluster",))})
 
 
@@ -174,7 +174,20 @@ def check(request: Request) -> tuple[Finding, ...]:
         _, _, findings = check_sweep(resolved.loaded, resolved.cluster, allow=request.allow, lookups=lookups)
         return tuple(dict.fromkeys((*resolved.findings, *findings)))
     except JobspecError as problem:
-        return tuple(problem.findings)
+        return (*problem.findings, *_of_the_rest(request, problem, lookups))
+
+
+def _of_the_rest(request: Request, problem: JobspecError, lookups: Lookups) -> tuple[Finding, ...]:
+    """What is wrong beside the errors that keep a spec from being read."""
+    from jobspec.planning.sound_sections import errors_elsewhere
+
+    rest = getattr(problem, "rest", None)
+    if rest is None:
+        return ()
+    try:
+        return errors_elsewhere(rest, cluster(request, rest.spec.cluster), problem, request.allow, lookups)
+    except JobspecError:  # of the site, which is told; or of git
+        return ()
 
 
 def make_plan(request: Request) -> Plan:

@@ -33,8 +33,12 @@ class TrackerFiles:
 
 
 def tracker_files(root: Path, attempts: Iterable[Path]) -> tuple[TrackerFiles, ...]:
-    """The offline runs of W&B and the stores of MLflow, in the order of attempts and names."""
-    return tuple(item for attempt in attempts for item in _below(root, attempt))
+    """The offline runs of W&B and the stores of MLflow, in the order of attempts and names.
+
+    Those of framework `command` lie where it runs, in the run's folder.
+    """
+    folders = [*attempts, root / "wandb", root / MLFLOW]
+    return tuple(item for folder in folders for item in _below(root, folder))
 
 
 def tracker_pages(root: Path, logs: Iterable[str]) -> tuple[TrackerFiles, ...]:

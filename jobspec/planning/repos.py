@@ -218,7 +218,8 @@ def _missing_checkout(repo: Repo, folder: Path, where: str) -> Finding:
             path=f"{where}.url",
         )
     what = f"`{folder}` {why_not_there(folder)}"
-    return error("repo.missing", what, fix="check the path", path=f"{where}.path")
+    fix = "correct the path or clone it there; jobspec clones by `url` and `ref`"
+    return error("repo.missing", what, fix=fix, path=f"{where}.path")
 
 
 def _clone_findings(repo: Repo, folder: Path, state: GitState, where: str) -> Iterable[Finding]:

@@ -77,17 +77,22 @@ class RunIndex:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._file = (state_folder(env) / NAME).absolute()
 
-    def read(self, roots: Iterable[str] | None = None) -> dict[str, tuple[str, dict[str, Any]]]:
-        """Stamp and data by run folder, of all runs or of these. The caller compares the stamp."""
+    def roots(self) -> list[str]:
+        """The run folders that have a row."""
+        try:
+            with closing(self._open()) as db:
+                return [root for (root,) in db.execute("SELECT root FROM runs")]
+        except (sqlite3.Error, OSError, ValueError):
+            return []
+
+    def read(self, roots: Iterable[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Stamp and data of these runs by their folder. The caller compares the stamp."""
+        one = "SELECT root, stamp, data FROM runs WHERE root = ?"
         try:
             with closing(self._open()) as db:
                 if _format(db) != FORMAT:
                     return {}
-                if roots is None:
-                    rows = db.execute("SELECT root, stamp, data FROM runs").fetchall()
-                else:
-                    one = "SELECT root, stamp, data FROM runs WHERE root = ?"
-                    rows = [row for root in roots for row in db.execute(one, (root,))]
+                rows = [row for root in roots for row in db.execute(one, (root,))]
         except (sqlite3.Error, OSError, ValueError):
             return {}
         read = {root: (mark, _row(data)) for root, mark, data in rows}

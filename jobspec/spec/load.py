@@ -130,6 +130,14 @@ class LoadedSpec:
         return Origin("spec" if "line" in place else "set", where)
 
 
+class BrokenSpecError(JobspecError):
+    """A spec with errors. `rest` is the spec without what is wrong, where that makes one."""
+
+    def __init__(self, *findings: Finding, rest: LoadedSpec | None = None) -> None:
+        super().__init__(*findings)
+        self.rest = rest
+
+
 def load_spec(
     path: FilePath | str,
     sets: Sequence[str] = (),
@@ -297,7 +305,10 @@ def _finish(start: LoadedSpec) -> LoadedSpec:
     spec, more = _check(data, start.place, findings)
     ordered = in_order(allow([*findings, *more], start.allowed, usable=spec is not None))
     if spec is None or any(finding.is_error for finding in ordered):
-        raise JobspecError(*ordered)
+        rest = data if spec is not None else _pruned(data, ordered)
+        usable = spec or convert(rest, JobSpec)
+        sound = replace(start, spec=usable, data=rest, findings=()) if usable is not None else None
+        raise BrokenSpecError(*ordered, rest=sound)
     return replace(start, spec=spec, data=data, findings=ordered, env_paths=expander.env_paths)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jobspec.finding import Finding, error, fail, warning
 from jobspec.launchers.function_jobs.container_check import Start, judge_container, start_container
 from jobspec.launchers.function_jobs.submit import await_end, last_words, new_executor, submit
+from jobspec.launchers.reach import reach
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
@@ -102,7 +103,7 @@ def probe_node(
     canary: str, node_local: str, hf_home: str, env: Mapping[str, str], start: Start | None
 ) -> dict[str, Any]:
     """What one node sees, whether a container starts, and an all-reduce over the GPUs of all nodes."""
-    facts = probe(canary, node_local, hf_home)
+    facts = {**probe(canary, node_local, hf_home), "internet": asdict(reach({**os.environ, **env}))}
     started = start_container(start) if start is not None else None
     return {**facts, "started": started, "all_reduce": reduce_all(int(facts["gpus"]), env, canary)}
 
@@ -224,6 +225,13 @@ def judge_node(profile: ClusterProfile, facts: Mapping[str, Any]) -> Iterator[Fi
         yield warning(
             "check.cpus", f"the job may use {facts['cpus']} processors, the profile says {profile.node.cpus}",
             why="a job gets as many as it asks for", path="node.cpus", node=node,
+        )  # fmt: skip
+    internet = facts.get("internet") or {}
+    if profile.network.internet and internet.get("reached") is False:
+        yield warning(
+            "check.internet", "the node does not reach the internet, the profile says that it does",
+            internet["why"], "set `network.internet: false`, or the variables of a proxy in `env`",
+            path="network.internet", node=node,
         )  # fmt: skip
     reduced = facts.get("all_reduce")
     if reduced and reduced["problem"] == NO_TORCH:

@@ -51,6 +51,10 @@ def test_right_after_a_pass_nothing_has_changed(project: Project, work: Path) ->
     checked = project.cli("reproduce", "last", "--check")
     assert checked.code == 0, checked.text
     assert "same: code `code`, seed, environment" in checked.out
+    again = project.cli("reproduce", "last", "--watch")
+    assert (again.code, again.err.count("warning[command.unused-key]")) == (0, 1), (
+        "a warning of the spec is told once"
+    )
 
 
 def test_a_run_is_made_again_after_its_checkout_is_gone(project: Project, work: Path) -> None:

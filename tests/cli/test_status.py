@@ -12,6 +12,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,12 @@ def listed(project: Project, *argv: str) -> list[dict[str, object]]:
     done = project.cli("status", "--json", *argv)
     assert done.code == 0, done.text
     return json.loads(done.out)  # type: ignore[no-any-return]
+
+
+def indexed() -> dict[str, tuple[str, dict[str, Any]]]:
+    """All rows of the index."""
+    index = RunIndex(os.environ)
+    return index.read(index.roots())
 
 
 def failing_requirement(project: Project) -> RunPaths:
@@ -132,7 +139,7 @@ def test_a_report_from_before_the_end_is_no_verdict_and_is_not_kept(project: Pro
         assert (data["state"], data["verdict"]) == ("COMPLETED", "")
         assert str(data["verdict_reason"]).startswith("no report: ")
         assert "no report: " in project.cli("status").out
-        assert RunIndex(os.environ).read() == {}
+        assert indexed() == {}
     blocked.rmdir()
     (data,) = listed(project)
     assert data["verdict"] == "Fail"
@@ -142,7 +149,7 @@ def test_a_report_from_before_the_end_is_no_verdict_and_is_not_kept(project: Pro
 def test_damage_of_a_run_in_the_index_is_told(project: Project, name: str) -> None:
     run = failing_requirement(project)
     listed(project)
-    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    assert indexed().keys() == {str(run.root)}
     (run.root / name).write_text("{")
     os.utime(run.root / name, (1, 1))  # the report looks newer
     for _ in range(2):
@@ -210,10 +217,9 @@ def test_a_wrong_filter_is_told(project: Project, argv: list[str], said: str) ->
 
 def test_the_index_follows_the_folders(project: Project) -> None:
     run = failing_requirement(project)
-    index = RunIndex(os.environ)
-    assert index.read() == {}
+    assert indexed() == {}
     listed(project)
-    ((root, (mark, data)),) = index.read().items()
+    ((root, (mark, data)),) = indexed().items()
     assert (root, mark, data["verdict"]) == (str(run.root), stamp(run), "Fail")
     report = json.loads((run.root / "report.json").read_text())
     (run.root / "report.json").write_text(json.dumps({**report, "result": "Blocked"}))  # judged anew
@@ -221,7 +227,9 @@ def test_the_index_follows_the_folders(project: Project) -> None:
     assert listed(project, "--verdict", "fail") == []
     shutil.rmtree(run.root)
     assert listed(project, "--all") == []
-    assert index.read() == {}
+    other = failing_requirement(project)
+    listed(project)
+    assert indexed().keys() == {str(other.root)}, "the next row takes the place of those that are gone"
 
 
 @pytest.mark.parametrize("damage", ["text", "folder", "other format", "locked", "read-only"])
@@ -251,7 +259,7 @@ def test_without_an_index_everything_is_shown(project: Project, damage: str) -> 
     if blocker is not None:
         blocker.close()
     if damage in ("text", "other format"):
-        assert str(run.root) in RunIndex(os.environ).read()
+        assert str(run.root) in indexed()
 
 
 ROW = {
@@ -281,9 +289,9 @@ def test_a_damaged_row_of_the_index_is_made_anew(project: Project, text: str) ->
     listed(project)
     with sqlite3.connect(state_folder(os.environ) / NAME) as db:
         db.execute("UPDATE runs SET data = ?", (text,))
-    assert RunIndex(os.environ).read() == {}
+    assert indexed() == {}
     assert "Fail" in project.cli("status").out
-    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    assert indexed().keys() == {str(run.root)}
 
 
 def test_a_relative_state_folder_and_a_folder_that_is_no_text_are_borne(
@@ -293,7 +301,7 @@ def test_a_relative_state_folder_and_a_folder_that_is_no_text_are_borne(
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     for _ in range(2):  # the second time from the index
         assert [data["verdict"] for data in listed(project)] == ["Fail"]
-    assert RunIndex(os.environ).read().keys() == {str(run.root)}
+    assert indexed().keys() == {str(run.root)}
     odd = run.root.parent.with_name("odd\udcff")  # as a program sees a name that is not UTF-8
     run.root.parent.rename(odd)
     assert [data["run_dir"] for data in listed(project)] == [str(odd / run.run_id)]
@@ -325,7 +333,7 @@ def test_rows_of_another_format_are_not_read(project: Project) -> None:
     listed(project)
     with sqlite3.connect(state_folder(os.environ) / NAME) as db:
         db.execute("PRAGMA user_version = 1")
-    assert RunIndex(os.environ).read() == {}
+    assert indexed() == {}
     assert [data["verdict"] for data in listed(project)] == ["Fail"]
 
 
@@ -378,7 +386,7 @@ def test_two_processes_that_write_the_index_lose_no_row(project: Project) -> Non
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "ab"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
-    rows = RunIndex(os.environ).read()
+    rows = indexed()
     assert all(data == {**ROW, "points": int(root.rpartition("/")[2])} for root, (_, data) in rows.items())
     assert len(rows) >= 20  # a row is skipped while the other one holds the lock longer than WAIT_S
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,36 @@ def test_slurm_that_is_not_there_is_a_finding(project: Project, monkeypatch: pyt
     )
     assert done.code == 2, done.text
     assert "`sbatch` was not found" in done.err
+
+
+BROKEN = """\
+version: 1
+name: broken
+framework: trl
+repos: [{name: code, path: ./nothere}]
+train: {stesp: 1, seed: no, overrides: {num_generatons: 4}}
+resources: {gpus_per_node: many}
+coverage: {level: lerning}
+"""
+
+
+def test_what_keeps_a_spec_from_being_read_hides_no_mistake_of_other_sections(project: Project) -> None:
+    """But one that may follow from it: `train` and `resources` are told of only as they stand."""
+    project.write("broken.yaml", BROKEN)
+    done = project.cli("validate", "broken.yaml")
+    told = re.findall(r"^error\[(.+)\] \S+ (\S+)$", done.err, re.MULTILINE)
+    assert told == [
+        ("spec.unknown-key", "train.stesp"),
+        ("spec.type", "train.seed"),
+        ("spec.type", "resources.gpus_per_node"),
+        ("coverage.level-unknown", "coverage.level"),
+        ("repo.missing", "repos[0].path"),
+    ]
+    assert (done.code, "6 errors" in done.out, "5 errors" in done.out) == (2, False, True)
+
+
+def test_a_section_of_a_mistyped_name_is_told_once(project: Project) -> None:
+    """Without `data` framework `trl` would ask for one."""
+    project.write("torn.yaml", "version: 1\nname: x\nframework: trl\ndatta: [{name: d, source: /d}]\n")
+    done = project.cli("validate", "torn.yaml")
+    assert re.findall(r"^error\[(.+)\]", done.err, re.MULTILINE) == ["spec.unknown-key"], done.err

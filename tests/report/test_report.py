@@ -133,6 +133,16 @@ def test_offline_runs_of_trackers_come_with_the_line_that_sends_them(tmp_path: P
     assert data["trackers"][1]["folder"] == "attempts/1/wandb/offline-run-20261129_1-ab"
 
 
+def test_what_a_command_tracks_where_it_runs_is_found(tmp_path: Path) -> None:
+    passing_run(tmp_path)
+    for name in ("wandb/offline-run-20261129_1-ab", "mlruns/0"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "wandb/offline-run-20261129_1-ab/run-ab.wandb").write_bytes(b"x")
+    text = render_report(*judged(RunFolder(tmp_path)), "text")
+    assert f"wandb sync {tmp_path}/wandb/offline-run-20261129_1-ab" in text
+    assert f"--backend-store-uri {tmp_path}/mlruns" in text
+
+
 def test_a_page_of_wandb_that_a_log_names_is_a_link(tmp_path: Path) -> None:
     run = passing_run(tmp_path)
     log = next((run.folder / "logs").rglob("*.log"))

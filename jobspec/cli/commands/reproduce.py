@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if args.strict:
         stop_on_errors(not_same(facts, findings))
     if not args.json:
-        output.print_findings(findings)
+        # Those of the spec itself are printed where it starts.
+        output.print_findings([item for item in findings if item not in resolved.findings])
         _print_facts(facts)
     if not (is_own or made):
         consent.confirm(lock, text, resolved, args.yes)

@@ -97,15 +97,13 @@ def _entries(
     most = len(runs) if args.all else args.limit
     candidates = runs if wanted else runs[:most]
     index = RunIndex(os.environ)
-    kept = index.read(None if wanted or args.all else [str(run.root) for run in candidates])
+    kept = index.read([str(run.root) for run in candidates])  # other folders may have thousands
     marks = {run: stamp(run) for run in candidates}  # before the files are read: they may change meanwhile
     known = {run: row[1] for run in candidates if (row := kept.get(str(run.root))) and row[0] == marks[run]}
     new = _observed([run for run in candidates if run not in known], findings)
     findings += [item for entry in new if entry.view for item in entry.view.damaged]
-    gone = [root for root in kept if not os.path.isdir(root)] if len(kept) > len(runs) else []  # noqa: PTH112
-    index.write(
-        {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}, gone
-    )
+    rows = {str(entry.run.root): (marks[entry.run], entry.data) for entry in new if _lasts(entry, marks)}
+    index.write(rows, (root for root in index.roots() if not os.path.isdir(root)) if rows else ())  # noqa: PTH112
     made = {entry.run: entry for entry in new}
     entries = [made.get(run) or Entry(run, known[run]) for run in candidates]
     return [entry for entry in entries if run_filter.fits(entry.data, wanted)][:most]

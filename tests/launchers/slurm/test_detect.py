@@ -152,6 +152,9 @@ GOOD: dict[str, Any] = {
         ({"hf_home": False}, "check.hf-home"),
         ({"gpus": 4}, "check.gpus"),
         ({"cpus": 2}, "check.cpus"),
+        ({"internet": {"reached": True, "why": ""}}, ""),
+        ({"internet": {"reached": None, "why": "a proxy"}}, ""),
+        ({"internet": {"reached": False, "why": "nothing answers"}}, "check.internet"),
     ],
 )
 def test_each_difference_has_its_finding(changed: dict[str, Any], rule: str) -> None:
