@@ -126,7 +126,12 @@ def measure(rows: list[Row], repeat: int) -> None:
             if row.action is None:
                 continue
             began, used = time.perf_counter(), _cpu_of_children()
-            row.action()
+            try:
+                row.action()
+            except RuntimeError as why:  # a peer that fails says so, and the others go on
+                row.action, row.note = None, "failed"
+                print(why, file=sys.stderr)
+                continue
             if number:
                 row.seconds.append(time.perf_counter() - began)
                 row.cpu_s.append(_cpu_of_children() - used)

@@ -35,7 +35,7 @@ train: {command: [bash, -c, "echo hi; mkdir out; echo 1 > out/one"]}
 artifacts: {collect: ["out/**"]}
 """
 LOG_BYTES = 1 << 20
-LINE = b"(TrainWorker pid=1234) INFO 11-29 12:00:00 worker.py:321] sent 16 requests to engine 2,\n"
+LINE = b"(TrainWorker pid=1234) INFO 11-29 12:00:00 worker.py:321] sent 16 requests to engine 2\n"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import List, Sequence
 from jobspec.finding import JobspecError, fail
 from jobspec.plan import PLAN_VERSION, Plan, from_json
 from jobspec.runtime.base import procs
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.umask import keep_others_out
 
 USAGE = """\
@@ -84,8 +85,9 @@ def _node(run_dir: Path) -> int:
                 return salvage(plan, who, env)
             return run_head(plan, who, env) if who.is_head else run_worker(plan, who, env)
         except OSError as problem:
-            what = f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)"
-            fix = "put `paths.runs` on shared storage that this user may write"
+            why, fix = refusal(problem)
+            what = f"the run directory cannot be written: {why} (`{problem.filename}`)"
+            fix = fix or "put `paths.runs` on shared storage that this user may write"
             sys.stderr.write(fail("runtime.run-dir", what, fix=fix, node=who.name).findings[0].text() + "\n")
             return BLOCKED
 
@@ -113,8 +115,9 @@ def _upstream(entry: str, run_dir: Path) -> int:
             else upstream_agents.setup(plan, run_dir)
         )
     except OSError as problem:
-        what = f"the agent cannot start: {problem.strerror} (`{problem.filename}`)"
-        raise fail("runtime.run-dir", what, fix="see that this user may write there") from problem
+        why, fix = refusal(problem)
+        what = f"the agent cannot start: {why} (`{problem.filename}`)"
+        raise fail("runtime.run-dir", what, fix=fix or "see that this user may write there") from problem
 
 
 def _exec(run_dir: Path, command: Sequence[str]) -> int:

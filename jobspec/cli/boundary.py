@@ -77,11 +77,14 @@ def _of_the_system(problem: OSError) -> Finding | None:
 
     Every reader checks first whether its file exists, so a missing file is a bug.
     """
-    why = (problem.strerror or str(problem)).lower()
     if problem.errno in DISK:
+        from jobspec.runtime.base.full_disk import refusal
+
+        why, fix = refusal(problem)
         what = f"`{problem.filename}` cannot be written" if problem.filename else "output cannot be written"
-        fix = "make room at the target: standard output, the folder of runs, or TMPDIR"
+        fix = fix or "make room at the target: standard output, the folder of runs, or TMPDIR"
         return error("disk.write", what, why, fix)
+    why = (problem.strerror or str(problem)).lower()
     if problem.errno in ACCESS and problem.filename:
         fix = "check the path, its permissions and those of the folders above it"
         return error("file.access", f"`{os.fsdecode(problem.filename)}` cannot be used", why, fix)

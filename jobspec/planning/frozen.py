@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jobspec.finding import JobspecError, fail
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.code_state import CodeState, unlike
 from jobspec.runtime.checkouts.git import GitState, git_state, root_of, run_git, submodules
@@ -46,8 +47,9 @@ def freeze(name: str, state: GitState, code: CodeState, runs: str) -> tuple[Path
         os.utime(target)  # it is in use: see `_drop_unused`
     except OSError as problem:
         if not target.is_dir():  # else another command has made it meanwhile
-            why = f"`{problem.filename or target}`: {problem.strerror}"
-            raise _fail(name, why, "check `paths.runs`: the copy lies there") from problem
+            why, fix = refusal(problem, target)
+            why = f"`{problem.filename or target}`: {why}"
+            raise _fail(name, why, fix or "check `paths.runs`: the copy lies there") from problem
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target, Path(os.path.normpath(target / os.path.relpath(os.path.realpath(state.path), root)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from jobspec.finding import fail
 from jobspec.plan import Plan, from_json
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.run_files import read_text
 from jobspec.runtime.base.safe_write import FILE_MODE, beside
 
@@ -75,12 +76,12 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
         _write_files(scratch, content)
         scratch.rename(target)
     except OSError as cause:
-        raise fail(
-            "run.write",
-            f"cannot write `{target}`: {cause.strerror}",
-            fix="name a writable folder by `--out`, or by `paths.runs` of the site profile; "
-            "users who share a profile need a folder each, as in `/shared/${user}/runs`",
-        ) from cause
+        why, fix = refusal(cause, target)
+        fix = fix or (
+            "name a writable folder by `--out`, or by `paths.runs` of the site profile; "
+            "users who share a profile need a folder each, as in `/shared/${user}/runs`"
+        )
+        raise fail("run.write", f"cannot write `{target}`: {why}", fix=fix) from cause
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Sequence, Tuple
 
+from jobspec.runtime.base.full_disk import refusal
+
 CANARY_S = 20.0  # shared file systems show a new file late: NFS caches a listing up to 60 s, a look-up less
 
 
@@ -39,7 +41,7 @@ def answer_canary(attempt: Path, name: str, nonce: str) -> str:
     try:
         (head.parent / f"node-{name}").write_text(nonce)
     except OSError as failure:
-        return f"`{head.parent}` cannot be written: {failure.strerror}"
+        return f"`{head.parent}` cannot be written: {refusal(failure, head.parent)[0]}"
     return ""
 
 

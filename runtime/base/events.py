@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
 from jobspec.finding import Finding
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import write_text
 
@@ -69,7 +70,8 @@ class EventLog:
             with self._lock:
                 self._file.write(line.encode("utf-8", "surrogateescape"))
         except OSError as problem:  # the run goes on; what happened is in the job's log at least
-            _say(f"jobspec: events.jsonl cannot be written: {problem.strerror}: {line}")
+            why = refusal(problem, self._file.name)[0]
+            _say(f"jobspec: events.jsonl cannot be written: {why}: {line}")
         self._tell(phase, event, node, outcome, seconds, finding)
 
     def _tell(

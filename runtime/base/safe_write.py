@@ -20,24 +20,27 @@ def beside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int = FILE_MODE, sync: bool = True) -> Iterator[BinaryIO]:
     """A new file that takes the name `path` at the end of the block, on the disk by then; parents are made.
 
+    Without `sync` a power failure may leave it empty: for copies of which a list with digests tells.
     After an exception there is no new file, and the old one stays. Raises: OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = beside(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(partial, flags, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with os.fdopen(os.open(partial, flags, mode), "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException as problem:
         with contextlib.suppress(OSError):
             partial.unlink()
+        if isinstance(problem, OSError) and str(problem.filename or partial) == str(partial):
+            problem.filename, problem.filename2 = str(path), None  # nobody knows the other name
         raise
 
 

@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from jobspec.finding import Finding, JobspecError, error, fail, warning
 from jobspec.plan import HelpersPlan, ImportProof
 from jobspec.runtime.base import node_lock
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.checkouts.mcore_probe import ASK_TIMEOUT_S, MODULE, ask, run, unproved
 
 Report = Callable[[str, Mapping[str, Any]], None]
@@ -81,8 +82,9 @@ def build(
     except JobspecError as problem:
         result = HelpersResult(findings=tuple(problem.findings))
     except OSError as problem:
-        what = f"the helpers cannot be built on this node: {problem.strerror or problem}"
-        fix = "set node_local to a writable folder with space"
+        why, fix = refusal(problem, node_local)
+        what = f"the helpers cannot be built on this node: {why}"
+        fix = fix or "set node_local to a writable folder with space"
         result = HelpersResult(
             findings=(error("helpers.io", what, str(problem), fix, file=str(problem.filename or "")),)
         )

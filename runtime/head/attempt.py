@@ -17,6 +17,7 @@ from jobspec.plan import Plan
 from jobspec.runtime.base.channel import QUIET_S
 from jobspec.runtime.base.events import EventLog
 from jobspec.runtime.base.identity import Identity
+from jobspec.runtime.head import reserve
 from jobspec.runtime.head.nodes import Call, DeadlineError, Nodes, RunStoppedError
 from jobspec.runtime.head.record import FAILED, Cause, PhaseTimes, Record, blocked, by_signal
 from jobspec.runtime.node.agent import Node, Reply
@@ -34,6 +35,7 @@ class Attempt:
         self.node = Node(plan, who, env, lambda message: self._on_message(0, message))
         paths = self.node.paths
         log = EventLog(paths.attempt / "events.jsonl", self.node.redactor)
+        reserve.keep(paths.attempt)
         self.record = Record(who.attempt, paths.attempt, log, self.node.redactor)
         self.nodes = Nodes(
             who, self._on_message, self._on_joined, self._on_lost, self._on_refused, self._on_quiet

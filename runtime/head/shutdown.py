@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan, ImportProof, Plan
-from jobspec.runtime.head import batch_script
+from jobspec.runtime.base.full_disk import refusal
+from jobspec.runtime.head import batch_script, reserve
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import Call
 from jobspec.runtime.head.ray_bringup import RayBringUp
@@ -34,6 +35,7 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     if cause is not None:
         attempt.record.end_open(cause.outcome)
     # A first version at once: Slurm, or a lost node, may end this step before the collection has ended.
+    reserve.release(attempt.node.paths.attempt, reserve.FILES // 2)
     with contextlib.suppress(OSError):  # the last write reports a full disk, after all have stopped
         attempt.record.write(cause, collecting=True)
     _stop_commands(attempt, cause)
@@ -88,6 +90,7 @@ def _collect(attempt: Attempt, cause: Any) -> None:
     overdue = [_not_collected(attempt.who.hosts[index]) for index in late]
     for finding in overdue:
         attempt.record.find("collect", finding)
+    reserve.release(attempt.node.paths.attempt)
     try:
         _write_manifest(attempt, rows)
     except OSError as problem:  # the nodes are stopped and the results written all the same
@@ -130,12 +133,24 @@ def _note_collected(attempt: Attempt, call: Call, rows: List[Dict[str, Any]]) ->
     rows.extend(reply.get("files", ()))
     if reply.get("truncated"):
         attempt.record.collected["truncated"] = True
-        what = f"not everything was collected: {len(reply.get('skipped', ()))} files were left out"
-        why = ", ".join(reply.get("skipped", ())[:3])
+        what = f"not everything was collected: {reply.get('left_out', 0)} files were left out"
+        why = ", ".join(reply.get("skipped", ()))
         fix = "raise `artifacts.max_size`, or name fewer files"
         attempt.record.find(
             "collect", warning("collect.truncated", what, why, fix, node=attempt.who.hosts[call.index])
         )
+    if reply.get("failed"):
+        attempt.record.find("collect", _not_copied(reply, attempt.who.hosts[call.index]))
+
+
+def _not_copied(reply: Mapping[str, Any], node: str) -> Finding:
+    """An error where the disk failed: what the run has made is not whole. Else a warning."""
+    count = reply["failures"]
+    what = f"{count} file{'s were' if count > 1 else ' was'} not collected"
+    why, fix = "; ".join(reply["failed"]), reply["fix"]
+    if fix:
+        return error("collect.io", what, why, fix, node=node)
+    return warning("collect.unreadable", what, why, "let the job's user read them, or name others", node=node)
 
 
 def _not_collected(name: str) -> Finding:
@@ -143,21 +158,23 @@ def _not_collected(name: str) -> Finding:
 
 
 def _no_manifest(problem: OSError, node: str) -> Finding:
+    why, fix = refusal(problem)
     return error(
         "collect.io",
-        f"the list of collected files cannot be written: {problem.strerror} (`{problem.filename}`)",
-        "the run's `artifacts` folder is full, or something else has taken its place",
-        "see that this user may write there, and that no command removes it",
+        f"the list of collected files cannot be written: {why} (`{problem.filename}`)",
+        "" if fix else "something else may have taken the place of the run's `artifacts` folder",
+        fix or "see that this user may write there, and that no command removes it",
         node=node,
     )
 
 
 def _no_results(problem: OSError, node: str) -> Finding:
+    why, fix = refusal(problem)
     return error(
         "runtime.run-dir",
-        f"the run directory cannot be written: {problem.strerror} (`{problem.filename}`)",
+        f"the run directory cannot be written: {why} (`{problem.filename}`)",
         "the verdict is in the job's log alone",
-        "put `paths.runs` on shared storage that this user may write",
+        fix or "put `paths.runs` on shared storage that this user may write",
         node=node,
     )
 

@@ -20,6 +20,7 @@ from jobspec.finding import Finding, JobspecError, error
 from jobspec.plan import Plan
 from jobspec.runtime.base import network, own_folder
 from jobspec.runtime.base.channel import candidate_ports
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.identity import (
     Identity,
     NodePaths,
@@ -96,9 +97,8 @@ class Node:
             return {"findings": [finding.to_json() for finding in problem.findings]}
         except OSError as problem:
             where = f" (`{problem.filename}`)" if problem.filename else ""
-            finding = error(
-                f"{operation}.io", f"{operation} failed on this node: {problem.strerror or problem}{where}"
-            )
+            why, fix = refusal(problem)
+            finding = error(f"{operation}.io", f"{operation} failed on this node: {why}{where}", fix=fix)
             return {"findings": [finding.to_json()]}
         except Exception:  # noqa: BLE001 - the head must hear of a bug here, or it would wait for ever
             self.say(traceback.format_exc())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Sequence, Set, Tuple
 
 from jobspec.runtime.base.events import FORMAT_VERSION, write_json
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import replacing, write_bytes
 
@@ -24,6 +25,7 @@ MAX_NAME_BYTES = 255  # of one file, on all usual file systems
 SNIFF_BYTES = 8192  # a NUL byte in here: not text, copied as it is
 RAY_LOG_BYTES = 4 << 20  # of each of Ray's own logs, its end is kept
 RAY_LOG_FILES = 60
+TOLD = 3  # names of files that were not copied
 REDACT_BYTES = 64 << 20  # larger files that a program wrote itself are not rewritten
 
 
@@ -58,6 +60,8 @@ class Collected:
     files: List[Copied] = field(default_factory=list)
     truncated: bool = False
     skipped: List[str] = field(default_factory=list)
+    failed: List[str] = field(default_factory=list)  # with why
+    fix: str = ""  # where it was the disk that failed
 
     def to_json(self, artifacts: Path, node: str) -> Dict[str, Any]:
         rows = [
@@ -70,7 +74,15 @@ class Collected:
             }
             for file in self.files
         ]
-        return {"files": rows, "truncated": self.truncated, "skipped": self.skipped[:100]}
+        return {
+            "files": rows,
+            "truncated": self.truncated,
+            "skipped": self.skipped[:TOLD],
+            "left_out": len(self.skipped),
+            "failed": self.failed[:TOLD],
+            "failures": len(self.failed),
+            "fix": self.fix,
+        }
 
 
 def collect(
@@ -85,7 +97,7 @@ def collect(
     """Copy every file that a pattern matches below one of the folders; absolute patterns as they are.
 
     `**` crosses folders, a pattern that names a folder means all of it. A file beyond `max_bytes` in
-    all, or after `deadline_s`, is named in `skipped`. Faults of single files are named there too.
+    all, or after `deadline_s`, is named in `skipped`, one that could not be copied in `failed`.
     """
     end = time.monotonic() + deadline_s
     result = Collected()
@@ -99,8 +111,12 @@ def collect(
             continue
         try:
             copied = _copy(base, path, target, redactor, written)
+        except FileNotFoundError:
+            continue  # what a command has left running still removes files
         except OSError as problem:
-            result.skipped.append(redactor.text(f"{path}: {problem.strerror or problem}"))
+            why, fix = refusal(problem, target)
+            result.failed.append(redactor.text(f"`{path}`: {why}"))
+            result.fix = result.fix or fix
             continue
         used += copied.bytes
         result.files.append(copied)
@@ -204,7 +220,7 @@ def _copy(base: Path, path: Path, target: Path, redactor: Redactor, written: Set
     written.add(goal)
     digest = hashlib.sha256()
     size = 0
-    with open(_open_regular(path), "rb") as source, replacing(goal) as sink:
+    with open(_open_regular(path), "rb") as source, replacing(goal, sync=False) as sink:
         for chunk in _clean(source.read, redactor):
             sink.write(chunk)
             digest.update(chunk)

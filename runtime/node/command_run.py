@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from jobspec.finding import Finding, error, warning
 from jobspec.plan import CommandPlan
+from jobspec.runtime.base.full_disk import refusal
 from jobspec.runtime.base.procs import Child, exit_status
 from jobspec.runtime.base.redact import RedactingStream, Redactor
 
@@ -110,7 +111,7 @@ class Task:
         except ValueError:
             return  # closed: the command has ended, and what it left behind still prints
         except OSError as problem:
-            self.problem = problem.strerror or str(problem)
+            self.problem = refusal(problem, self.log)[0]
         if self._echo:
             try:
                 sys.stdout.buffer.write(data)
@@ -128,7 +129,7 @@ class Task:
         try:
             self._file.close()
         except OSError as problem:  # network storage says only now that the quota is used up
-            self.problem = problem.strerror or str(problem)
+            self.problem = refusal(problem, self.log)[0]
         code = 1 if code is None else code
         return Ended(self.rank, exit_status(code), max(0, -code), str(self.log), self.start, end)
 

@@ -14,6 +14,7 @@ from jobspec.cli.live import observe
 from jobspec.finding import fail, visible
 from jobspec.log_text import strip_ansi
 from jobspec.runs.paths import RunPaths
+from jobspec.runtime.base.full_disk import refusal
 
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
@@ -130,7 +131,10 @@ def _telling_why_not() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        print(f"the reports could not be written: {problem}", file=sys.stderr)
+        why, fix = refusal(problem)
+        where = f": `{problem.filename}`" if problem.filename else ""
+        why = f"{why}{where}; {fix}" if fix else f"{why}{where}"
+        print(f"the reports could not be written: {why}", file=sys.stderr)
 
 
 def _print_tail(run: RunPaths, cause: Cause | None, shown: DriverLog | None) -> None:

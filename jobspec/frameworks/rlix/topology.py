@@ -112,10 +112,10 @@ def check_workers(pipelines: Sequence[PipelineSettings]) -> Iterator[Finding]:
         if isinstance(groups, int) and groups > 0:
             for gpu in (*pipeline.train, *pipeline.infer):
                 shares.setdefault(gpu, []).append(1 / groups)
-    full = min((gpu for gpu, of in shares.items() if sum(of) > 1 + 1e-9), default=None)
-    if full is not None:
-        count, reserved = len(shares[full]), sum(shares[full])
-        what = f"{count} workers share GPU {full}, and reserve {reserved:.2f} of it"
+    first = min((gpu for gpu, of in shares.items() if sum(of) > 1 + 1e-9), default=None)
+    if first is not None:
+        count, reserved = len(shares[first]), sum(shares[first])
+        what = f"{count} workers share GPU {first}, and reserve {reserved:.2f} of it"
         why = f"each worker reserves 1 / `{COLOCATED}` of a GPU for the whole run"
         fix = f"set `{COLOCATED}` to {count} or more in `train.overrides`"
         yield error("rlix.colocation", what, why, fix, path=f"{pipelines[-1].path}.infer_gpus")
