@@ -88,9 +88,9 @@ def rows() -> list[Row]:
     add("agent of a worker killed", busy, kill("agent", "worker"), "FAILED", LOST)
     add("guard of a worker killed", "training", kill("guard", "worker"), "FAILED", LOST)
     add("agent of a worker stopped", "training", kill("agent", "worker", "STOP"), "FAILED", LOST)
-    add("agent of the head killed", "staging,training", kill("agent"), "FAILED", BY_KILL, kept=False)
-    add("guard of the head killed", "training", kill("guard"), "FAILED|CANCELLED", BY_KILL, kept=False)
-    add("agent of the head stopped", "training", kill("agent", "head", "STOP"), "FAILED", BY_KILL, kept=False)
+    add("agent of the head killed", "staging,training", kill("agent"), "FAILED", BY_KILL)
+    add("guard of the head killed", "training", kill("guard"), "FAILED|CANCELLED", BY_KILL)
+    add("agent of the head stopped", "training", kill("agent", "head", "STOP"), "FAILED", BY_KILL)
     add(
         "driver killed",
         "training,ray training,saving",
@@ -99,9 +99,7 @@ def rows() -> list[Row]:
         r"signal 9|exited with 137|was ended|killed",
     )
     add("driver of a worker killed", "training", kill("driver", "worker"), "FAILED", r"signal 9|137|killed")
-    add(
-        "srun killed", "training", kill("srun"), "FAILED|CANCELLED", r"cancel|srun|SIGTERM|killed", kept=False
-    )
+    add("srun killed", "training", kill("srun"), "FAILED|CANCELLED", r"cancel|srun|SIGTERM|killed")
     add("batch script killed", "training,saving", kill("batch"), "FAILED|CANCELLED", r"cancel|SIGTERM|killed")
     add("gcs killed", "ray bring-up,ray training", kill("gcs"), "FAILED", r"Ray|GCS|gcs|ray")
     add("gcs stopped", "ray bring-up", kill("gcs", "head", "STOP"), "FAILED", r"Ray|GCS|gcs|ray")
@@ -163,7 +161,6 @@ def rows() -> list[Row]:
         scancel(step=True),
         "FAILED|CANCELLED",
         r"^(?!.*left).*(cancel|killed)",
-        kept=False,
     )
     add("jobspec cancel", "training,staging", jobspec_cancel, "CANCELLED|FAILED", CANCEL)
     limit = {"resources": {"time": "00:01:00"}}

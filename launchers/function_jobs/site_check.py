@@ -155,14 +155,14 @@ def _run(
     import submitit
 
     job = submit(executor, "check.refused", probe_node, *arguments)
-    if state := await_end(job, timeout_s, POLL_S):
-        raise fail(
-            "check.timeout",
-            f"the check's job {job.job_id} did not end within {timeout_s:.0f} s",
-            why=f"its state is {state}",
-            fix="wait for free nodes, and give more time by `--timeout`",
-        )
     try:
+        if state := await_end(job, timeout_s, POLL_S):
+            raise fail(
+                "check.timeout",
+                f"the check's job {job.job_id} did not end within {timeout_s:.0f} s",
+                why=f"its state is {state}",
+                fix="wait for free nodes, and give more time by `--timeout`",
+            )
         return list(job.results())
     except (submitit.core.utils.FailedJobError, submitit.core.utils.UncompletedJobError) as problem:
         raise fail(

@@ -29,10 +29,11 @@ def bring_there(profile: ClusterProfile, item: shared.Item, mirror: Path | None,
     import submitit
 
     job = submit(executor, "stage.refused", _bring, item, mirror)
-    if state := await_end(job, timeout_s, POLL_S):
-        what = f"job {job.job_id} did not bring `{item.name}` within {timeout_s:.0f} s"
-        raise fail("stage.timeout", what, f"its state is {state}", f"see `{folder}`; the next call continues")
     try:
+        if state := await_end(job, timeout_s, POLL_S):
+            what = f"job {job.job_id} did not bring `{item.name}` within {timeout_s:.0f} s"
+            fix = f"see `{folder}`; the next call continues"
+            raise fail("stage.timeout", what, f"its state is {state}", fix)
         findings = job.result()
     except (submitit.core.utils.FailedJobError, submitit.core.utils.UncompletedJobError) as problem:
         why = last_words(job.stderr() or "", str(problem))

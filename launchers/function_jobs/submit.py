@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.finding import fail
+from jobspec.launchers.access.here import LocalClient
 from jobspec.launchers.slurm.commands import refusal_fix
 from jobspec.words import install_command
 
 if TYPE_CHECKING:
     from jobspec.spec.site import ClusterProfile
+
+
+WRITTEN_S = 5.0
+LIVE = frozenset({"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"})
 
 
 def new_executor(
@@ -33,7 +38,8 @@ def new_executor(
         raise fail(missing, what, "the login node's installation is light", fix) from problem
     slurm = profile.scheduler == "slurm"
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm" if slurm else "local")
-    executor.update_parameters(timeout_min=max(1, int(timeout_s // 60)), name=name)
+    # submitit ends the function 90 s before the limit; whoever waits ends the job after `timeout_s`.
+    executor.update_parameters(timeout_min=int(timeout_s // 60) + 3, name=name)
     if slurm:
         site = profile.slurm
         named = {"slurm_partition": site.partition, "slurm_account": site.account, "slurm_qos": site.qos}
@@ -65,15 +71,48 @@ def submit(executor: Any, rule: str, function: Callable[..., Any], *arguments: A
 
 
 def await_end(job: Any, timeout_s: float, poll_s: float) -> str:
-    """Empty when the job ends in time; else the state in which this call cancels it."""
-    deadline = time.monotonic() + timeout_s
-    while not job.done() and time.monotonic() < deadline:
+    """Empty when the job ends in time; else the state in which this call cancels it.
+
+    submitit asks sacct, which says nothing where Slurm has no accounting database: the queue is asked here.
+    Raises: submitit's UncompletedJobError when the job has ended and left no result.
+    """
+    import submitit
+
+    on_slurm = isinstance(job, submitit.SlurmJob)
+    deadline, state = time.monotonic() + timeout_s, ""
+    ended = False
+    while not (_has_results(job) if on_slurm else job.done()):
+        if ended:
+            raise submitit.core.utils.UncompletedJobError(f"it has ended as {state}, and left no result")
+        if time.monotonic() > deadline:
+            job.cancel()
+            return state or "UNKNOWN"
         time.sleep(poll_s)
-    if job.done():
-        return ""
-    state = str(job.state) or "UNKNOWN"
-    job.cancel()
-    return state
+        if on_slurm:
+            state = _state(job.job_id)
+            ended = state not in LIVE and not _appear(job)
+    return ""
+
+
+def _has_results(job: Any) -> bool:
+    return all(job.task(index).paths.result_pickle.exists() for index in range(job.num_tasks))
+
+
+def _appear(job: Any) -> bool:
+    """Whether the results come after all: a shared folder may show them later than Slurm tells the end."""
+    deadline = time.monotonic() + WRITTEN_S
+    while not _has_results(job) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return _has_results(job)
+
+
+def _state(job_id: str) -> str:
+    """The job's state in the queue; empty when that does not answer, `GONE` when it knows the job no more."""
+    words = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_id}"]
+    found = LocalClient().run(words)
+    if found.code != 0:
+        return "GONE" if "Invalid job id" in found.stderr else ""
+    return (found.stdout.split() or ["GONE"])[0]
 
 
 def last_words(stderr: str, message: str) -> str:
@@ -81,7 +120,8 @@ def last_words(stderr: str, message: str) -> str:
 
     submitit ends its message with the paths of the logs, which the check removes.
     """
-    errors = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = (line.strip() for line in stderr.splitlines())
+    errors = [line for line in lines if line and not line.startswith("submitit ")]
     complaints = [
         line.strip() for line in message.splitlines() if line.strip() and not line.lstrip().startswith("-")
     ]

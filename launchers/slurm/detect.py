@@ -83,6 +83,7 @@ class Detected:
     runs: str
     internet: Reach
     notes: tuple[str, ...] = ()
+    whole_nodes: bool = False
 
 
 def detect(client: Client, internet: Reach, partition: str = "") -> Detected:
@@ -115,6 +116,7 @@ def detect(client: Client, internet: Reach, partition: str = "") -> Detected:
         runs=os.environ.get("SCRATCH", ""),
         internet=internet,
         notes=_notes(config, chosen),
+        whole_nodes=_gives_whole_nodes(config),
     )
 
 
@@ -184,6 +186,10 @@ def _config(text: str, key: str) -> str:
     return "" if value in ("(null)", "none", "N/A") else value
 
 
+def _gives_whole_nodes(config: str) -> bool:
+    return _config(config, "SelectType") == "select/linear"
+
+
 def _notes(config: str, partition: Partition) -> tuple[str, ...]:
     notes = []
     if len({(kind.cpus, kind.memory_mb, kind.gres) for kind in partition.kinds}) > 1:
@@ -198,6 +204,9 @@ def _notes(config: str, partition: Partition) -> tuple[str, ...]:
         notes.append("slices of GPUs (MIG) count as GPUs for Slurm, and NCCL does not work between them")
     if "linuxproc" in _config(config, "ProctrackType"):
         notes.append("ProctrackType is linuxproc: Slurm does not end processes that a job leaves behind")
+    if _gives_whole_nodes(config) and any(kind.gpus or kind.slices for kind in partition.kinds):
+        # A step that asks for GPUs is refused there: "Invalid generic resource (gres) specification" (22.05).
+        notes.append("SelectType is select/linear: a job gets whole nodes with their GPUs, and asks for none")
     if not _config(config, "AccountingStorageType").endswith("slurmdbd"):
         notes.append("no accounting database: exit codes of ended jobs come from the run's own files")
     return tuple(notes)
@@ -214,7 +223,7 @@ def _internet(found: Reach) -> str:
 def profile_text(detected: Detected, name: str) -> str:
     """The proposed profile as YAML with comments."""
     part = detected.partition
-    gpus = "gres" if part.gpus else "none"
+    gpus = "gres" if part.gpus and not detected.whole_nodes else "none"
     limit = "" if part.max_time in ("infinite", "n/a", "") else f'  max_time: "{part.max_time}"\n'
     notes = "".join(f"# note: {note}\n" for note in detected.notes)
     return (

@@ -117,10 +117,6 @@ class Node:
         except OSError:
             sys.stderr.write(f"jobspec: {self.who.name}: {line}")
 
-    def hold_folders(self) -> None:
-        """Make this run's folders on the node, and lock them against a sweep."""
-        self._claim = claim(self.paths.agents, self.paths.scratch)
-
     def preflight(self, arguments: Mapping[str, Any]) -> Reply:
         sweep_beside(Path(self.plan.node_local), self.say)
         facts = node_facts.gather(
@@ -151,7 +147,7 @@ class Node:
         """Folders, environment and pid file; done once preflight knows that they can be made."""
         from jobspec.runtime.staging.listed import make_home
 
-        self.hold_folders()
+        self._claim = claim(self.paths.agents, self.paths.scratch)
         for folder in (self.paths.stage_links, self.paths.helpers):
             own_folder.make(folder)
         for folder in (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ from jobspec.runtime.base.events import write_json
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.node import collect
 from jobspec.runtime.node.agent import Node
-from jobspec.runtime.node.sweep import sweep
+from jobspec.runtime.node.sweep import claim, sweep
 
 COLLECT_S = 20.0  # the batch script gives the step a minute
 OTHERS_S = 10.0  # for nodes that are slower than the first, or gone
@@ -39,8 +40,8 @@ def keep(node: Node) -> None:
 def salvage(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
     """The batch script's step: keep this node's files, then remove what the attempt has left here."""
     node = Node(plan, who, env, lambda _: None)
+    held = claim(node.paths.agents, node.paths.scratch)
     try:
-        node.hold_folders()
         keep(node)
         if who.is_head:
             end = time.monotonic() + OTHERS_S
@@ -49,6 +50,7 @@ def salvage(plan: Plan, who: Identity, env: Mapping[str, str]) -> int:
             sys.stderr.write(f"jobspec: {len(rows)} files were saved after the head's agent was killed\n")
     finally:
         node.close()
+        os.close(held)
     sweep(Path(plan.node_local))
     return 0
 

@@ -349,7 +349,8 @@ def test_cleanup_asks_living_nodes_alone(run_dir: Callable[..., Path], stage: St
     done = stage.bash(run_dir(spec, PYXIS) / "job.sbatch", env={"USER": "ann", "SLURM_JOB_ID": "1"})
     assert done.returncode == 3, done.stderr
     removed = stage.calls()[-1].argv
-    assert removed[removed.index(b"--mpi=none") + 1 :][:3] == (b"--nodes=3", b"--ntasks=3", b"--exclude=n4")
+    wanted = (b"--overlap", b"--nodes=3", b"--ntasks=3", b"--exclude=n4")
+    assert removed[removed.index(b"--mpi=none") + 1 :][:4] == wanted
 
 
 @pytest.mark.parametrize(

@@ -402,6 +402,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start.add_argument("--accounting", choices=["none", "slurmdbd"], default="slurmdbd")
     start.add_argument("--preemption", choices=["none", "partition"], default="partition")
     start.add_argument("--gpus", type=int, default=0, help="GPUs per node that Slurm counts (there are none)")
+    start.add_argument("--whole-nodes", action="store_true", help="a job gets all of a node")
     actions.add_parser("stop")
     actions.add_parser("status")
     for action in ("kill", "revive"):
@@ -422,7 +423,9 @@ def _act(args: argparse.Namespace) -> int:
     cluster = Cluster(args.name)
     if args.action == "start":
         if not cluster.alive():
-            options = Options(args.nodes, args.accounting, args.preemption, args.gpus)
+            options = Options(
+                args.nodes, args.accounting, args.preemption, args.gpus, whole_nodes=args.whole_nodes
+            )
             cluster = Cluster(args.name, options)
         began = time.monotonic()
         cluster.start()

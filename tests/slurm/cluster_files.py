@@ -26,6 +26,7 @@ class Options:
     cpus: int = 16
     memory_mib: int = 64000
     own_freezer: bool = False  # as on a machine with cgroup v2 alone
+    whole_nodes: bool = False  # a job gets all of a node, whatever it asks for
 
 
 def node_names(options: Options) -> list[str]:
@@ -64,9 +65,7 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
         f"TaskPlugin=task/{'cgroup' if limits_memory else 'none'}",
         "JobAcctGatherType=jobacct_gather/linux",
         "JobAcctGatherFrequency=5",
-        "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_CPU_Memory",
-        "DefMemPerNode=12000",
+        *_select(options),
         "SlurmdParameters=config_overrides",  # nodes claim more CPUs and memory than this machine has
         "ReturnToService=2",
         "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=2",
@@ -99,6 +98,12 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
         + (" PreemptMode=OFF" if options.preemption == "partition" else ""),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _select(options: Options) -> list[str]:
+    if options.whole_nodes:
+        return ["SelectType=select/linear", "SelectTypeParameters=CR_Memory"]
+    return ["SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU_Memory", "DefMemPerNode=12000"]
 
 
 def slurmdbd_conf(lab: Path) -> str:

@@ -165,6 +165,14 @@ def test_each_difference_has_its_finding(changed: dict[str, Any], rule: str) -> 
     assert found == ([rule] if rule else [])
 
 
+def test_whole_nodes_are_not_asked_for_gpus() -> None:
+    """A step that asks for them is refused there, as was seen with Slurm 22.05."""
+    detected = detect(client(config=CONFIG + "SelectType              = select/linear\n"), ONLINE)
+    assert any("select/linear" in note for note in detected.notes)
+    profile = parse_cluster(profile_text(detected, "x"), Path("x.yaml")).profile
+    assert (profile.slurm.gpus, profile.node.gpus) == ("none", 8)
+
+
 # -- the internet -------------------------------------------------------------------------------------
 
 
