@@ -210,7 +210,18 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
 
     loaded, site = load_on_site(request)
     resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
-    return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
+    findings = not_allowed(resolved.findings, request.allow)
+    if not request.reproduces and isinstance(loaded.raw.get("lock"), Mapping):
+        findings = tuple(_made_again(finding, request) for finding in findings)
+    return replace(resolved, findings=findings)
+
+
+def _made_again(finding: Finding, request: Request) -> Finding:
+    """Of a lock whose checkout is gone or elsewhere: the command that makes it again."""
+    if finding.rule not in ("repo.missing", "repo.ref-mismatch", "repo.ref-unknown"):
+        return finding
+    fix = f"run `jobspec reproduce {request.spec}`: it makes the checkout again as the lock has it"
+    return replace(finding, fix=fix)
 
 
 def must_resolve(request: Request, fetch: bool = True) -> Resolved:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobspec.finding import fail, visible
+from jobspec.plan import HUB_TOKEN
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import known_folders
@@ -93,6 +94,9 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "sets", f"{name}={value}"
     for name in spec.secrets:
         yield "gets", f"the secret {name}"
+    inputs = [*([spec.model] if spec.model is not None else []), *spec.data]
+    if any(item.stage == "hub" for item in inputs) and HUB_TOKEN not in spec.secrets:
+        yield "gets", f"the secret {HUB_TOKEN} of your shell, while nodes download from the hub"
     for item in () if plan is None else plan.stage:
         yield "reads", f"{item.repo_id or item.source} {item.revision}".rstrip()
     if plan is not None and plan.checkpoint_dir:

@@ -13,15 +13,18 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobspec.finding import Finding, JobspecError, error, fail, warning
+from jobspec.planning.git_bundle import Sealed
 from jobspec.runtime.base import node_lock
 from jobspec.runtime.base.safe_write import beside
 from jobspec.runtime.checkouts.git import (
     GIT_TIMEOUT_S,
     REMOTE_PROTOCOLS,
+    all_submodules,
     resolve_ref,
     root_of,
     run_git,
@@ -220,11 +223,32 @@ def _check_out(source: Source, commit: str, folder: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def finish_checkout(url: str, folder: Path) -> None:
-    """Name the real origin of a clone of a mirror, and fetch the submodules of its commit."""
+def finish_checkout(url: str, folder: Path, bundles: Mapping[str, Sealed] | None = None) -> None:
+    """Name the real origin of a clone of a mirror, and fetch the submodules of its commit.
+
+    `bundles` have commits of submodules that no server has: each is fetched once its submodule is cloned.
+    """
     _remote(url, str(folder), "remote", "set-url", "origin", url)
     modules = ("submodule", "--quiet", "update", "--init", "--recursive")
-    _remote(url, str(folder), *modules, protocols=SUBMODULE_PROTOCOLS)
+    left = dict(bundles or {})
+    while True:
+        try:
+            _remote(url, str(folder), *modules, protocols=SUBMODULE_PROTOCOLS)
+            return
+        except JobspecError:
+            cloned = [name for name in submodules_in(folder, left) if left[name].is_whole]
+            if not cloned:
+                raise
+            for name in cloned:
+                bundle = str(left.pop(name).path.absolute())
+                words = ("fetch", "--quiet", "--no-tags", "--", bundle, "HEAD")
+                _remote(url, str(folder / name), *words)
+
+
+def submodules_in(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of `names` that are cloned submodules of the checkout; anybody may have written the names."""
+    cloned = set(all_submodules(str(folder)))
+    return [name for name in names if name in cloned]
 
 
 def _older(source: Source, commit: str, problem: JobspecError) -> Finding:

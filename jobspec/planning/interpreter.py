@@ -1,13 +1,15 @@
-"""Whether jobspec's own interpreter has the modules that a run on this bare machine imports by it.
+"""Whether the interpreter has the modules that a run on this bare machine imports by it.
 
 A spec may be a stranger's lock, looked at before anybody has agreed to run it. So nothing is started or
-imported: modules are looked up in this process, and those of the spec's own folders by the names of files.
-Nothing is said of another interpreter, an image or another node, nor where the spec sets PATH or PYTHONPATH.
+imported: modules are looked up in this process where it is jobspec's own interpreter, and by the names of
+files in a virtual environment and in the spec's own folders. Nothing is said of any other interpreter, of an
+image or another node, nor where the spec sets PATH or PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +23,8 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.python_text import parsed
 from jobspec.words import install_command
 
+# Files of setuptools and virtualenv in a fresh environment, which bring no package.
+PLAIN_PTH = ("distutils-precedence.pth", "_virtualenv.pth")
 MAX_SCRIPT = 1 << 20  # bytes; nobody writes a longer script by hand
 
 
@@ -36,6 +40,12 @@ def missing_modules(plan: Plan, of_framework: Iterable[str]) -> Iterator[Finding
     if absent:
         why = "the run on this machine imports " + ("it" if len(absent) == 1 else "them")
         fix = f"run `{install_command('local')}`"
+        if not _is_own(python):
+            fix = (
+                "install "
+                + ("it" if len(absent) == 1 else "them")
+                + " in that environment, or name another one"
+            )
         yield warning("local.module", _what(python, absent), why, fix, path="container.python")
     for command in plan.commands:
         yield from _of_script(plan, command)
@@ -77,12 +87,39 @@ def imported(script: Path) -> tuple[str, ...]:
 
 
 def _absent(python: str, folders: Sequence[str], names: Iterable[str]) -> list[str]:
-    """The top-level modules that are in none of the folders, nor where this interpreter looks."""
+    """The top-level modules that are neither in the folders nor where the interpreter is known to look."""
+    places = None if _is_own(python) else _places(python)
+    if places is None and not _is_own(python):
+        return []
     return [
         name
-        for name in (names if _is_own(python) else ())
-        if not any(_holds(folder, name) for folder in folders) and not _found(name)
+        for name in names
+        if not any(_holds(folder, name) for folder in folders)
+        and not (_found(name) if places is None else _is_in(places, name))
     ]
+
+
+def _places(python: str) -> list[Path] | None:
+    """Where a virtual environment's interpreter finds packages; None where the names of files do not tell."""
+    root = Path(python).parent.parent
+    try:
+        settings = (root / "pyvenv.cfg").read_text().lower()
+        places = list(root.glob("lib*/python3*/site-packages"))
+        files = [file for place in places for file in place.glob("*.pth") if file.name not in PLAIN_PTH]
+        lines = [(file.parent, line) for file in files for line in file.read_text().splitlines()]
+    except (OSError, ValueError):
+        return None
+    if not places or re.search(r"include-system-site-packages\s*=\s*true", settings):
+        return None
+    if any(line.startswith(("import ", "import\t")) for _, line in lines):
+        return None  # the finder of an editable install, for one
+    return [*places, *(folder / line for folder, line in lines if line.strip() and not line.startswith("#"))]
+
+
+def _is_in(places: Sequence[Path], name: str) -> bool:
+    if name in sys.stdlib_module_names:
+        return True
+    return any(is_folder(place / name) or any(place.glob(f"{name}.*")) for place in places)
 
 
 def _is_own(python: str) -> bool:

@@ -218,9 +218,14 @@ def _repo_facts(repo: RepoSource, patches: str) -> dict[str, Any]:
         facts["commit"] = "not known: no git checkout with a commit"
     if repo.patch:
         facts |= {"patch": posixpath.join(patches, repo.patch), "patch_sha256": repo.state.diff_sha256}
-    if repo.bundle:
-        name = posixpath.join(patches, bundle_name(plan.name))
-        facts |= {"bundle": name, "bundle_sha256": hashlib.sha256(repo.bundle).hexdigest()}
+    for module, content in repo.bundles.items():
+        name = posixpath.join(patches, bundle_name(plan.name, module))
+        sealed = {"bundle": name, "bundle_sha256": hashlib.sha256(content).hexdigest()}
+        facts = (
+            {**facts, "submodules": {**facts.get("submodules", {}), module: sealed}}
+            if module
+            else facts | sealed
+        )
     if repo.state.left_out:
         facts["left_out"] = [*repo.state.left_out]
     return {key: value for key, value in facts.items() if value not in ("", False)}

@@ -61,9 +61,10 @@ def patch_name(repo: str) -> str:
     return f"patches/{repo}.diff"
 
 
-def bundle_name(repo: str) -> str:
-    """The file's name for the commits of a repository that its `origin` lacks."""
-    return f"patches/{repo}.bundle"
+def bundle_name(repo: str, module: str = "") -> str:
+    """The file's name for the commits of a repository, or of a submodule of it, that its `origin` lacks."""
+    inner = "+" + re.sub(r"[^\w.-]", "+", module) if module else ""
+    return f"patches/{repo}{inner}.bundle"
 
 
 def image_digest(image: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +27,12 @@ from jobspec.planning.provenance import patch_name
 from jobspec.runtime.checkouts.code_state import CodeState, code_state
 from jobspec.runtime.checkouts.git import (
     GitState,
+    all_submodules,
     git_in,
     git_state,
     lfs_pointers,
     resolve_ref,
+    root_of,
     strip_credentials,
 )
 
@@ -45,8 +47,8 @@ class RepoSource:
     """A repository of the spec: its part of the plan, and the git state of its checkout.
 
     `patch` is the run directory's file for `state.diff`, empty when there is nothing to save. `copy` is the
-    frozen copy that the plan's path lies in. `bundle` has the commits that its `origin` lacks. `there` is the
-    path on a cluster with other disks than ours.
+    frozen copy that the plan's path lies in. `bundles` have the commits that an `origin` lacks, by submodule,
+    the checkout's own under an empty name. `there` is the path on a cluster with other disks than ours.
     """
 
     plan: RepoPlan
@@ -54,7 +56,7 @@ class RepoSource:
     prove: str = ""
     patch: str = ""
     copy: Path | None = None
-    bundle: bytes = b""
+    bundles: Mapping[str, bytes] = field(default_factory=dict)
     there: str = ""
 
 
@@ -83,25 +85,38 @@ def read_repos(
                 code = code_state(str(folder))
             except JobspecError as problem:
                 findings += [replace(finding, path=f"{where}.freeze") for finding in problem.findings]
-        bundle, about_bundle = _packed(repo, state, where) if fetch and not repo.url else (b"", [])
-        findings += about_bundle
-        sources.append(replace(repo_source(repo, folder, state, code), copy=copy, bundle=bundle))
+        bundles, about_bundles = _packed(repo, state, where) if fetch and not repo.url else ({}, [])
+        findings += about_bundles
+        sources.append(replace(repo_source(repo, folder, state, code), copy=copy, bundles=bundles))
     return tuple(sources), findings
 
 
-def _packed(repo: Repo, state: GitState, where: str) -> tuple[bytes, list[Finding]]:
-    """The commits of the checkout that its `origin` lacks, or a warning why they are in no file."""
+def _packed(repo: Repo, state: GitState, where: str) -> tuple[dict[str, bytes], list[Finding]]:
+    """The commits that the `origin` of the checkout or of a submodule lacks, or a warning why not."""
     if not state.is_checkout:
-        return b"", []
-    try:
-        _refuse_large(state.path)
-        with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
-            sealed = write_bundle(state.path, Path(scratch) / "bundle", limit=MAX_SAVED_BYTES)
-            return (b"" if sealed is None else sealed.path.read_bytes()), []
-    except JobspecError as problem:
-        (cause,) = problem.findings
-        what = f"the commits of `{repo.name}` that its `origin` lacks are not saved with the run"
-        return b"", [warning("repo.bundle", what, cause.why or cause.what, "push them", path=where)]
+        return {}, []
+    bundles, findings = {}, []
+    root = root_of(state.path)
+    for module in ("", *all_submodules(root)):
+        try:
+            content = _bundle_of(f"{root}/{module}" if module else state.path)
+        except JobspecError as problem:
+            (cause,) = problem.findings
+            name = f"`{repo.name}`" + (f"'s submodule `{module}`" if module else "")
+            what = f"the commits of {name} that its `origin` lacks are not saved with the run"
+            fix = "push them"
+            findings.append(warning("repo.bundle", what, cause.why or cause.what, fix, path=where))
+            continue
+        if content:
+            bundles[module] = content
+    return bundles, findings
+
+
+def _bundle_of(checkout: str) -> bytes:
+    _refuse_large(checkout)
+    with tempfile.TemporaryDirectory(prefix="jobspec-") as scratch:
+        sealed = write_bundle(checkout, Path(scratch) / "bundle", limit=MAX_SAVED_BYTES)
+        return b"" if sealed is None else sealed.path.read_bytes()
 
 
 def _refuse_large(checkout: str) -> None:

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ class Restoration:
     why: str
     bundle: Sealed | None = None
     patch: Sealed | None = None
+    modules: Mapping[str, Sealed] = field(default_factory=dict)  # bundles of submodules
     lacks: str = ""
     inside: str = ""
 
@@ -63,7 +64,8 @@ class Restoration:
     @property
     def parts(self) -> str:
         """What the checkout is made of."""
-        files = (("bundle", self.bundle), ("patch", self.patch))
+        files = [("bundle", self.bundle), ("patch", self.patch)]
+        files += [("bundle", sealed) for sealed in self.modules.values()]
         parts = [f"{what} {sealed.path.name}" for what, sealed in files if sealed is not None]
         return " and ".join([self.url or "no remote", *parts]) + f" at {self.commit[:12]}"
 
@@ -102,7 +104,14 @@ def _restoration(repo: Repo, was: Mapping[str, Any], saved: Path, cache: Path, w
     bundle, patch = (_sealed(was, what, saved) for what in ("bundle", "patch"))
     digest = hashlib.sha256(f"{url} {patch_sha}".encode()).hexdigest()[:8]
     folder = cache / f"{repo.name}-{commit[:12]}-{digest}"
-    broken = next((item for item in (bundle, patch) if item is not None and not item.is_whole), None)
+    rows = was.get("submodules")
+    sealed = {
+        str(name): _sealed(row, "bundle", saved)
+        for name, row in (rows if isinstance(rows, Mapping) else {}).items()
+    }
+    modules = {name: item for name, item in sealed.items() if item is not None}
+    parts = (bundle, patch, *modules.values())
+    broken = next((item for item in parts if item is not None and not item.is_whole), None)
     lacks = ""
     if broken is not None and not folder.is_dir():
         lacks = f"`{broken.path}` {'is another file' if broken.path.exists() else 'is not there'}"
@@ -111,7 +120,8 @@ def _restoration(repo: Repo, was: Mapping[str, Any], saved: Path, cache: Path, w
     inside = str(was.get("inside", ""))
     if inside and os.path.normpath(inside).startswith(("/", "..")):
         lacks = f"`{inside}` is no place in a repository"
-    return Restoration(repo.name, repo.path or "", folder, url, commit, why, bundle, patch, lacks, inside)
+    old = repo.path or ""
+    return Restoration(repo.name, old, folder, url, commit, why, bundle, patch, modules, lacks, inside)
 
 
 def _sealed(was: Mapping[str, Any], what: str, saved: Path) -> Sealed | None:
@@ -142,7 +152,7 @@ def _make(item: Restoration, source: Source) -> None:
         mirror = str(source.mirror.absolute()) if item.url else ""
         git_bundle.restore(mirror, scratch, item.commit, item.bundle, item.patch)
         if item.url:
-            finish_checkout(item.url, scratch)
+            finish_checkout(item.url, scratch, item.modules)
         scratch.rename(item.folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

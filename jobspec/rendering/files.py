@@ -92,7 +92,11 @@ def _no_plan() -> JobspecError:
 
 def patches(resolved: Resolved) -> dict[str, bytes]:
     """The uncommitted changes and the unpushed commits of each repository, by file name."""
-    bundles = {bundle_name(repo.plan.name): repo.bundle for repo in resolved.repos if repo.bundle}
+    bundles = {
+        bundle_name(repo.plan.name, module): content
+        for repo in resolved.repos
+        for module, content in repo.bundles.items()
+    }
     return {repo.patch: repo.state.diff for repo in resolved.repos if repo.patch} | bundles
 
 

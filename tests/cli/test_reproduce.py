@@ -154,6 +154,30 @@ def test_check_restores_nothing_and_says_what_would_be(project: Project, work: P
         assert not Path("runs/.checkouts").exists()
 
 
+def test_facts_are_told_of_a_checkout_that_has_moved_on(project: Project, work: Path) -> None:
+    assert project.cli("run", "own.yaml").code == 0
+    git(work, "commit", "-qam", "later")
+    (work / "mod.py").write_text("x = 9\n")
+    checked = project.cli("reproduce", "last", "--check")
+    assert "same: code `code`, seed, environment" in checked.out, checked.text
+    rows = project.cli("reproduce", "last", "--check", "--json").json["facts"]
+    assert {row["name"]: row["is"] for row in rows}["code `code`"] == "same"
+
+
+def test_lock_whose_checkout_is_gone_names_the_command_that_makes_it(project: Project, work: Path) -> None:
+    assert project.cli("run", "own.yaml").code == 0
+    lock = project.last().lock
+    git(work, "commit", "-qam", "later")
+    elsewhere = project.cli("run", str(lock))
+    assert (elsewhere.code, "error[repo.ref-mismatch]" in elsewhere.err) == (2, True), elsewhere.text
+    assert f"run `jobspec reproduce {lock}`" in elsewhere.err
+    shutil.rmtree(work)
+    gone = project.cli("run", str(lock))
+    assert (gone.code, "error[repo.missing]" in gone.err) == (2, True), gone.text
+    assert f"run `jobspec reproduce {lock}`" in gone.err
+    assert project.cli("reproduce", str(lock), "--watch").code == 0
+
+
 def test_commit_is_taken_from_the_old_checkout_without_a_server(project: Project, work: Path) -> None:
     assert project.cli("run", "own.yaml").code == 0
     first = yaml.safe_load(project.last().lock.read_text())["lock"]["repos"]["code"]

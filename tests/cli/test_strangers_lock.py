@@ -161,3 +161,17 @@ def test_no_program_or_module_of_a_lock_is_run_by_looking_at_it(
     done = project.process(words[0], "planted.yaml", *words[1:])
     assert "Traceback" not in done.text and "planted" in done.text, done.text
     assert not ran.exists()
+
+
+def test_token_that_nodes_download_with_is_shown(project: Project) -> None:
+    text = project.spec.read_text()
+    model = "model: {id: acme/tiny, stage: hub, revision: " + "a" * 40 + "}\n"
+    more = 'container: {env: {HF_ENDPOINT: "http://elsewhere.example"}}\n'
+    project.write("spec.yaml", text + model + more)
+    assert project.cli("render", "spec.yaml", "--out", "out").code == 0
+    shutil.copy("out/spec.lock.yaml", "theirs.yaml")
+    shutil.rmtree("out")
+    done = project.process("reproduce", "theirs.yaml")
+    assert "error[reproduce.not-confirmed]" in done.err
+    assert "gets      the secret HF_TOKEN of your shell, while nodes download from the hub\n" in done.err
+    assert "sets      HF_ENDPOINT=http://elsewhere.example\n" in done.err

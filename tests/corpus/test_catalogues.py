@@ -28,7 +28,7 @@ NEMO_BUILDING = [
 VERL = [
     ("ModuleNotFoundError: No module named 'megatron.bridge'", "image.bridge-missing", "Blocked"),
     ("Megatron-Bridge package not found. Please install", "image.bridge-missing", "Blocked"),
-    ("ModuleNotFoundError: No module named 'modelopt'", "image.module-missing", "Blocked"),
+    ("ModuleNotFoundError: No module named 'modelopt'", "image.modelopt-missing", "Blocked"),
     ("ModuleNotFoundError: No module named 'transfer_queue'", "image.module-missing", "Blocked"),
     ("ModuleNotFoundError: No module named 'transformer_engine'", "image.module-missing", "Blocked"),
     ("ImportError: mbridge package not found", "image.module-missing", "Blocked"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,53 @@ def test_modules_of_the_run_that_this_interpreter_lacks_stop_a_submission(tmp_pa
     (tmp_path / "no_such_package").mkdir()  # of a checkout
     repos = (RepoPlan("code", str(tmp_path), pythonpath=(str(tmp_path),)),)
     assert [*missing_modules(replace(plan, repos=repos), ("no_such_package",))] == []
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment without packages."""
+    folder = tmp_path_factory.mktemp("venv") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder
+
+
+def test_a_virtual_environment_is_asked_by_its_files(venv: Path, tmp_path: Path) -> None:
+    (site,) = venv.glob("lib/python3*/site-packages")
+    python = str(venv / "bin/python")
+    spec = {"train": {"command": ["x"]}, "container": {"python": python}, "launch": {"mode": "srun"}}
+    plan = resolved(tmp_path, **spec).ready_plan
+    asked = ("trl", "sqlite3", "compiled")
+    (finding,) = missing_modules(plan, asked)
+    assert finding.what == f"`{python}` has no `trl`, `compiled`"
+    assert finding.fix == "install them in that environment, or name another one"
+    (site / "trl").mkdir()
+    (site / "compiled.cpython-39-x86_64-linux-gnu.so").touch()
+    assert [*missing_modules(plan, asked)] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda venv, site: (site / "__editable___x_finder.pth").write_text("import __editable___x_finder\n"),
+        lambda venv, site: (venv / "pyvenv.cfg").write_text("include-system-site-packages = true\n"),
+        lambda venv, site: (venv / "pyvenv.cfg").unlink(),
+        lambda venv, site: [
+            (site / "x.pth").write_text("../elsewhere\n"),
+            (site / "../elsewhere/trl").mkdir(parents=True),
+        ],
+    ],
+    ids=["editable", "system", "none", "folder"],
+)
+def test_nothing_is_said_where_files_do_not_tell(change: Any, tmp_path: Path) -> None:
+    venv = tmp_path / "env"
+    site = venv / "lib/python3.9/site-packages"
+    site.mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    spec = {"train": {"command": ["x"]}, "launch": {"mode": "srun"}}
+    plan = resolved(tmp_path, **spec, container={"python": str(venv / "bin/python")}).ready_plan
+    assert len([*missing_modules(plan, ("trl",))]) == 1
+    change(venv, site)
+    assert [*missing_modules(plan, ("trl",))] == []
 
 
 def test_ray_is_looked_for_where_the_plan_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

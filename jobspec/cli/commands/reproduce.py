@@ -80,9 +80,11 @@ def run(args: argparse.Namespace) -> int:
     gone = tuple(item for item in gone if item.lacks or not is_folder(item.folder))
     told = map(_to_restore, made) if args.check else ()
     findings = (*told, *changes(request, resolved, gone), *ran_otherwise(lock))
-    facts = sameness(lock, resolved)
     if args.check:
+        as_is = _as_it_is(request, made) if made and resolved.plan is None else resolved
+        facts = sameness(lock, as_is, [item.name for item in made])
         return _report(findings, facts, lock, args)
+    facts = sameness(lock, resolved)
     stop_on_errors(findings)
     if args.strict:
         stop_on_errors(not_same(facts, findings))
@@ -116,6 +118,13 @@ def prepare(request: pipeline.Request) -> tuple[pipeline.Request, tuple[Restorat
         request = replace(request, allow=(*request.allow, *AS_IT_IS))
     moved = {item.old: item.new for item in gone if not item.lacks}
     return replace(request, moved=moved, reset=tuple(given)), gone
+
+
+def _as_it_is(request: pipeline.Request, made: Sequence[Restoration]) -> Resolved:
+    """What would run in the checkouts that have moved on, for the facts that do not depend on them."""
+    there = {item.old for item in made if is_folder(item.old)}
+    moved = {old: new for old, new in request.moved.items() if old not in there}
+    return pipeline.resolve(replace(request, moved=moved, allow=(*request.allow, *AS_IT_IS)))
 
 
 def _deeds(made: Sequence[Restoration]) -> Iterator[tuple[str, str]]:
@@ -169,8 +178,11 @@ def _to_restore(item: Restoration) -> Finding:
     return warning("reproduce.repo", what, item.why, fix if is_folder(item.old) else "", path="repos")
 
 
-def sameness(lock: Path, resolved: Resolved) -> tuple[Fact, ...]:
-    """What the lock and its run's record say, against this site; nothing without a plan."""
+def sameness(lock: Path, resolved: Resolved, restored: Sequence[str] = ()) -> tuple[Fact, ...]:
+    """What the lock and its run's record say, against this site; nothing without a plan.
+
+    The repositories of `restored` will be made again, and are the lock's by then.
+    """
     from jobspec.evidence.read import read_evidence
     from jobspec.judging.sameness import code_of, compared, machine_facts, planned_facts, seen_facts
     from jobspec.planning.lock import lock_data
@@ -190,7 +202,9 @@ def sameness(lock: Path, resolved: Resolved) -> tuple[Fact, ...]:
     pinned_all = pinned_repos(resolved.loaded.data["lock"])
     for repo in resolved.repos:  # outputs of the run are no changes of its code
         pinned = pinned_all.get(repo.plan.name, {})
-        if repo.state.commit == pinned.get("commit") and same_changes(pinned, repo.state, lock.parent):
+        if repo.plan.name in restored or (
+            repo.state.commit == pinned.get("commit") and same_changes(pinned, repo.state, lock.parent)
+        ):
             now[code_of(repo.plan.name)] = was.get(code_of(repo.plan.name), "")
     return compared({**was, **seen}, {**now, **machine_facts(resolved.plan, seen)})
 

@@ -26,6 +26,8 @@ LIMITATIONS = (
     "jobspec looks up the import of Megatron-Bridge in the Megatron worker's interpreter, not in the actor",
 )
 
+SMALLEST_PUBLISHED = 100_000_000  # parameters; a smaller model was made for a test
+
 
 class NemoRlFramework:
     """One command for each variant, after a look-up of Megatron-Bridge where the spec has one."""
@@ -142,6 +144,16 @@ def _commands(context: Context, root: str, variants: tuple[Variant, ...]) -> tup
     return tuple(plans)
 
 
+def _size_limit(context: Context) -> Iterator[str]:
+    """What a model says that was made for a test, by its size: no published one is so small."""
+    if context.model.architecture is not None:
+        from jobspec.megatron.weights import model_weights
+
+        count = model_weights(context.model.architecture).total
+        if count < SMALLEST_PUBLISHED:
+            yield f"a model of {count / 1e6:.1f} million parameters: the mechanics alone are shown"
+
+
 def _shape(context: Context, root: str, variants: tuple[Variant, ...]) -> TrainShape | None:
     """The first variant's shape; None where `compose` gives a finding, which `validate` gave before."""
     from jobspec.frameworks.nemo_rl.checkout_rules import compose
@@ -168,6 +180,10 @@ def _expect(context: Context, variants: tuple[Variant, ...]) -> ExpectPlan:
         checkpoint=any(item.saves for item in variants),
         resume=any(item.resumes for item in variants),
         metric_keys=METRIC_KEYS,
-        limitations=(*LIMITATIONS, *(item.limitation for item in variants if item.limitation)),
+        limitations=(
+            *LIMITATIONS,
+            *_size_limit(context),
+            *(item.limitation for item in variants if item.limitation),
+        ),
         options={"bridge": find_bridge(context.repo_paths), "steps": spec.train.steps or 0, **own},
     )

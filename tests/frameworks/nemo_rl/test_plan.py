@@ -334,3 +334,19 @@ def test_given_command_and_tests_win(tmp_path: Path) -> None:
     check = {"repo": "nemo_rl", "command": ["pytest", "-x"], "tests": ["a.py"]}
     found = plan("colocated", coverage={"variants": ["colocated"], "checks": [check]}).checks
     assert [item.argv for item in found] == [("pytest", "-x", "a.py")]
+
+
+@pytest.mark.parametrize(("layers", "limited"), [(2, True), (64, False)])
+def test_model_made_for_a_test_shows_mechanics_alone(layers: int, limited: bool) -> None:
+    sizes = {
+        "num_hidden_layers": layers,
+        "hidden_size": 1024,
+        "num_attention_heads": 8,
+        "intermediate_size": 4096,
+        "vocab_size": 1024,
+    }
+    made = plan("colocated", model={"id": "acme/minimal", "config": sizes})
+    said = [item for item in made.expect.limitations if "the mechanics alone are shown" in item]
+    assert bool(said) is limited
+    if limited:  # 2 layers of 4 x 1024^2 and 3 x 1024 x 4096, two tables of 1024 x 1024
+        assert said == ["a model of 35.7 million parameters: the mechanics alone are shown"]
