@@ -160,9 +160,15 @@ def profile(
 
 
 def check(request: Request) -> tuple[Finding, ...]:
-    """All errors and warnings about a spec, each point of its sweep included."""
+    """All errors and warnings about a spec, or a rendered folder, each point of its sweep included."""
     from jobspec.planning.lookups import Lookups
 
+    if Path(request.spec).is_dir():
+        try:
+            run, request = of_folder(request)
+        except JobspecError as problem:
+            return tuple(problem.findings)
+        return (*damaged_folder(run), *check(request))
     lookups = Lookups(asks=True)
     try:
         resolved = resolve(request, lookups=lookups)
@@ -194,10 +200,12 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
     from jobspec.checks import not_allowed
     from jobspec.launchers import with_far_side
     from jobspec.planning.resolve import resolve as resolve_spec
+    from jobspec.planning.resolve import told_idle
 
     loaded, site = load_on_site(request)
     resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
-    return replace(resolved, findings=not_allowed(resolved.findings, request.allow))
+    findings = (*not_allowed(resolved.findings, request.allow), *told_idle(resolved))
+    return replace(resolved, findings=findings)
 
 
 def must_resolve(request: Request, fetch: bool = True) -> Resolved:
@@ -302,21 +310,60 @@ def submit(
     resolved = must_be_ready(request)
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
+    told = rendered if rendered.idle else _foreseen(rendered, resolved)
     if before_start is not None:
-        before_start(rendered)
+        before_start(told)
     if rendered.idle:
         return rendered.run, None
     return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile)
 
 
-def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
+def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
+    """With what the queue says about the run, which `status` keeps; nothing of it stops a submission."""
     from jobspec import launchers
-    from jobspec.rendering.run_folder import read_plan, refuse_moved
+    from jobspec.runs.records import write_json
+
+    forecast = launchers.foresee(resolved.ready_plan, resolved.cluster.profile)
+    if forecast is None:
+        return rendered
+    write_json(rendered.run.forecast, forecast.to_json())
+    return replace(rendered, findings=(*rendered.findings, *forecast.findings()))
+
+
+def of_folder(request: Request) -> tuple[RunPaths, Request]:
+    """A rendered folder, and its lock and site profile as a request.
+
+    Raises: JobspecError for an option that would change it, or a folder that others may write.
+    """
     from jobspec.runs.owner import own
     from jobspec.spec.overrides import refuse_for_folder
 
     refuse_for_folder(str(request.spec), request.sets, request.allow, request.rerun)
     run = own(store().find(str(request.spec)))
+    site = None if request.cluster or not run.site.is_file() else run.site
+    return run, replace(request, spec=run.lock, cluster_file=request.cluster_file or site)
+
+
+def damaged_folder(run: RunPaths) -> tuple[Finding, ...]:
+    """Why a rendered folder cannot be submitted as it is."""
+    from jobspec.launchers.base import require_files
+    from jobspec.rendering.run_folder import read_plan, refuse_moved
+
+    try:
+        plan = read_plan((run.points() or [run])[0])
+        if plan.scheduler == "slurm":
+            require_files(run, plan)
+        refuse_moved(run)
+    except JobspecError as problem:
+        return tuple(problem.findings)
+    return ()
+
+
+def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
+    from jobspec import launchers
+    from jobspec.rendering.run_folder import read_plan, refuse_moved
+
+    run, request = of_folder(request)
     points = run.points()
     if run.is_sweep and not points:
         return run, None

@@ -25,6 +25,7 @@ from jobspec.runs.records import Launch, read_launch, read_results, write_json
 from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
+    from jobspec.launchers.slurm.forecast import Forecast
     from jobspec.plan import Plan
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
@@ -44,6 +45,7 @@ __all__ = [
     "cancel_started",
     "for_launch",
     "for_plan",
+    "foresee",
     "query",
     "read_secrets",
     "record_final",
@@ -103,6 +105,20 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
     return for_plan(plan, profile).submit(run, plan, secrets)
+
+
+def foresee(plan: Plan, profile: ClusterProfile, script: str = "") -> Forecast | None:
+    """What the queue says about a run that is not submitted; None without a queue.
+
+    With the text of its batch script it also says when that would start. What does not answer is left out.
+    """
+    if plan.scheduler == "local":
+        return None
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.slurm.forecast import foresee as ask
+
+    access = access_of(profile)
+    return ask(connect(access.login, access.user, access.jump), plan, script)
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:

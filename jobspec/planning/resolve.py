@@ -65,6 +65,7 @@ class Resolved:
     chosen: Mapping[str, Origin] = field(default_factory=dict)
     training: Training | None = None
     lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
+    context: Context | None = field(default=None, repr=False, compare=False)
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -165,6 +166,7 @@ def resolve(
         resolution.origins,
         outcome.training,
         lookups,
+        outcome.context,
     )
 
 
@@ -195,6 +197,7 @@ class _Outcome:
     training: Training | None = None
     modules: tuple[str, ...] = ()
     sketch: Plan | None = None
+    context: Context | None = None
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -241,7 +244,21 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
-    return _Outcome(plan, level, repos, gpus, training, getattr(framework, "modules", ()))
+    modules = getattr(framework, "modules", ())
+    return _Outcome(plan, level, repos, gpus, training, modules, context=context)
+
+
+def told_idle(resolved: Resolved) -> tuple[Finding, ...]:
+    """Warnings for keys that the framework does nothing with. Asked once for a spec, not for each point."""
+    from jobspec import frameworks
+    from jobspec.planning.no_effect import without_effect
+
+    if resolved.context is None:
+        return ()
+    told = {finding.path for finding in resolved.findings}
+    framework = frameworks.get(resolved.spec.framework)
+    found = without_effect(framework, resolved.context, resolved.loaded.data, told)
+    return tuple(placed(finding, resolved.loaded) for finding in found)
 
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:

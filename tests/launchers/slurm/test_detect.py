@@ -87,9 +87,7 @@ def test_nodes_with_whole_gpus_are_what_a_profile_is_for() -> None:
         "the nodes are unlike: 4 with 64 CPUs, 512000 MB, gpu:h100:8; 2 with 32 CPUs, 256000 MB, "
         "gpu:nvidia_a100_1g.10gb:7,gpu:3g.40gb:2; 1 with 8 CPUs, 16000 MB, no GPU"
     )
-    assert least.endswith(
-        "with whole GPUs; keep jobs off the others by `slurm.constraint: FEATURE`"
-    )
+    assert least.endswith("with whole GPUs; keep jobs off the others by `slurm.constraint: FEATURE`")
     assert "NCCL does not work between them" in slices
     text = profile_text(found, "site")
     assert parse_cluster(text, Path("site.yaml")).profile.limits.max_nodes == 4
