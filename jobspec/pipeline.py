@@ -7,13 +7,13 @@ The calls between the rooms, in order; each room decides for itself. Nothing her
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.disk import is_folder
-from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
+from jobspec.finding import Finding, JobspecError, error, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, repeats
 from jobspec.runs.store import RunStore, known_folders, state_folder
@@ -21,6 +21,7 @@ from jobspec.runs.store import RunStore, known_folders, state_folder
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.launchers import JobStatus
+    from jobspec.launchers.slurm.here import Allocation
     from jobspec.plan import Plan
     from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
@@ -42,6 +43,7 @@ class Request:
     an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
     that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
     `content` is the spec's where it was read before: its user has agreed to that, whatever the file says now.
+    `here` starts the run in the Slurm allocation of this shell.
     """
 
     spec: str | Path
@@ -55,6 +57,7 @@ class Request:
     reset: Sequence[str] = ()
     reproduces: bool = False
     content: bytes | None = None
+    here: bool = False
 
 
 @dataclass(frozen=True)
@@ -307,15 +310,57 @@ def submit(
 
     if Path(request.spec).is_dir():
         return _submit_folder(request)
+    here = None
+    if request.here:
+        request, here = _in_allocation(request)
     resolved = must_be_ready(request)
+    if here is not None:
+        stop_on_errors(_fits_in(resolved.ready_plan, here))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
-    told = rendered if rendered.idle else _foreseen(rendered, resolved)
+    told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
     if before_start is not None:
         before_start(told)
     if rendered.idle:
         return rendered.run, None
-    return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile)
+    return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile, here)
+
+
+def _in_allocation(request: Request) -> tuple[Request, Allocation]:
+    """The request with what this shell's allocation has, where the spec leaves it open; it is never requeued.
+
+    Raises: JobspecError outside of an allocation.
+    """
+    from jobspec.launchers.slurm.here import allocation
+
+    held = allocation(os.environ)
+    given = load_on_site(request)[0].data
+    resources = given.get("resources") or {}
+    has = {"cpus_per_node": held.cpus or None, "gpus_per_node": held.gpus}
+    sets = [f"resources.{key}={n}" for key, n in has.items() if n is not None and key not in resources]
+    if "requeue" in (given.get("launch") or {}):
+        sets.append("launch.requeue.max_attempts=1")
+    return replace(request, sets=(*sets, *request.sets)), held
+
+
+def _fits_in(plan: Plan, held: Allocation) -> Iterator[Finding]:
+    if plan.scheduler != "slurm":
+        fix = "name the cluster's profile by `--cluster`"
+        yield error("launch.here", f"the site profile `{plan.cluster}` has no Slurm", "", fix, path="cluster")
+        return
+    rows = (
+        ("nodes", plan.nodes, held.nodes),
+        ("gpus_per_node", plan.gpus_per_node, plan.gpus_per_node if held.gpus is None else held.gpus),
+        ("cpus_per_node", plan.slurm.cpus_per_task or 0, held.cpus or plan.slurm.cpus_per_task or 0),
+    )
+    for key, wanted, has in rows:
+        if wanted > has:
+            what = (
+                f"the run asks for {wanted} {key.replace('_', ' ')}, the allocation {held.job_id} has {has}"
+            )
+            yield error(
+                "launch.here", what, "", f"use {has} or fewer, or a larger one", path=f"resources.{key}"
+            )
 
 
 def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError, error, is_allowed
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
-from jobspec.launchers.environment import read_secrets
+from jobspec.launchers.environment import LOCAL, read_secrets
 from jobspec.launchers.file_lock import busy
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
@@ -26,6 +26,7 @@ from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
     from jobspec.launchers.slurm.forecast import Forecast
+    from jobspec.launchers.slurm.here import Allocation
     from jobspec.plan import Plan
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
@@ -94,8 +95,11 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
     return kind(connect(access.login, access.user, access.jump), access)
 
 
-def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
-    """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
+def start(run: RunPaths, plan: Plan, profile: ClusterProfile, here: Allocation | None = None) -> Launch:
+    """Start a rendered run, in the allocation `here` where one is given.
+
+    Raises: JobspecError when a secret is missing or the scheduler refuses.
+    """
     if run.points():  # the sweep's own batch script asks for the tasks
         from jobspec.plan import from_json
 
@@ -104,6 +108,11 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
     secrets = read_secrets(plan.secrets, os.environ)
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
+    if here is not None:
+        from jobspec.launchers.local import LocalLauncher
+
+        own = here.variables
+        return LocalLauncher({**os.environ, **own}, extra=(*LOCAL, *own)).submit(run, plan, secrets)
     return for_plan(plan, profile).submit(run, plan, secrets)
 
 

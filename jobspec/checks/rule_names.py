@@ -35,9 +35,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete locked maintenance mode mode-chosen moved no-command no-job no-paramiko "
-            "no-program "
-            "no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
+            "grace here incomplete locked maintenance mode mode-chosen moved no-command no-job no-paramiko "
+            "no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
             "scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
             "unsettled upstream-characters upstream-container upstream-gpus upstream-shared "
             "upstream-slurm upstream-unsupported"

@@ -195,3 +195,41 @@ def test_a_rendered_folder_needs_no_profile(lab: Lab) -> None:
     assert Path(made["run_dir"]) == folder
     (folder / "runtime.pyz").unlink()
     assert "lacks `runtime.pyz`" in lab.jobspec("validate", folder, env=gone).stderr
+
+
+def test_several_runs_in_an_allocation_that_is_there(lab: Lab) -> None:
+    """In `salloc`: a step on both nodes, one on a single node, one that asks for more; no further job."""
+    told = 'echo "in $SLURM_JOB_ID on $(hostname) with $CUDA_VISIBLE_DEVICES"'
+    spec = {
+        "framework": "command",
+        "resources": {"nodes": 2, "time": "00:10:00"},
+        "launch": {"mode": "srun", "requeue": {"max_attempts": 3}},
+        "train": {"command": ["bash", "-c", told]},
+    }
+    both = lab.write_spec("both", spec)
+    one = lab.command_spec("one", ["bash", "-c", f"{told}; exit 7"])
+    calls = f"jobspec run {both} --here --json >{lab.shared}/both.json; echo $?; "
+    calls += f"jobspec run {one} --here --json >{lab.shared}/one.json; echo $?; "
+    calls += f"jobspec run {both} --here --set resources.nodes=3 2>&1; echo $SLURM_JOB_ID"
+    done = lab.cluster.run(
+        "ctl",
+        ["salloc", "-Q", "--nodes=2", "--exclusive", "--gres=gpu:2", "bash", "-c", calls],
+        env={"JOBSPEC_CLUSTER": "gres"},
+        timeout=200,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["0", "1"], done.stdout + done.stderr
+    assert "the run asks for 3 nodes, the allocation" in done.stdout
+    assert lab.slurm("squeue", "-h") == ""
+    report = json.loads((lab.shared / "both.json").read_text())
+    assert report["result"] == "Pass"
+    run = json.loads(lab.jobspec("status", "--json", "--name", "both").stdout)[0]
+    for node in ("n1", "n2"):
+        log = (Path(run["run_dir"]) / f"attempts/1/logs/{node}/command.log").read_text()
+        assert f"in {lines[-1]} on {node} with 0,1" in log
+
+
+def test_here_without_an_allocation_says_how_to_get_one(lab: Lab) -> None:
+    done = lab.jobspec("run", lab.command_spec("nowhere", ["true"]), "--here")
+    assert done.returncode == 2
+    assert "salloc" in done.stderr
