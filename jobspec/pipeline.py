@@ -1,19 +1,19 @@
 """From a Request to a plan, a rendered run directory, a started job and its verdict.
 
-The calls between the rooms, in order; each room decides for itself. Nothing here prints. A little more than
-400 lines: a call for each room, and what they are called with.
+The calls between the rooms, in order; each room decides for itself. Nothing here prints. More than 400 lines:
+a call for each room, and what they are called with.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobspec.disk import is_folder
-from jobspec.finding import Finding, JobspecError, error, fail, stop_on_errors
+from jobspec.finding import Finding, JobspecError, fail, stop_on_errors
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, repeats
 from jobspec.runs.store import RunStore, known_folders, state_folder
@@ -202,8 +202,8 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
     """
     from jobspec.checks import not_allowed
     from jobspec.launchers import with_far_side
+    from jobspec.planning.no_effect import told_idle
     from jobspec.planning.resolve import resolve as resolve_spec
-    from jobspec.planning.resolve import told_idle
 
     loaded, site = load_on_site(request)
     resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
@@ -315,7 +315,7 @@ def submit(
         request, here = _in_allocation(request)
     resolved = must_be_ready(request)
     if here is not None:
-        stop_on_errors(_fits_in(resolved.ready_plan, here))
+        stop_on_errors(here.lacks(resolved.ready_plan))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
     told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
@@ -334,33 +334,7 @@ def _in_allocation(request: Request) -> tuple[Request, Allocation]:
     from jobspec.launchers.slurm.here import allocation
 
     held = allocation(os.environ)
-    given = load_on_site(request)[0].data
-    resources = given.get("resources") or {}
-    has = {"cpus_per_node": held.cpus or None, "gpus_per_node": held.gpus}
-    sets = [f"resources.{key}={n}" for key, n in has.items() if n is not None and key not in resources]
-    if "requeue" in (given.get("launch") or {}):
-        sets.append("launch.requeue.max_attempts=1")
-    return replace(request, sets=(*sets, *request.sets)), held
-
-
-def _fits_in(plan: Plan, held: Allocation) -> Iterator[Finding]:
-    if plan.scheduler != "slurm":
-        fix = "name the cluster's profile by `--cluster`"
-        yield error("launch.here", f"the site profile `{plan.cluster}` has no Slurm", "", fix, path="cluster")
-        return
-    rows = (
-        ("nodes", plan.nodes, held.nodes),
-        ("gpus_per_node", plan.gpus_per_node, plan.gpus_per_node if held.gpus is None else held.gpus),
-        ("cpus_per_node", plan.slurm.cpus_per_task or 0, held.cpus or plan.slurm.cpus_per_task or 0),
-    )
-    for key, wanted, has in rows:
-        if wanted > has:
-            what = (
-                f"the run asks for {wanted} {key.replace('_', ' ')}, the allocation {held.job_id} has {has}"
-            )
-            yield error(
-                "launch.here", what, "", f"use {has} or fewer, or a larger one", path=f"resources.{key}"
-            )
+    return replace(request, sets=(*held.sets(load_on_site(request)[0].data), *request.sets)), held
 
 
 def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:

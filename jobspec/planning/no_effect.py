@@ -12,17 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jobspec import frameworks
 from jobspec.finding import Finding, warning
+from jobspec.planning.placed import placed
 from jobspec.spec.job import JobSpec
 from jobspec.spec.paths import Path, format_path, leaves
 from jobspec.spec.schema import root_shape
 
 if TYPE_CHECKING:
     from jobspec.frameworks.base import Context, Framework, FrameworkPlan
+    from jobspec.planning.resolve import Resolved
 
 # What adapters interpret; jobspec itself honours all else, and the folder of checkpoints.
 OF_ADAPTERS = ("train", "checkpoint")
 ITS_OWN = {("checkpoint", "dir")}
+
+
+def told_idle(resolved: Resolved) -> tuple[Finding, ...]:
+    """The warnings of a resolved spec. Asked once for a sweep, not for each point."""
+    if resolved.context is None:
+        return ()
+    told = {finding.path for finding in resolved.findings}
+    framework = frameworks.get(resolved.spec.framework)
+    found = without_effect(framework, resolved.context, resolved.loaded.data, told)
+    return tuple(placed(finding, resolved.loaded) for finding in found)
 
 
 def without_effect(

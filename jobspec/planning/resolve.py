@@ -136,7 +136,9 @@ def resolve(
     resolution.elsewhere = cluster.elsewhere
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
-    _lay_over_site(resolution)
+    site = site_of_run(profile, resolution.spec)
+    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
+    resolution.findings += site.findings
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
@@ -168,14 +170,6 @@ def resolve(
         lookups,
         outcome.context,
     )
-
-
-def _lay_over_site(resolution: Resolution) -> None:
-    """The profile as this run has it: with the spec's `slurm` and kind of GPU."""
-    site = site_of_run(resolution.profile, resolution.spec)
-    resolution.profile = site.profile
-    resolution.findings += site.findings
-    resolution.origins |= site.origins
 
 
 # Rules about what only the framework's own plan has.
@@ -246,19 +240,6 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
     modules = getattr(framework, "modules", ())
     return _Outcome(plan, level, repos, gpus, training, modules, context=context)
-
-
-def told_idle(resolved: Resolved) -> tuple[Finding, ...]:
-    """Warnings for keys that the framework does nothing with. Asked once for a spec, not for each point."""
-    from jobspec import frameworks
-    from jobspec.planning.no_effect import without_effect
-
-    if resolved.context is None:
-        return ()
-    told = {finding.path for finding in resolved.findings}
-    framework = frameworks.get(resolved.spec.framework)
-    found = without_effect(framework, resolved.context, resolved.loaded.data, told)
-    return tuple(placed(finding, resolved.loaded) for finding in found)
 
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:

@@ -6,10 +6,14 @@ The shell of `salloc`, or of any batch job, has the allocation in its environmen
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from jobspec.finding import fail
+from jobspec.finding import Finding, error, fail
+
+if TYPE_CHECKING:
+    from jobspec.plan import Plan
 
 # What srun needs to know of the job. What a step or the shell around asks for (tasks, cores, bindings) would
 # become the run's.
@@ -30,6 +34,34 @@ class Allocation:
     def variables(self) -> dict[str, str]:
         """What a run in it needs. Its step shares the resources with that of the shell."""
         return {**self.env, "SLURM_OVERLAP": "1", "JOBSPEC_LOCAL": ""}  # its agents are those of a cluster
+
+    def sets(self, data: Mapping[str, Any]) -> list[str]:
+        """Overrides by which a spec asks for what is there, where it leaves that open; no run is requeued."""
+        resources = data.get("resources") or {}
+        has = {"cpus_per_node": self.cpus or None, "gpus_per_node": self.gpus}
+        sets = [f"resources.{key}={n}" for key, n in has.items() if n is not None and key not in resources]
+        return [*sets, "launch.requeue.max_attempts=1"] if "requeue" in (data.get("launch") or {}) else sets
+
+    def lacks(self, plan: Plan) -> Iterator[Finding]:
+        """What a run asks for beyond it."""
+        if plan.scheduler != "slurm":
+            fix = "name the cluster's profile by `--cluster`"
+            yield error(
+                "launch.here", f"the site profile `{plan.cluster}` has no Slurm", "", fix, path="cluster"
+            )
+            return
+        cpus = plan.slurm.cpus_per_task or 0
+        rows = (
+            ("nodes", plan.nodes, self.nodes),
+            ("gpus_per_node", plan.gpus_per_node, plan.gpus_per_node if self.gpus is None else self.gpus),
+            ("cpus_per_node", cpus, self.cpus or cpus),
+        )
+        for key, wanted, has in rows:
+            if wanted > has:
+                words = key.replace("_", " ")
+                what = f"the run asks for {wanted} {words}, the allocation {self.job_id} has {has}"
+                fix = f"use {has} or fewer, or a larger allocation"
+                yield error("launch.here", what, "", fix, path=f"resources.{key}")
 
 
 def allocation(env: Mapping[str, str]) -> Allocation:
