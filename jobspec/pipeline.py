@@ -1,7 +1,7 @@
 """From a Request to a plan, a rendered run directory, a started job and its verdict.
 
-The calls between the rooms, in order; each room decides for itself. Nothing here prints. A little more than
-400 lines: a call for each room, and what they are called with.
+The calls between the rooms, in order; each room decides for itself. Nothing here prints. More than 400 lines:
+a call for each room, and what they are called with.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jobspec.runs.store import RunStore, known_folders, state_folder
 if TYPE_CHECKING:
     from jobspec.evidence.evidence import Evidence
     from jobspec.launchers import JobStatus
+    from jobspec.launchers.slurm.here import Allocation
     from jobspec.plan import Plan
     from jobspec.planning.lookups import Lookups
     from jobspec.planning.resolve import Resolved
@@ -42,6 +43,7 @@ class Request:
     an earlier run has finished. Of a lock, `moved` maps folders to where they lie now, `reset` names keys
     that this site gives anew, and `reproduces` says that the run is to be compared with that of the lock.
     `content` is the spec's where it was read before: its user has agreed to that, whatever the file says now.
+    `here` starts the run in the Slurm allocation of this shell.
     """
 
     spec: str | Path
@@ -55,6 +57,7 @@ class Request:
     reset: Sequence[str] = ()
     reproduces: bool = False
     content: bytes | None = None
+    here: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,9 +163,15 @@ def profile(
 
 
 def check(request: Request) -> tuple[Finding, ...]:
-    """All errors and warnings about a spec, each point of its sweep included."""
+    """All errors and warnings about a spec, or a rendered folder, each point of its sweep included."""
     from jobspec.planning.lookups import Lookups
 
+    if Path(request.spec).is_dir():
+        try:
+            run, request = of_folder(request)
+        except JobspecError as problem:
+            return tuple(problem.findings)
+        return (*damaged_folder(run), *check(request))
     lookups = Lookups(asks=True)
     try:
         resolved = resolve(request, lookups=lookups)
@@ -206,11 +215,12 @@ def resolve(request: Request, fetch: bool = False, lookups: Lookups | None = Non
     """
     from jobspec.checks import not_allowed
     from jobspec.launchers import with_far_side
+    from jobspec.planning.no_effect import told_idle
     from jobspec.planning.resolve import resolve as resolve_spec
 
     loaded, site = load_on_site(request)
     resolved = resolve_spec(loaded, with_far_side(site), allow=request.allow, fetch=fetch, lookups=lookups)
-    findings = not_allowed(resolved.findings, request.allow)
+    findings = (*not_allowed(resolved.findings, request.allow), *told_idle(resolved))
     if not request.reproduces and isinstance(loaded.raw.get("lock"), Mapping):
         findings = tuple(_made_again(finding, request) for finding in findings)
     return replace(resolved, findings=findings)
@@ -321,24 +331,79 @@ def submit(
 
     if Path(request.spec).is_dir():
         return _submit_folder(request)
+    here = None
+    if request.here:
+        request, here = _in_allocation(request)
     resolved = must_be_ready(request)
+    if here is not None:
+        stop_on_errors(here.lacks(resolved.ready_plan))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
+    told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
     if before_start is not None:
-        before_start(rendered)
+        before_start(told)
     if rendered.idle:
         return rendered.run, None
-    return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile)
+    return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile, here)
 
 
-def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
+def _in_allocation(request: Request) -> tuple[Request, Allocation]:
+    """The request with what this shell's allocation has, where the spec leaves it open; it is never requeued.
+
+    Raises: JobspecError outside of an allocation.
+    """
+    from jobspec.launchers.slurm.here import allocation
+
+    held = allocation(os.environ)
+    return replace(request, sets=(*held.sets(load_on_site(request)[0].data), *request.sets)), held
+
+
+def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
+    """With what the queue says about the run, which `status` keeps; nothing of it stops a submission."""
     from jobspec import launchers
-    from jobspec.rendering.run_folder import read_plan, refuse_moved
+    from jobspec.runs.records import write_json
+
+    forecast = launchers.foresee(resolved.ready_plan, resolved.cluster.profile)
+    if forecast is None:
+        return rendered
+    write_json(rendered.run.forecast, forecast.to_json())
+    return replace(rendered, findings=(*rendered.findings, *forecast.findings()))
+
+
+def of_folder(request: Request) -> tuple[RunPaths, Request]:
+    """A rendered folder, and its lock and site profile as a request.
+
+    Raises: JobspecError for an option that would change it, or a folder that others may write.
+    """
     from jobspec.runs.owner import own
     from jobspec.spec.overrides import refuse_for_folder
 
     refuse_for_folder(str(request.spec), request.sets, request.allow, request.rerun)
     run = own(store().find(str(request.spec)))
+    site = None if request.cluster or not run.site.is_file() else run.site
+    return run, replace(request, spec=run.lock, cluster_file=request.cluster_file or site)
+
+
+def damaged_folder(run: RunPaths) -> tuple[Finding, ...]:
+    """Why a rendered folder cannot be submitted as it is."""
+    from jobspec.launchers.base import require_files
+    from jobspec.rendering.run_folder import read_plan, refuse_moved
+
+    try:
+        plan = read_plan((run.points() or [run])[0])
+        if plan.scheduler == "slurm":
+            require_files(run, plan)
+        refuse_moved(run)
+    except JobspecError as problem:
+        return tuple(problem.findings)
+    return ()
+
+
+def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
+    from jobspec import launchers
+    from jobspec.rendering.run_folder import read_plan, refuse_moved
+
+    run, request = of_folder(request)
     points = run.points()
     if run.is_sweep and not points:
         return run, None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import Finding, JobspecError, error, is_allowed
 from jobspec.launchers.base import Access, JobState, JobStatus, Launcher
-from jobspec.launchers.environment import read_secrets
+from jobspec.launchers.environment import LOCAL, read_secrets
 from jobspec.launchers.file_lock import busy
 from jobspec.runs.owner import owner
 from jobspec.runs.paths import RunPaths
@@ -25,6 +25,8 @@ from jobspec.runs.records import Launch, read_launch, read_results, write_json
 from jobspec.runs.store import remember_folder
 
 if TYPE_CHECKING:
+    from jobspec.launchers.slurm.forecast import Forecast
+    from jobspec.launchers.slurm.here import Allocation
     from jobspec.plan import Plan
     from jobspec.spec.find_site import LoadedCluster
     from jobspec.spec.site import ClusterProfile
@@ -44,6 +46,7 @@ __all__ = [
     "cancel_started",
     "for_launch",
     "for_plan",
+    "foresee",
     "query",
     "read_secrets",
     "record_final",
@@ -92,8 +95,11 @@ def _launcher(scheduler: str, mode: str, access: Access) -> Launcher:
     return kind(connect(access.login, access.user, access.jump), access)
 
 
-def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
-    """Start a rendered run. Raises: JobspecError when a secret is missing or the scheduler refuses."""
+def start(run: RunPaths, plan: Plan, profile: ClusterProfile, here: Allocation | None = None) -> Launch:
+    """Start a rendered run, in the allocation `here` where one is given.
+
+    Raises: JobspecError when a secret is missing or the scheduler refuses.
+    """
     if run.points():  # the sweep's own batch script asks for the tasks
         from jobspec.plan import from_json
 
@@ -103,7 +109,26 @@ def start(run: RunPaths, plan: Plan, profile: ClusterProfile) -> Launch:
     secrets |= {name: os.environ[name] for name in plan.stage_secrets if name in os.environ}
     if run.standard:
         remember_folder(run.root.parent.parent, os.environ)
+    if here is not None:
+        from jobspec.launchers.local import LocalLauncher
+
+        own = here.variables
+        return LocalLauncher({**os.environ, **own}, extra=(*LOCAL, *own)).submit(run, plan, secrets)
     return for_plan(plan, profile).submit(run, plan, secrets)
+
+
+def foresee(plan: Plan, profile: ClusterProfile, script: str = "") -> Forecast | None:
+    """What the queue says about a run that is not submitted; None without a queue.
+
+    With the text of its batch script it also says when that would start. What does not answer is left out.
+    """
+    if plan.scheduler == "local":
+        return None
+    from jobspec.launchers.access import connect
+    from jobspec.launchers.slurm.forecast import foresee as ask
+
+    access = access_of(profile)
+    return ask(connect(access.login, access.user, access.jump), plan, script)
 
 
 def query(launches: Iterable[Launch], unanswered: list[Finding] | None = None) -> dict[Launch, JobStatus]:

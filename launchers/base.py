@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from jobspec.runs.paths import RunPaths
+from jobspec.finding import fail
+from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
 from jobspec.runs.records import Launch
 
 if TYPE_CHECKING:
@@ -196,6 +197,21 @@ def new_launch(run: RunPaths, plan: Plan, launcher: str, access: Access, now: fl
         jump=access.jump,
         root=str(run.root),
     )
+
+
+def require_files(run: RunPaths, plan: Plan) -> None:
+    """Raises: JobspecError when a rendered folder of a cluster lacks a file that its job needs."""
+    points = run.points()
+    folders = (run.root, points[0].root) if points else (run.root,)
+    needed = ("job.sbatch", "runtime.pyz", STEP_SCRIPTS[plan.mode])
+    missing = [name for name in needed if not any((folder / name).is_file() for folder in folders)]
+    if missing:
+        raise fail(
+            "launch.incomplete",
+            f"`{run.root}` lacks {', '.join(f'`{name}`' for name in missing)}",
+            why="a rendered run directory is complete without the login node",
+            fix="render the spec again",
+        )
 
 
 class Launcher(Protocol):

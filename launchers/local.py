@@ -43,7 +43,7 @@ exec </dev/null
 trap : TERM INT HUP
 run_dir=$1; shift; code=0 full=''
 printf '%40s\n' '' > "$run_dir/.job-exit"
-run_one() { JOBSPEC_LOCAL=1 bash "$run_dir/job.sbatch"; }
+run_one() { JOBSPEC_LOCAL=${JOBSPEC_LOCAL-1} bash "$run_dir/job.sbatch"; }
 if [ "$#" -eq 0 ]; then
   run_one || code=$?
 else
@@ -72,7 +72,10 @@ class LocalLauncher:
         *,
         clock: Callable[[], float] = time.time,
         grace_s: float = CANCEL_GRACE_S,
+        extra: Sequence[str] = LOCAL,
     ) -> None:
+        """`extra` names variables that the run gets, beside those of every client."""
+        self._extra = extra
         self._env = dict(os.environ if env is None else env)
         self._clock = clock
         self._grace_s = grace_s
@@ -123,7 +126,7 @@ class LocalLauncher:
 
     def _start(self, run: RunPaths, secrets: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """The shell that will run the job, once it is told to begin."""
-        env = submission_environment(self._env, secrets, LOCAL)
+        env = submission_environment(self._env, secrets, self._extra)
         # The interpreter that runs jobspec has what `.[local]` installed; a venv need not be activated.
         env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
         points = (point.run_id for point in run.points())

@@ -36,8 +36,8 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "env": _names("reserved secret secret-twice"),
         "framework": _names("duplicate plugin unknown"),
         "launch": _names(
-            "grace incomplete locked mode mode-chosen moved no-command no-job no-paramiko no-program "
-            "no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
+            "grace here incomplete locked maintenance mode mode-chosen moved no-command no-job no-paramiko "
+            "no-program no-ssh not-yours refused remote-failed requeue-anew requeue-local requeue-no-grace "
             "scheduler secret-missing ssh ssh-auth ssh-closed ssh-host-key ssh-name ssh-unknown-host "
             "unsettled upstream-characters upstream-container upstream-gpus upstream-shared "
             "upstream-slurm upstream-unsupported"
@@ -91,9 +91,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "spec": _names(
             "alias characters checkpoint checks choice cluster command cycle dependency dump duplicate-key "
             "duplicate-name empty encoding env file format helpers key kind merge missing model-id "
-            "model-source module mount not-text number pipeline pipelines range recipe reference repo-folder "
-            "repo-ref repo-source repo-url revision sbatch secret set size sweep syntax tab tag top type "
-            "unknown-key unquoted value version"
+            "model-source module mount no-effect not-text number pipeline pipelines range recipe reference "
+            "repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep syntax tab tag "
+            "top type unknown-key unquoted value version"
         ),
         "stage": _names(
             "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobspec.units import duration, figure
+from jobspec.units import duration, figure, is_date
 
 HEADER = (
     "RUN", "NAME", "CLUSTER", "JOB", "STATE", "VERDICT", "STEP", "REWARD", "LOSS", "GRAD NORM", "TOKENS/S",
@@ -43,6 +43,7 @@ def row(data: Mapping[str, Any], stage: str = "") -> tuple[str, ...]:
         said = "; ".join(filter(None, (said, data["verdict_reason"])))
     waits = not data["final"] and not scheduler.get("nodes") and scheduler.get("start")
     said += f", start expected {scheduler['start']}" if waits else ""
+    said += _maintenance(data)
     return (
         data["run_id"],
         name,
@@ -55,6 +56,15 @@ def row(data: Mapping[str, Any], stage: str = "") -> tuple[str, ...]:
         duration(max(0.0, time.time() - (data["submit_time"] or data["intent_time"] or 0.0))),
         "; ".join(words for words in (said, f"staging: {stage}" if stage else "") if words),
     )
+
+
+def _maintenance(data: Mapping[str, Any]) -> str:
+    """The maintenance that a waiting run's time limit reaches."""
+    ahead = (data.get("forecast") or {}).get("maintenance")
+    if not isinstance(ahead, dict) or not isinstance(ahead.get("start"), int) or not is_date(ahead["start"]):
+        return ""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(ahead["start"]))
+    return f", its time limit reaches the maintenance `{ahead.get('name')}` of {when}"
 
 
 def progress(data: Mapping[str, Any]) -> tuple[str, ...]:

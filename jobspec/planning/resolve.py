@@ -66,6 +66,7 @@ class Resolved:
     chosen: Mapping[str, Origin] = field(default_factory=dict)
     training: Training | None = None
     lookups: Lookups = field(default_factory=Lookups, repr=False, compare=False)
+    context: Context | None = field(default=None, repr=False, compare=False)
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -136,7 +137,9 @@ def resolve(
     resolution.elsewhere, resolution.fetch = cluster.elsewhere, fetch
     if cluster.origin == "--cluster-file" or profile.name != (loaded.spec.cluster or DEFAULT_CLUSTER):
         resolution.default("cluster", "cluster", str(cluster.path))
-    _lay_over_site(resolution)
+    site = site_of_run(profile, resolution.spec)
+    resolution.profile, resolution.origins = site.profile, {**resolution.origins, **site.origins}
+    resolution.findings += site.findings
     outcome = _plan(resolution, fetch)
     findings, profile = resolution.findings, resolution.profile
     if outcome.plan is not None:
@@ -166,15 +169,8 @@ def resolve(
         resolution.origins,
         outcome.training,
         lookups,
+        outcome.context,
     )
-
-
-def _lay_over_site(resolution: Resolution) -> None:
-    """The profile as this run has it: with the spec's `slurm` and kind of GPU."""
-    site = site_of_run(resolution.profile, resolution.spec)
-    resolution.profile = site.profile
-    resolution.findings += site.findings
-    resolution.origins |= site.origins
 
 
 # Rules about what only the framework's own plan has.
@@ -196,6 +192,7 @@ class _Outcome:
     training: Training | None = None
     modules: tuple[str, ...] = ()
     sketch: Plan | None = None
+    context: Context | None = None
 
 
 def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
@@ -244,7 +241,8 @@ def _plan(resolution: Resolution, fetch: bool) -> _Outcome:
     resolution.findings += [item for item in blocked if isinstance(item, Finding)]
     left_out = tuple(item for item in blocked if not isinstance(item, Finding))
     plan = replace(plan, expect=replace(plan.expect, baseline=baseline, not_applicable=left_out))
-    return _Outcome(plan, level, repos, gpus, training, getattr(framework, "modules", ()))
+    modules = getattr(framework, "modules", ())
+    return _Outcome(plan, level, repos, gpus, training, modules, context=context)
 
 
 def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...], list[Finding]]:

@@ -28,6 +28,8 @@ from jobspec.rendering import node_containers, upstream_script
 from jobspec.rendering.quoting import directive, environment, own_folders
 from jobspec.rendering.step_prefix import STEP_NAMES, StepPrefix, join_prefix, step_prefix
 from jobspec.runs.paths import STEP_SCRIPTS, array_ranges
+from jobspec.spec.interpolate import escape_data
+from jobspec.spec.yaml.dump import dump_spec
 
 if TYPE_CHECKING:
     from jobspec.planning.resolve import Resolved
@@ -81,8 +83,17 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     files["spec.yaml"] = resolved.loaded.text.encode()
     files["spec.lock.yaml"] = lock_text(resolved, posixpath.relpath(top, run_dir) if top else "").encode()
     if not top:
+        files["site.yaml"] = site_text(resolved)
         files.update(patches(resolved))
     return dict(sorted(files.items()))
+
+
+def site_text(resolved: Resolved) -> bytes:
+    """The site's profile, so that the folder is validated and submitted without it."""
+    data = msgspec.to_builtins(resolved.cluster.profile)
+    hooks = {"hooks": data.pop("hooks")} if "hooks" in data else {}  # bash: nothing in it is a reference
+    text = dump_spec(escape_data(data)) + (dump_spec(hooks) if hooks else "")
+    return f"# Written by jobspec: the site profile that this run was rendered for.\n{text}".encode()
 
 
 def _no_plan() -> JobspecError:
@@ -194,6 +205,7 @@ def render_array(
         "plan.json": plan_json(plan),
         "spec.yaml": base.loaded.text.encode(),
         "spec.lock.yaml": lock_text(base).encode(),
+        "site.yaml": site_text(base),
         **patches(base),
     }
 

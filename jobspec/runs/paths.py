@@ -65,6 +65,16 @@ class RunPaths:
         return self.root / "plan.json"
 
     @property
+    def site(self) -> Path:
+        """The site profile that the folder was rendered for."""
+        return self.root / "site.yaml"
+
+    @property
+    def forecast(self) -> Path:
+        """What the queue said at submission."""
+        return self.root / "forecast.json"
+
+    @property
     def job(self) -> Path:
         return self.root / "job.sbatch"
 

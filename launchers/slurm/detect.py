@@ -220,6 +220,27 @@ def _internet(found: Reach) -> str:
     return f"  # internet: false   # set where compute nodes have none: {found.why}, {more}\n"
 
 
+def _gpu_types(partition: Partition) -> str:
+    """The kinds of whole GPUs that GRES names, each with the least that a node with it has."""
+    rows = []
+    for name in sorted({name for kind in partition.used for name in _types(kind.gres)}):
+        nodes = [kind for kind in partition.used if name in _types(kind.gres)]
+        cpus, memory, gpus = (
+            min(getattr(kind, key) for kind in nodes) for key in ("cpus", "memory_mb", "gpus")
+        )
+        node = f"{{cpus: {cpus}, memory: {memory}M, gpus: {gpus}}}"
+        rows.append(f"    {name}: {{gres: {name}, node: {node}}}\n")
+    return "  gpu_types:   # what `resources.gpu_type` may name\n" + "".join(rows) if rows else ""
+
+
+def _types(gres: str) -> set[str]:
+    """
+    >>> _types("gpu:h100:8,nvme:1"), _types("gpu:8"), _types("gpu:1g.10gb:7")
+    ({'h100'}, set(), set())
+    """
+    return {name for name in re.findall(r"\bgpu:([A-Za-z][\w.-]*):\d", gres) if not MIG.search(name)}
+
+
 def profile_text(detected: Detected, name: str) -> str:
     """The proposed profile as YAML with comments."""
     part = detected.partition
@@ -232,7 +253,7 @@ def profile_text(detected: Detected, name: str) -> str:
         f"# then prove it: jobspec cluster check {name}\n"
         f"{notes}"
         f"version: 1\nname: {name}\nscheduler: slurm\n"
-        f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n"
+        f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n{'' if detected.whole_nodes else _gpu_types(part)}"
         f"container:\n  runtime: {'pyxis' if detected.pyxis else 'none'}\n"
         f"paths:\n  runs: {detected.runs or '/shared'}/jobspec-runs   # set: a folder that every node sees\n"
         "  node_local: /tmp/jobspec-${user}   # set: a disk of each node's own\n"

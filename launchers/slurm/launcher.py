@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from jobspec.finding import JobspecError, fail
 from jobspec.launchers.access.command import Client, Completed
-from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch
+from jobspec.launchers.base import HERE, Access, JobState, JobStatus, new_launch, require_files
 from jobspec.launchers.file_lock import locked
 from jobspec.launchers.slurm import commands
 from jobspec.launchers.slurm.commands import JobRow
 from jobspec.launchers.slurm.identity import Relation, Rows, by_job, doubt, is_live, own_tasks, renamed
 from jobspec.launchers.slurm.retry import BACK_OFF_S, run_retrying
 from jobspec.runs.owner import owner
-from jobspec.runs.paths import STEP_SCRIPTS, RunPaths
+from jobspec.runs.paths import RunPaths
 from jobspec.runs.records import Launch, read_launch, read_results, write_launch
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class SlurmLauncher:
         accepted_id = self._find_in_flight(earlier) if earlier is not None else ""
         launch = earlier
         if launch is None:
-            self._require_files(run, plan.mode)
+            require_files(run, plan)
             launch = new_launch(run, plan, self.name, self._access, self._clock())
             self._client.upload(run.root, launch.run_dir)
         job_id = accepted_id or self._submit(run, launch, secrets, earlier)
@@ -103,23 +103,6 @@ class SlurmLauncher:
             if accepted_id:
                 return accepted_id
         return self._find(launch)
-
-    def _require_files(self, run: RunPaths, mode: str) -> None:
-        missing = [
-            name for name in ("job.sbatch", "runtime.pyz", STEP_SCRIPTS[mode]) if not self._has(run, name)
-        ]
-        if missing:
-            raise fail(
-                "launch.incomplete",
-                f"`{run.root}` lacks {', '.join(f'`{name}`' for name in missing)}",
-                why="a rendered run directory is complete without the login node",
-                fix="render the spec again",
-            )
-
-    @staticmethod
-    def _has(run: RunPaths, name: str) -> bool:
-        points = run.points()
-        return (run.root / name).is_file() or bool(points and (points[0].root / name).is_file())
 
     def _submit(
         self, run: RunPaths, launch: Launch, secrets: Mapping[str, str], earlier: Launch | None

@@ -41,7 +41,7 @@ def test_check_of_a_cluster(refusing: Project) -> None:
         "error[check.refused]\n"
         "  what: the job was refused\n"
         f"  why:  {COMPLAINT}\n"
-        "  fix:  set `slurm.partition` in the site profile to one of `sinfo -o %P`\n"
+        "  fix:  set `slurm.partition` in the spec or the site profile to one of `sinfo -o %P`\n"
     )
     assert not list((refusing.root / "shared").rglob("canary"))
 

@@ -17,7 +17,10 @@ Preemption = Literal["none", "partition"]
 
 @dataclass(frozen=True)
 class Options:
-    """What a test cluster is like. `gpus` per node are clones of /dev/null: they can only be counted."""
+    """What a test cluster is like. `gpus` per node are clones of /dev/null: they can only be counted.
+
+    `gpu_types` are given to the nodes by turns.
+    """
 
     nodes: int = 4
     accounting: Literal["none", "slurmdbd"] = "slurmdbd"
@@ -25,6 +28,7 @@ class Options:
     gpus: int = 0
     cpus: int = 16
     memory_mib: int = 64000
+    gpu_types: tuple[str, ...] = ()
     own_freezer: bool = False  # as on a machine with cgroup v2 alone
     whole_nodes: bool = False  # a job gets all of a node, whatever it asks for
 
@@ -45,7 +49,6 @@ def hardware_address(node: str) -> str:
 
 def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
     """proctrack/cgroup, since proctrack/linuxproc leaves what has left its session (Ray's daemons) behind."""
-    gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
     lines = [
         "ClusterName=lab",
         "SlurmctldHost=ctl(10.77.0.1)",
@@ -91,7 +94,12 @@ def slurm_conf(lab: Path, options: Options, limits_memory: bool) -> str:
         lines += ["PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE"]
     everything = ",".join(node_names(options))
     lines += [
-        f"NodeName={everything} CPUs={options.cpus} RealMemory={options.memory_mib}{gres} State=UNKNOWN",
+        f"NodeName={node} CPUs={options.cpus} RealMemory={options.memory_mib}"
+        + (f" Gres=gpu:{_type(options, node, ':')}{options.gpus}" if options.gpus else "")
+        + " State=UNKNOWN"
+        for node in node_names(options)
+    ]
+    lines += [
         f"PartitionName=main Nodes={everything} Default=YES MaxTime=INFINITE State=UP PriorityTier=10",
         f"PartitionName=low Nodes={everything} MaxTime=INFINITE State=UP PriorityTier=1",
         f"PartitionName=high Nodes={everything} MaxTime=INFINITE State=UP PriorityTier=100"
@@ -147,8 +155,18 @@ ConstrainRAMSpace={constrain}
 def gres_conf(lab: Path, options: Options) -> str:
     """One device file per GPU: a bare count leaves the node `inval` in Slurm 22.05."""
     last = options.gpus - 1
-    names = ",".join(node_names(options))
-    return f"NodeName={names} Name=gpu Count={options.gpus} File={lab}/dev/nvidia[0-{last}]\n"
+    rows = [
+        f"NodeName={node} Name=gpu {_type(options, node, ' ', 'Type=')}Count={options.gpus} "
+        f"File={lab}/dev/nvidia[0-{last}]\n"
+        for node in node_names(options)
+    ]
+    return "".join(rows)
+
+
+def _type(options: Options, node: str, behind: str, before: str = "") -> str:
+    """The type of a node's GPUs between two texts; empty where they have none."""
+    types = options.gpu_types
+    return f"{before}{types[(int(node[1:]) - 1) % len(types)]}{behind}" if types else ""
 
 
 def oci_conf(lab: Path) -> str:

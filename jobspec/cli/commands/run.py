@@ -3,6 +3,9 @@
 0 Pass, 1 Fail, 2 bad spec or usage, 3 Blocked, 4 nothing ran. Ctrl-C leaves a Slurm job running and prints
 how to end it. Ctrl-C cancels a run on this machine, since nobody else would end it. SIGTERM works like
 Ctrl-C; a closed terminal cancels nothing.
+
+With `--here` the run's step starts in the allocation that this shell has, at once and as often as wanted:
+same evidence, same verdict. Ctrl-C cancels it, and the allocation stays.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from jobspec import launchers
 from jobspec.cli import parser
@@ -21,6 +25,11 @@ from jobspec.cli.live.follow import follow_to_verdict
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
+    into.add_argument(
+        "--here",
+        action="store_true",
+        help="in the Slurm allocation of this shell (`salloc`), instead of a job of its own",
+    )
     parser.add_rerun(into)
     parser.add_json(into)
 
@@ -41,7 +50,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        run_paths, launch = submit(parser.request(args), args.json, watch=True)
+        run_paths, launch = submit(replace(parser.request(args), here=args.here), args.json, watch=True)
         if launch is None:
             return conclude.conclude(run_paths, "json" if args.json else "text")
         if not args.json:

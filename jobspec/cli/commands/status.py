@@ -25,6 +25,7 @@ from jobspec.finding import Finding, JobspecError
 from jobspec.runs.index import RunIndex, stamp
 from jobspec.runs.paths import RunPaths
 from jobspec.runs.store import RunStore
+from jobspec.runtime.base.run_files import parse_json, read_text
 
 if TYPE_CHECKING:  # what looks into run folders costs more to import than the index to read
     from jobspec.cli.live.observe import View
@@ -219,7 +220,19 @@ def as_json(view: View, problem: str = "") -> dict[str, Any]:
         "point_progress": [_point_json(point) for point in (view.run.points() if view.points else ())],
         "damaged": [finding.to_json() for finding in view.damaged],
         "scheduler": view.status.to_json() if view.status else None,
+        "forecast": _forecast(view),
     }
+
+
+def _forecast(view: View) -> dict[str, Any] | None:
+    """What the queue said at submission, while the run still waits in it."""
+    if view.final or view.status is None or view.status.nodes:
+        return None
+    try:
+        found = parse_json(read_text(view.run.forecast))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _stage_json(stage: StageProgress) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import argparse
 import os
 import shlex
 import sys
-from pathlib import Path
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
@@ -23,7 +22,11 @@ from jobspec.runs.records import Launch
 
 def add_arguments(into: argparse.ArgumentParser) -> None:
     parser.add_spec(into)
-    into.add_argument("--dry-run", action="store_true", help="check and render in memory, start nothing")
+    into.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show the plan, its cost and what the queue says of it; start nothing",
+    )
     into.add_argument(
         "--watch", action="store_true", help="follow the run to its verdict, as `jobspec run` does"
     )
@@ -33,7 +36,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     request = parser.request(args)
-    return _dry_run(request, args.json) if args.dry_run else start(request, args.watch, args.json)
+    if args.dry_run:
+        from jobspec.cli.dry_run import dry_run
+
+        return dry_run(request, args.json)
+    return start(request, args.watch, args.json)
 
 
 def start(request: Request, watch: bool, as_json: bool) -> int:
@@ -98,21 +105,3 @@ def _tell(rendered: Rendered) -> None:
 def announcement(run_paths: RunPaths, launch: Launch) -> str:
     what = f"job {launch.job_id}" if launch.launcher == "slurm" else f"process {launch.job_id}"
     return f"run {launch.run_id}: {what} on {launch.cluster}, {run_paths.root}"
-
-
-def _dry_run(request: Request, as_json: bool) -> int:
-    """Everything up to the scheduler, in a temporary folder that is removed again."""
-    import tempfile
-
-    resolved = pipeline.must_be_ready(request)
-    with tempfile.TemporaryDirectory(prefix="jobspec-dry-run-") as folder:
-        rendered = pipeline.render_resolved(resolved, request, Path(folder) / "run")
-        script = rendered.run.job.read_text(encoding="utf-8").replace(str(rendered.run.root), "RUN_DIR")
-        points = len(rendered.run.points())
-    if as_json:
-        output.print_json({"ok": True, "job_sbatch": script, "points": points})
-        return 0
-    output.print_findings(rendered.findings)
-    print(script, end="")
-    print(f"# nothing was submitted{f'; {points} points' if points else ''}")
-    return 0

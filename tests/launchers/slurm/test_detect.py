@@ -165,6 +165,19 @@ def test_each_difference_has_its_finding(changed: dict[str, Any], rule: str) -> 
     assert found == ([rule] if rule else [])
 
 
+def test_kinds_of_gpus_get_their_names() -> None:
+    two = (
+        "mixed|infinite|4|192|1900000|gpu:h200:8(S:0-1)|up\nmixed|infinite|2|64|512000|gpu:a100:4,nvme:1|up\n"
+    )
+    text = profile_text(detect(client(two, "mixed*\n"), ONLINE), "site")
+    kinds = parse_cluster(text, Path("site.yaml")).profile.slurm.gpu_types
+    assert {name: kind.gres for name, kind in kinds.items()} == {"a100": "a100", "h200": "h200"}
+    node = kinds["h200"].node
+    assert node is not None
+    assert (node.cpus, node.memory, node.gpus) == (192, "1900000M", 8)
+    assert "gpu_types" not in profile_text(detect(client(), ONLINE), "site")
+
+
 def test_whole_nodes_are_not_asked_for_gpus() -> None:
     """A step that asks for them is refused there, as was seen with Slurm 22.05."""
     detected = detect(client(config=CONFIG + "SelectType              = select/linear\n"), ONLINE)

@@ -1,0 +1,143 @@
+"""The plan as a picture: nodes, roles and GPUs, what it costs, what is staged where, the queue. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobspec.runs.paths import array_ranges
+from jobspec.units import duration, gib
+
+if TYPE_CHECKING:
+    from jobspec.launchers.slurm.forecast import Forecast
+    from jobspec.megatron.shape import TrainShape
+    from jobspec.plan import Plan
+    from jobspec.runtime.staging.shared import Item
+    from jobspec.spec.job import Pipeline
+
+Row = tuple[str, str, str, str]
+HEADER: Row = ("NODES", "N", "ROLE", "GPUS OF EACH")
+
+
+def node_rows(plan: Plan, kind: str = "", pipelines: Sequence[Pipeline] = ()) -> list[Row]:
+    """Nodes of one role each. Which physical nodes they are, the scheduler decides."""
+    gpus = f"{plan.gpus_per_node} {kind}".strip() if plan.gpus_per_node else "none"
+    others = _span(1, plan.nodes - 1)
+    if plan.mode == "upstream" and plan.upstream is not None:
+        return [
+            (_span(0, plan.nodes - 1), str(plan.nodes), f"`{plan.upstream.script}` of the checkout", gpus)
+        ]
+    of_all = [command for command in plan.commands if command.on == "all"]
+    if of_all:
+        tasks = max(command.tasks_per_node for command in of_all)
+        role = f"{tasks} process{'es' if tasks > 1 else ''} of the command"
+        return [(_span(0, plan.nodes - 1), str(plan.nodes), role, gpus)]
+    ray = plan.ray is not None
+    rows = [("0", "1", "Ray head, driver" if ray else "the command", gpus)]
+    if plan.nodes > 1:
+        rows.append((others, str(plan.nodes - 1), "Ray worker" if ray else "nothing of the command", gpus))
+    return [*rows, *_pipeline_rows(pipelines, plan.gpus_per_node)]
+
+
+def _pipeline_rows(pipelines: Sequence[Pipeline], per_node: int) -> Iterator[Row]:
+    for pipeline in pipelines if per_node else ():
+        for word, ids in (("trains", pipeline.train_gpus), ("generates", pipeline.infer_gpus)):
+            by_node: dict[int, list[int]] = {}
+            for gpu in ids:
+                by_node.setdefault(gpu // per_node, []).append(gpu % per_node)
+            for node, own in sorted(by_node.items()):
+                yield (str(node), "1", f"{pipeline.name} {word}", f"numbers {array_ranges(sorted(own))}")
+
+
+def use_rows(shape: TrainShape | None) -> list[tuple[str, str]]:
+    """What a Megatron run does with its GPUs: the trainer's sizes, and the engines'."""
+    if shape is None:
+        return []
+    gpus = shape.nodes * shape.gpus_per_node
+    model = shape.tp * shape.pp * shape.cp
+    sizes = [f"tp {shape.tp}", f"pp {shape.pp}", f"cp {shape.cp}", f"dp {max(1, gpus // model)}"]
+    rows = [("trainer", f"{gpus} GPUs: {' x '.join(sizes)}, ep {shape.ep}")]
+    if (rollout := shape.rollout) is not None and rollout.engines:
+        where = "on the trainer's GPUs by turns" if rollout.colocated else "on GPUs of their own"
+        each = f"{rollout.engines} of {rollout.gpus_per_engine} GPUs (tp {rollout.tp} x pp {rollout.pp})"
+        rows.append(("engines", f"{each}, {where}"))
+    return rows
+
+
+def cost_rows(plan: Plan, kind: str, points: int) -> list[tuple[str, str]]:
+    """GPU-hours at the time limit: the most that one attempt can cost."""
+    hours, total = gpu_hours(plan), plan.nodes * plan.gpus_per_node
+    if not total:
+        return []
+    size = f"{plan.nodes} x {plan.gpus_per_node}" if plan.nodes > 1 else "of one node"
+    rows = [("GPUs", f"{total} {kind}".strip() + f" ({size})")]
+    if hours is None:
+        return [*rows, ("GPU-hours", "not known: no time limit is given")]
+    more = f", for each of {points} points" if points and plan.slurm.array else ""
+    more += f", {plan.slurm.requeue_max + 1} attempts at most" if plan.slurm.requeue_max else ""
+    return [*rows, ("GPU-hours", f"{hours:g} at the time limit of {duration(plan.time_limit_s or 0)}{more}")]
+
+
+def gpu_hours(plan: Plan) -> float | None:
+    if plan.time_limit_s is None:
+        return None
+    return round(plan.nodes * plan.gpus_per_node * plan.time_limit_s / 3600, 2)
+
+
+def stage_rows(plan: Plan, items: Sequence[Item]) -> list[tuple[str, str]]:
+    """What is copied to each node's disk, and what is read where it lies.
+
+    There are no `items` where the disks are another machine's.
+    """
+    known = {item.plan: item for item in items}
+    rows = []
+    for stage in plan.stage:
+        item = known.get(stage)
+        size = f"{_size(item.bytes)} in {item.files} files" if item and item.files else "size not known"
+        where = f"to {plan.node_local} of each node" if stage.node_local else "read from shared storage"
+        rows.append((f"{stage.kind} {stage.name}", f"{size}, {where}, from {stage.source}"))
+    return rows
+
+
+def queue_rows(forecast: Forecast, plan: Plan) -> list[tuple[str, str]]:
+    """What the scheduler answered."""
+    rows = []
+    if forecast.start:
+        wait = forecast.start - forecast.asked
+        soon = "now" if wait <= 60 else f"in {duration(wait)}"
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(forecast.start))
+        rows.append(("expected start", f"{soon} ({at}) on {forecast.nodes}, as the queue is"))
+    for gpus in forecast.gpus:
+        where = f" in partition {plan.slurm.partition}" if plan.slurm.partition else ""
+        rows.append(("idle GPUs", f"{gpus.idle} of {gpus.total} {gpus.type}".rstrip() + where))
+    if forecast.unanswered:
+        rows.append(("queue", f"not asked for all: {forecast.unanswered}"))
+    return rows
+
+
+def as_json(plan: Plan, rows: Sequence[Row], items: Sequence[Item]) -> Mapping[str, Any]:
+    """The same for programs."""
+    known = {item.plan: item.bytes for item in items}
+    return {
+        "nodes": [dict(zip(("nodes", "count", "role", "gpus"), row, strict=True)) for row in rows],
+        "gpu_hours": gpu_hours(plan),
+        "stage": [
+            {
+                "name": stage.name,
+                "kind": stage.kind,
+                "source": stage.source,
+                "to": plan.node_local if stage.node_local else "",
+                "bytes": known.get(stage) or None,
+            }
+            for stage in plan.stage
+        ],
+    }
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _size(count: int) -> str:
+    return gib(count, 1) if count >= 1024**3 else f"{count / 1024**2:.1f} MiB"
