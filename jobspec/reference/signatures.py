@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobspec.reference.marks import renew, with_part
-from jobspec.triage.signatures import Signature, load_signatures
+from jobspec.triage.signatures import Fix, Signature, load_signatures
 
 MAKER = "jobspec.reference.signatures"
 PAGE = "docs/troubleshooting.md"
@@ -66,7 +66,13 @@ def _cells(item: Signature) -> Iterator[str]:
     yield f"[`{item.id}`]({item.source})" if item.source else f"`{item.id}`"
     yield f"{item.verdict}, if nothing else is found" if item.generic else item.verdict
     yield item.title.replace("|", "\\|")
-    yield item.fix.replace("|", "\\|")
+    yield "<br>".join(_steps(item.fix)).replace("|", "\\|")
+
+
+def _steps(fix: Fix) -> Iterator[str]:
+    for words, step in fix.steps:
+        head = f"`{words.pattern}`: " if words.pattern else "else: " if len(fix.steps) > 1 else ""
+        yield f"{head}{step}"
 
 
 def main(root: Path | None = None) -> None:

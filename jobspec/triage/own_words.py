@@ -78,7 +78,8 @@ class Rule:
 
 def told(signature: Signature, text: str, above: Traceback) -> Told:
     """What the line says, in its own words where the signature asks for these."""
-    own = Told(signature.kind, signature.verdict, signature.boundary, signature.title, signature.fix)
+    fix = signature.fix.fitting("\n".join((text, *above.frames)))
+    own = Told(signature.kind, signature.verdict, signature.boundary, signature.title, fix)
     raised = exception_in(text, above) if signature.own_words else None
     if raised is None:
         return own

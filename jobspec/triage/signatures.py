@@ -35,6 +35,16 @@ ECHO = re.compile(r"\b(?:(?:Ray)?Actor(?:Died|Unavailable)?Error|WorkerCrashedEr
 
 
 @dataclass(frozen=True)
+class Fix:
+    """Steps with the words of a line that ask for them; the last one's are in every line."""
+
+    steps: tuple[tuple[re.Pattern[str], str], ...]
+
+    def fitting(self, said: str) -> str:
+        return next(step for words, step in self.steps if words.search(said))
+
+
+@dataclass(frozen=True)
 class Signature:
     """One entry of `signatures.yaml`; its head explains the fields."""
 
@@ -44,7 +54,7 @@ class Signature:
     title: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
-    fix: str
+    fix: Fix
     why: str = ""
     source: str = ""
     generic: bool = False
@@ -121,4 +131,9 @@ def _signature(item: dict[str, Any]) -> Signature:
     }
     generic = bool(item.get("generic") or item.get("wrapper"))
     lists: dict[str, Any] = {name: tuple(item[name]) for name in ("hints", "samples") if name in item}
-    return Signature(**{**item, **compiled, **lists, "generic": generic})
+    return Signature(**{**item, **compiled, **lists, "generic": generic, "fix": _fix(item["fix"])})
+
+
+def _fix(written: str | dict[str, str]) -> Fix:
+    steps = {"": written} if isinstance(written, str) else written
+    return Fix(tuple((re.compile(words), step) for words, step in steps.items()))

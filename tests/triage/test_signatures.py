@@ -174,4 +174,18 @@ SAMPLES = [(line, signature.id) for signature in load_signatures() for line in s
     ("line", "signature"), SAMPLES, ids=[f"{name}-{i}" for i, (_, name) in enumerate(SAMPLES)]
 )
 def test_sample_line_is_known(line: str, signature: str) -> None:
-    assert [match.signature for match in scan_lines([line])][:1] == [signature]
+    assert [match.signature for match in scan_lines(line.splitlines())][:1] == [signature]
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [signature for signature in load_signatures() if len(signature.fix.steps) > 1],
+    ids=lambda signature: signature.id,
+)
+def test_each_step_is_told_for_a_sample(signature: Any) -> None:
+    """A step that no line asks for is dead, or hidden behind one before it."""
+    told = [scan_lines(sample.splitlines())[0].fix for sample in signature.samples]
+    for _, step in signature.fix.steps:
+        whole = re.compile(re.escape(step).replace(r"\{place\}", ".*"))
+        assert any(whole.fullmatch(fix) for fix in told), step
+    assert signature.fix.steps[-1][0].pattern == ""
