@@ -94,8 +94,8 @@ def _deeds(resolved: Resolved) -> Iterator[tuple[str, str]]:
         yield "sets", f"{name}={value}"
     for name in spec.secrets:
         yield "gets", f"the secret {name}"
-    inputs = [*([spec.model] if spec.model is not None else []), *spec.data]
-    if any(item.stage == "hub" for item in inputs) and HUB_TOKEN not in spec.secrets:
+    ways = {item.stage for item in spec.data} | ({spec.model.stage} if spec.model is not None else set())
+    if "hub" in ways and HUB_TOKEN not in spec.secrets:
         yield "gets", f"the secret {HUB_TOKEN} of your shell, while nodes download from the hub"
     for item in () if plan is None else plan.stage:
         yield "reads", f"{item.repo_id or item.source} {item.revision}".rstrip()

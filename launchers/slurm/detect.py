@@ -246,6 +246,7 @@ def profile_text(detected: Detected, name: str) -> str:
     part = detected.partition
     gpus = "gres" if part.gpus and not detected.whole_nodes else "none"
     limit = "" if part.max_time in ("infinite", "n/a", "") else f'  max_time: "{part.max_time}"\n'
+    kinds = "" if detected.whole_nodes else _gpu_types(part)
     notes = "".join(f"# note: {note}\n" for note in detected.notes)
     return (
         f"# Proposed by `jobspec cluster detect` for partition `{part.name}` ({part.nodes} nodes).\n"
@@ -253,7 +254,7 @@ def profile_text(detected: Detected, name: str) -> str:
         f"# then prove it: jobspec cluster check {name}\n"
         f"{notes}"
         f"version: 1\nname: {name}\nscheduler: slurm\n"
-        f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n{'' if detected.whole_nodes else _gpu_types(part)}"
+        f"slurm:\n  partition: {part.name}\n  gpus: {gpus}\n{kinds}"
         f"container:\n  runtime: {'pyxis' if detected.pyxis else 'none'}\n"
         f"paths:\n  runs: {detected.runs or '/shared'}/jobspec-runs   # set: a folder that every node sees\n"
         "  node_local: /tmp/jobspec-${user}   # set: a disk of each node's own\n"
