@@ -29,6 +29,8 @@ _IMAGE_HOST = re.compile(r"/v2/([\w-]+(?:\.[\w-]+)+(?::\d+)?)/")
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ [KMG]iB)")
 _FREE = re.compile(r"of which ([\d.]+ [KMG]iB) is free")
 _ALLOWED = re.compile(r"([\d.]+ [KMG]iB) allowed;")  # the process's share, where one is set
+_DIVIDED = re.compile(r"(\d+)\)? (?:must be|is not) (?:evenly )?divisible by")
+_MOST_GPUS = 64  # of one parallel size
 
 
 def with_recorded_facts(matches: Iterable[Match], nodes: Mapping[str, Mapping[str, Any]]) -> list[Match]:
@@ -47,6 +49,10 @@ def facts_of_line(match: Match) -> tuple[str, ...]:
         host = registry_host(match.text)
         server = "registry" if match.signature.startswith("container.") else "server"
         return (f"the {server} is {host}",) if host else ()
+    divided = _DIVIDED.search(match.text)
+    if match.signature == "engine.divide" and divided is not None:
+        sizes = (size for size in range(1, _MOST_GPUS + 1) if int(divided[1]) % size == 0)
+        return (f"sizes that divide {divided[1]}: {', '.join(map(str, sizes))}",)
     tried, free = _TRIED.search(match.text), _FREE.search(match.text)
     if match.kind == GPU and tried is not None:
         allowed = _ALLOWED.search(match.text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jobspec.log_text import bare
-from jobspec.triage.own_words import GOES_ON
+from jobspec.triage.own_words import FIELDS, GOES_ON
 from jobspec.triage.signatures import NOTE, Signature, load_signatures
 from jobspec.triage.traceback import Traceback, lines_below, raised_below, traceback_above
 
@@ -31,6 +31,7 @@ NOISE = re.compile(
     r"|Subprocesses exit with SIGTERM"  # what every `ray start --block` announces
     r"|\bmetric_exporter\.cc\b|\bExport metrics to agent failed"  # Ray goes on without its metrics
 )
+_CHECK = re.compile(r"\s*(?:Value error|Assertion failed), ")  # in the words of pydantic
 
 
 class Hit(NamedTuple):
@@ -57,7 +58,7 @@ def match_line(lines: Sequence[bytes], offset: int, signatures: Sequence[Signatu
                     return Hit(signature, raised, below)
                 continue
             if signature.frames is None and signature.near is None and not signature.generic:
-                return Hit(signature, text)
+                return Hit(_of_field(lines, offset, text) or signature, text)
             above = above or traceback_above(lines, offset)
             if above.ignored or (signature.frames is not None and _told_below(lines, offset, text)):
                 break
@@ -83,6 +84,15 @@ def _told_below(lines: Sequence[bytes], offset: int, text: str) -> bool:
     return any(
         other.frames is None and not other.generic and other.shows(message) for other in load_signatures()
     )
+
+
+def _of_field(lines: Sequence[bytes], offset: int, text: str) -> Signature | None:
+    """The signature of the check of its own by which a schema refuses a field or the whole."""
+    if not FIELDS.search(text):
+        return None
+    words = next((line.strip() for line in lines_below(lines, offset, 2) if _CHECK.match(line)), "")
+    known = (other for other in load_signatures() if other.frames is None and not other.generic)
+    return next((other for other in known if other.verdict != NOTE and other.shows(words)), None)
 
 
 def _surrounded(signature: Signature, above: Traceback, lines: Sequence[bytes], offset: int) -> bool:

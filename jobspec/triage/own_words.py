@@ -23,10 +23,12 @@ ROLLOUT = "rollout"
 _RAISED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*)(?::\s+(\S.*?))?:?\s*$")
 # A logger's head may hold colons and words that look like an exception's name: its name comes behind them.
 _LOGGED = re.compile(r"(?:^|[ :])((?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception))(?::\s+(\S.*?))?:?\s*$")
-# Their message stands below: all of it, and (`_FIELDS`) the fields that are refused.
+# Their message stands below: all of it, and (`FIELDS`) the fields that are refused.
 GOES_ON = re.compile(r"(?:Error|Exception|BackendCompilerFailed: .* raised):$")
 _COMPILER = re.compile(r"(\S*BackendCompilerFailed): ")  # what it wraps stands behind it
-_FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
+FIELDS = re.compile(r"\b\d+ validation errors? for \S+$")
+_STATE_DICT = re.compile(r"Error\(s\) in loading state_dict for \S+:$")  # the keys stand below
+_KEYS = re.compile(r"\s*(?:(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for) ?")
 # Frames that show a model at work, so one that is built, whatever lines stand above.
 _AT_WORK = re.compile(
     r":(?:_wrapped_call_impl|forward|backward|forward_step|forward_backward\w*|training_step|train_step"
@@ -78,7 +80,7 @@ class Rule:
 
 def told(signature: Signature, text: str, above: Traceback) -> Told:
     """What the line says, in its own words where the signature asks for these."""
-    fix = signature.fix.fitting("\n".join((text, *above.frames)))
+    fix = signature.fix.fitting("\n".join((text, *above.frames, above.code)))
     own = Told(signature.kind, signature.verdict, signature.boundary, signature.title, fix)
     raised = exception_in(text, above) if signature.own_words else None
     if raised is None:
@@ -110,9 +112,12 @@ def exception_in(text: str, above: Traceback) -> Raised | None:
 
 def with_message(text: str, below: Iterable[str]) -> str:
     """The text; of an exception whose message stands below it (`RuntimeError:`, `1 validation error for X`)
-    with its first words."""
-    count = 1 if GOES_ON.search(text) else 2 if _FIELDS.search(text) else 0
-    words = [line.strip() for line in below if re.search(r"\w", line)][:count]
+    with its first words, of weights that do not fit with their keys."""
+    if _STATE_DICT.search(text):
+        words = [line.strip() for line in below if _KEYS.match(line)]
+    else:
+        count = 1 if GOES_ON.search(text) else 2 if FIELDS.search(text) else 0
+        words = [line.strip() for line in below if re.search(r"\w", line)][:count]
     return f"{text} {': '.join(words)}" if words else text
 
 

@@ -84,6 +84,11 @@ def test_recorded_facts_of_the_node(line: str, facts: dict[str, object], expecte
     assert found[0].facts == (expected,)
 
 
+def test_sizes_that_divide_the_number_of_heads_are_told() -> None:
+    line = "ValueError: Total number of attention heads (14) must be divisible by tensor parallel size (4)."
+    assert facts_of_line(match(line)) == ("sizes that divide 14: 1, 2, 7, 14",)
+
+
 def test_nothing_recorded_is_nothing_told() -> None:
     assert recorded(match("OSError: [Errno 28] No space left on device"), {}) == ()
 
