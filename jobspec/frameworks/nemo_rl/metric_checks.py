@@ -143,7 +143,10 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
     """The outcome of one condition on the rows of `table`."""
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
-        return Outcome(check, False, f"no file shows `{check.metric}`", logged=False)
+        reason = f"no file shows `{check.metric}`"
+        for row in table.series(check.metric)[-1:]:  # a tracker's summary
+            reason = f"`{check.metric}` of the steps: {row.source} shows the last value alone, {row.value:g}"
+        return Outcome(check, False, reason, logged=False)
     bad = next((row for row in rows if not math.isfinite(row.value)), None)
     if bad is not None:
         reason = f"`{check.metric}` of step {bad.step} is {bad.value}, so `{check.text}` does not hold"

@@ -22,8 +22,10 @@ from jobspec.frameworks.nemo_rl.suite import Suite, read_suite
 from jobspec.frameworks.nemo_rl.variant import parse_condition
 from jobspec.frameworks.shared import nemo_recipe
 from jobspec.judging.judge import judge
+from jobspec.metrics.table import Table
 from jobspec.plan import Plan
 from jobspec.planning.resolve import Resolved, resolve
+from jobspec.runtime.base.metric_files import Row
 from jobspec.spec.find_site import load_cluster
 from jobspec.spec.load import parse_spec
 from jobspec.verdict import Status
@@ -129,6 +131,15 @@ def test_means_of_some_steps_are_those_of_the_checkout_s_tool(text: str, value: 
 def test_mean_of_steps_that_did_not_run_is_not_shown() -> None:
     outcome = evaluate(parse_condition('mean(data["train/reward"], 9) < 9'), table(train__reward={1: 1.0}))
     assert (outcome.holds, outcome.logged) == (False, False)
+
+
+def test_the_last_value_of_a_summary_decides_nothing_and_is_told() -> None:
+    summary = Table((Row("train/reward", None, 0.25, source="wandb-summary.json"),))
+    outcome = evaluate(parse_condition('max(data["train/reward"]) > 0.1'), summary)
+    assert (outcome.holds, outcome.logged) == (False, False)
+    assert (
+        outcome.reason == "`train/reward` of the steps: wandb-summary.json shows the last value alone, 0.25"
+    )
 
 
 def test_deleted_key_must_be_there_and_is_gone() -> None:
