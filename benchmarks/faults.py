@@ -74,10 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster.start()
     try:
         lab = prepare(cluster)
+        runtimes = sorted({"pyxis" if row.name.startswith("container: ") else "none" for row in wanted})
+        if "pyxis" in runtimes:
+            make_images(lab)
         with ThreadPoolExecutor(options.jobs) as pool:
             seen = list(pool.map(lambda row: tried(lab, row), [row for row in wanted if not row.alone]))
         seen += [tried(lab, row) for row in wanted if row.alone]
-        left = after_the_next_job(lab, seen)
+        left = after_the_next_job(lab, seen, runtimes)
     finally:
         cluster.stop()
     for line in table(seen, left):
@@ -97,7 +100,6 @@ def prepare(cluster: Cluster) -> Lab:
         for _ in range(MODEL_BYTES >> 20):
             file.write(os.urandom(1 << 20))
     (lab.shared / "empty").mkdir()
-    make_images(lab)
     for node in cluster.nodes:
         give_disk(lab, node)
     return lab
@@ -241,10 +243,10 @@ def left_overs(lab: Lab, nodes: Sequence[str], digests: Sequence[str], run_id: s
     yield from left_containers(lab, nodes, run_id)
 
 
-def after_the_next_job(lab: Lab, seen: Sequence[Seen]) -> list[str]:
+def after_the_next_job(lab: Lab, seen: Sequence[Seen], runtimes: Sequence[str]) -> list[str]:
     """The left-overs of all rows once a further run of the same user has been on every node."""
     nodes = lab.cluster.options.nodes
-    for runtime in ("none", "pyxis"):
+    for runtime in runtimes:
         spec = lab.command_spec(f"next-{runtime}", ["true"], nodes=nodes, runtime=runtime)
         lab.await_end(lab.submit(spec, cluster="lab" if runtime == "none" else f"lab-{runtime}")["job_id"])
     digests = [digest for row in seen for digest in row.digests]

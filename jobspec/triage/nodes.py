@@ -75,6 +75,7 @@ def _with_nodes(match: Match, said: Mapping[str, Set[str]], files: Set[str], eve
         fact = f"said by {_names(names or files)}: excluding one node does not help"
     elif names and len(every) > 1:
         fact = f"only {_names(names)} says it, of {len(every)} nodes that these logs name"
+        match = replace(match, node=match.node or min(names))
     elif not names and len(ended) > 1:
         fact = f"tasks failed on {_names(ended)}; the line names no node, so it may be of one or of all"
     else:

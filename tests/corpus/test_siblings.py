@@ -221,6 +221,7 @@ def test_nodes_that_say_it_are_told(lines: list[str], fact: str | None) -> None:
     cause = cause_of(lines)
     assert cause is not None and cause.signature == "container.gpu-hook"
     assert cause.facts == ((fact,) if fact else ())
+    assert cause.node == ("n7" if fact and fact.startswith("only") else "")
 
 
 # -- healthy runs with the same noise ------------------------------------------------------------------

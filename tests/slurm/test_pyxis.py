@@ -56,7 +56,7 @@ def test_image_that_one_node_lacks_names_node_and_file(lab: Lab) -> None:
     code, report = lab.report(run["run_id"])
     assert (code, report["result"]) == (3, "Blocked")
     cause = report["first_cause"]
-    assert cause["class"] == "container.image-file", cause
+    assert cause["signature"] == "container.image-file", cause
     assert cause["node"] == "n2"
     assert "/tmp/here.sqsh" in cause["text"]
     lab.cluster.run("n1", ["rm", "/tmp/here.sqsh"])
