@@ -91,7 +91,8 @@ class HubClient:
         self._lock = threading.Lock()
         self._mine = threading.local()
         self._direct: Dict[str, str] = {}  # where the hub has sent us for a file; a signed place, for an hour
-        self._paused_until = self._moved = 0.0
+        self._paused_until = 0.0
+        self._moved = time.monotonic()  # the first connection may take its time, too
         self._trying = 0
         self._tls: Optional[ssl.SSLContext] = None
 
