@@ -188,6 +188,17 @@ def test_cut_connection_goes_on_at_its_byte(serve: Callable[..., HubLab], tmp_pa
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("fault", ["cut", "stall"])
+def test_index_that_breaks_off_is_asked_for_again(
+    serve: Callable[..., HubLab], tmp_path: Path, fault: str
+) -> None:
+    """The index is the first file that is read, as a whole and before the others."""
+    lab = serve(**{fault: 1})
+    run = Run(lab, tmp_path, {"stall_s": 0.5})
+    assert run.rules == ["stage.hub-restarts"] and content(run.folder) == FILES
+    assert run.told("restarted")[0]["file"].endswith("model.safetensors.index.json")
+
+
 def test_what_never_comes_ends_and_the_next_run_goes_on(serve: Callable[..., HubLab], tmp_path: Path) -> None:
     files = {"model.safetensors": safetensors(200_000)}
     lab = serve(files, silent=10**6)
