@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from jobspec.planning.container import with_tag_digest
+from jobspec.planning.container import image_paths, with_tag_digest
 from jobspec.planning.digests import tree_digest
 from jobspec.planning.elsewhere import read_elsewhere
-from jobspec.planning.far_inputs import FarInput, answered
+from jobspec.planning.far_inputs import FarInput, answered, questions
 from jobspec.planning.model import find_data, find_model
 from jobspec.planning.on_disk import (
     hidden_from_bundle,
@@ -143,6 +143,16 @@ class Lookups:
             self._kept[key] = make()
         made: T = self._kept[key]
         return made
+
+
+def asked_of(
+    spec: JobSpec, profile: ClusterProfile, base: Path, hf_home: str, env: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What a login node is asked about image, model and data."""
+    model = find_model(spec.model, base, hf_home, profile.scheduler).stage
+    data, _ = find_data(spec.data, base, hf_home)
+    stage = data if model is None else (model, *data)
+    return questions(stage, image_paths(spec, profile, base, env))
 
 
 def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:

@@ -59,7 +59,7 @@ def missing_image(plan: Plan, far: FarInputs | None = None) -> tuple[Finding, ..
     if not why:
         return ()
     what = f"the image `{image}` {why}"
-    fix = "check the path; `enroot import -o FILE docker://NAME` makes one"
+    fix = "check the path; where only the nodes see it, `--allow container.image-absent`"
     return (warning("container.image-absent", what, "no node could start it", fix, path="container.image"),)
 
 

@@ -23,13 +23,12 @@ from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPla
 from jobspec.frameworks.shared.repo_tests import asked_tests
 from jobspec.plan import Plan
 from jobspec.planning.assemble import Resolution, assemble, find_hf_home
-from jobspec.planning.container import image_paths, settle_container
+from jobspec.planning.container import settle_container
 from jobspec.planning.elsewhere import moved
-from jobspec.planning.far_inputs import questions
 from jobspec.planning.interpreter import missing_modules
 from jobspec.planning.known_good import known_good
-from jobspec.planning.lookups import Lookups
-from jobspec.planning.model import find_data, find_model, trained_architecture
+from jobspec.planning.lookups import Lookups, asked_of
+from jobspec.planning.model import trained_architecture
 from jobspec.planning.not_applicable import not_applicable
 from jobspec.planning.on_disk import missing_sources
 from jobspec.planning.placed import causes, placed
@@ -251,10 +250,7 @@ def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...],
     if resolution.elsewhere is None:
         return resolution.lookups.repos(spec, base, profile.paths.runs, fetch)
     hf_home, state = find_hf_home(resolution), state_folder(resolution.env) / "remote" / profile.name
-    model = find_model(spec.model, base, hf_home, profile.scheduler).stage
-    data, _ = find_data(spec.data, base, hf_home)
-    stage = data if model is None else (model, *data)
-    asked = questions(stage, image_paths(spec, profile, base, resolution.env))
+    asked = asked_of(spec, profile, base, hf_home, resolution.env)
     if not spec.repos and not asked:
         return (), []
     far = resolution.elsewhere

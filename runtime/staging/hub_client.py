@@ -91,7 +91,8 @@ class HubClient:
         self._lock = threading.Lock()
         self._mine = threading.local()
         self._direct: Dict[str, str] = {}  # where the hub has sent us for a file; a signed place, for an hour
-        self._paused_until = self._moved = 0.0
+        self._paused_until = 0.0
+        self._moved = time.monotonic()  # the first connection may take its time, too
         self._trying = 0
         self._tls: Optional[ssl.SSLContext] = None
 
@@ -166,13 +167,16 @@ class HubClient:
         own = urlsplit(self.settings.endpoint)
         if self.settings.token and (place.scheme, place.netloc) == (own.scheme, own.netloc):
             headers["Authorization"] = f"Bearer {self.settings.token}"
+        proxy = self._proxy(place) if place.scheme == "http" else ""
+        if proxy:  # of https the tunnel's own request has them
+            headers.update(_credentials(_proxy_place(proxy)))
         kept = self._connections()
         key = (place.scheme, place.netloc)
         for fresh in (False, True):
             if not fresh and key not in kept:
                 continue
             connection = kept.pop(key) if not fresh else self._connect(place)
-            target = url if self._proxy(place) and place.scheme == "http" else _target(place)
+            target = url if proxy else _target(place)
             try:
                 connection.request("GET", target, headers=headers)
                 answer = connection.getresponse()
@@ -200,7 +204,7 @@ class HubClient:
     def _connect(self, place: SplitResult) -> HTTPConnection:
         secure, timeout = place.scheme == "https", self.settings.stall_s
         proxy = self._proxy(place)
-        at = urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else place
+        at = _proxy_place(proxy) if proxy else place
         host, port = at.hostname or "", at.port or (443 if secure and not proxy else 80)
         if not secure:
             return HTTPConnection(host, port, timeout=timeout)
@@ -264,6 +268,10 @@ class Patience:
 
 def _target(place: SplitResult) -> str:
     return (place.path or "/") + (f"?{place.query}" if place.query else "")
+
+
+def _proxy_place(proxy: str) -> SplitResult:
+    return urlsplit(proxy if "//" in proxy else f"http://{proxy}")
 
 
 def _credentials(proxy: SplitResult) -> Dict[str, str]:

@@ -123,6 +123,8 @@ def read_all(client: HubClient, url: str, most: int) -> bytes:
             try:
                 answer = client.get(url)
                 data = answer.read(most + 1)
+                if answer.length and len(data) <= most:  # a short read is no error of http.client's
+                    raise ConnectionResetError("the connection was cut")
                 if len(data) > most:
                     raise ValueError(f"more than {most} bytes")
                 return data

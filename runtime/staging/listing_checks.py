@@ -159,7 +159,7 @@ def _check_index(
             "stage.corrupt",
             f"`{entry.name}` is not a safetensors index",
             f"{type(problem).__name__}: {problem}",
-            "download the file again to shared storage",
+            "name another `revision`" if is_remote(entry) else "download the file again to shared storage",
             file=entry.path,
         )
         return

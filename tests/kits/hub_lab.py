@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -51,17 +52,19 @@ class HubLab:
     flip: int = 0  # file answers with a wrong byte
     slow_s: float = 0.0  # pause before each piece
     whole: bool = False  # ranges are not known
+    tls: tuple[str, str] | None = None  # certificate and key of the hub itself
+    elsewhere: str = ""  # where it sends for LFS files, instead of its own file server
     seen: list[Seen] = field(default_factory=list)
     sent: int = 0  # bytes of files
 
     def __post_init__(self) -> None:
         self.lock = threading.Lock()
-        self._hub = _serve(self, "hub")
+        self._hub = _serve(self, "hub", self.tls)
         self._files = _serve(self, "files")
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._hub.server_address[1]}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self._hub.server_address[1]}"
 
     @property
     def files_url(self) -> str:
@@ -114,7 +117,7 @@ def git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def _serve(lab: HubLab, server: str) -> ThreadingHTTPServer:
+def _serve(lab: HubLab, server: str, tls: tuple[str, str] | None = None) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -133,6 +136,10 @@ def _serve(lab: HubLab, server: str) -> ThreadingHTTPServer:
             return  # a client that went away is what is tested
 
     made = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        made.socket = context.wrap_socket(made.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
     return made
 
@@ -191,7 +198,8 @@ class _Answer:
         if self.lab.is_lfs(name):
             size = str(len(self.lab.files[name]))
             headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": size}
-            headers["Location"] = f"{self.lab.files_url}/{self.lab.etag(name)}?X-Signature=secret-signature"
+            place = self.lab.elsewhere or self.lab.files_url
+            headers["Location"] = f"{place}/{self.lab.etag(name)}?X-Signature=secret-signature"
             self._send(302, b"Found. Redirecting", headers)
         else:
             self._file(self.lab.files[name], headers)

@@ -241,6 +241,18 @@ def test_an_image_in_the_sites_cache_is_found(tmp_path: Path) -> None:
     assert plan(profile, container={"image": "x.sqsh"}).container.image == f"{tmp_path}/x.sqsh"
 
 
+def test_an_image_file_that_is_not_there_is_told_where_its_disk_is_here(tmp_path: Path) -> None:
+    def absent(image: str) -> list[str]:
+        found = resolved(PYXIS, container={"image": image})
+        return [item.what for item in found.findings if item.rule == "container.image-absent"]
+
+    file = tmp_path / "x.sqsh"
+    assert absent(str(file)) == [f"the image `{file}` does not exist"]
+    file.touch()
+    assert absent(str(file)) == []
+    assert absent("/no-such-disk/x.sqsh") == absent("nvidia/cuda:12") == []
+
+
 def test_models_and_data_by_id_lie_in_the_cache(tmp_path: Path) -> None:
     refs = tmp_path / "hub" / "models--org--m" / "refs"
     refs.mkdir(parents=True)

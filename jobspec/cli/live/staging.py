@@ -49,6 +49,8 @@ class StageProgress:
     nodes: tuple[NodeProgress, ...] = ()
     left_out: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    restarts: int = 0  # of connections to the hub
+    paused: str = ""  # why the hub has the nodes wait
 
     @property
     def slowest(self) -> NodeProgress | None:
@@ -62,12 +64,16 @@ class StageProgress:
     def text(self) -> str:
         """One line for people; empty when nothing is known."""
         if self.slowest is None:
-            return f"waiting for {self.waiting[0]}" if self.waiting else ""
+            return f"waiting for {self.waiting[0]}" if self.waiting else self.paused
         words = [self.slowest.text()]
         if len(self.nodes) > 1:
             words.append(f"slowest of {len(self.nodes)} nodes: {self.slowest.node}")
         if self.left_out:
             words.append(f"left out: {', '.join(self.left_out)}")
+        if self.restarts:
+            words.append(f"connections made anew: {self.restarts}")
+        if self.paused:
+            words.append(self.paused)
         return ", ".join(words)
 
 
@@ -83,6 +89,8 @@ class StageTracker:
     _nodes: dict[str, NodeProgress] = field(default_factory=dict)
     _left_out: dict[str, None] = field(default_factory=dict)
     _waiting: dict[str, str] = field(default_factory=dict)
+    _restarts: int = 0
+    _paused: dict[str, str] = field(default_factory=dict)
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
         """Rows of events.jsonl; `attempt`, where a row has it, tells a new attempt from the old one."""
@@ -96,7 +104,11 @@ class StageTracker:
     @property
     def progress(self) -> StageProgress:
         return StageProgress(
-            tuple(self._nodes.values()), tuple(self._left_out), tuple(self._waiting.values())
+            tuple(self._nodes.values()),
+            tuple(self._left_out),
+            tuple(self._waiting.values()),
+            self._restarts,
+            next(iter(self._paused.values()), ""),
         )
 
     def _start(self, attempt: int) -> None:
@@ -104,6 +116,8 @@ class StageTracker:
         self._nodes.clear()
         self._left_out.clear()
         self._waiting.clear()
+        self._paused.clear()
+        self._restarts = 0
 
     def _stage(self, row: Mapping[str, Any]) -> None:
         event, node = row.get("event"), str(row.get("node", ""))
@@ -115,12 +129,21 @@ class StageTracker:
     def _progress(self, node: str, data: Mapping[str, Any]) -> None:
         what = data.get("what")
         if what == "progress":
+            before = self._nodes.get(node)
             self._nodes[node] = _node(node, data)
             self._waiting.pop(node, None)
+            if before is None or before.bytes != self._nodes[node].bytes:
+                self._paused.pop(node, None)
         elif what == "ready":
             self._waiting.pop(node, None)
         elif what == "waiting":
             self._waiting[node] = str(data.get("holder", ""))
+        elif what == "restarted":
+            self._restarts += 1
+        elif what == "paused":
+            self._paused[node] = (
+                f"{data.get('why', '')}: {node or 'the node'} waits {data.get('seconds', 0):.0f} s"
+            )
         elif what == "peer" and data.get("state") == "excluded":
             self._left_out[str(data.get("peer", ""))] = None
 

@@ -37,6 +37,16 @@ def test_nodes_that_were_left_out_and_locks_are_named() -> None:
     assert told.left_out == ("n3",) and told.text().endswith("left out: n3")
 
 
+def test_the_hub_that_has_nodes_wait_and_breaks_connections_is_told() -> None:
+    pause = row("n1", what="paused", why="the hub answered 429", seconds=30.0)
+    assert after([pause]).text() == "the hub answered 429: n1 waits 30 s"
+    copied = row("n1", name="model", bytes=25, total=100)
+    told = after([copied, row("n1", what="restarted", file="u", at=5, why="no byte for 30 s"), pause])
+    assert told.text().endswith("connections made anew: 1, the hub answered 429: n1 waits 30 s")
+    moved = after([copied, pause, copied, row("n1", name="model", bytes=26, total=100)])
+    assert "429" in after([copied, pause, copied]).text() and "429" not in moved.text()
+
+
 def test_nothing_is_known_of_other_phases() -> None:
     told = after([{"phase": "driver", "event": "progress", "node": "", "data": {"what": "command"}}])
     assert (told.text(), told.share) == ("", 0.0)

@@ -188,6 +188,17 @@ def test_cut_connection_goes_on_at_its_byte(serve: Callable[..., HubLab], tmp_pa
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("fault", ["cut", "stall"])
+def test_index_that_breaks_off_is_asked_for_again(
+    serve: Callable[..., HubLab], tmp_path: Path, fault: str
+) -> None:
+    """The index is the first file that is read, as a whole and before the others."""
+    lab = serve(**{fault: 1})
+    run = Run(lab, tmp_path, {"stall_s": 0.5})
+    assert run.rules == ["stage.hub-restarts"] and content(run.folder) == FILES
+    assert run.told("restarted")[0]["file"].endswith("model.safetensors.index.json")
+
+
 def test_what_never_comes_ends_and_the_next_run_goes_on(serve: Callable[..., HubLab], tmp_path: Path) -> None:
     files = {"model.safetensors": safetensors(200_000)}
     lab = serve(files, silent=10**6)
@@ -380,12 +391,15 @@ def test_names_with_blanks_and_signs(serve: Callable[..., HubLab], tmp_path: Pat
     assert run.rules == [] and content(run.folder) == files
 
 
+PATIENCE_S = 3.0  # of the nodes with each other; twice in vain for one chunk, and a node is left out
+
+
 class SwarmOfHub:
     """Several nodes, each with a folder of its own, that download one model together."""
 
     def __init__(self, lab: HubLab, folder: Path, count: int, **settings: Any) -> None:
-        chosen = replace(Settings.of({"HF_ENDPOINT": lab.url}), stall_s=2.0, tries=4, pause_s=0.01)
-        self.nodes = nodes(folder, count, stall_s=1.0)
+        chosen = replace(Settings.of({"HF_ENDPOINT": lab.url}), stall_s=10.0, tries=4, pause_s=0.01)
+        self.nodes = nodes(folder, count, stall_s=PATIENCE_S)
         self.files = [
             HubFiles(HubClient(replace(chosen, **settings), node.report), sharing=True) for node in self.nodes
         ]
@@ -438,7 +452,7 @@ def test_nodes_wait_for_each_other_while_the_hub_has_them_wait(
             return True
         return take(fault)
 
-    lab.take, lab.retry_after = limited, "5"  # type: ignore[method-assign]
+    lab.take, lab.retry_after = limited, "12"  # type: ignore[method-assign]
     swarm.stage()
     assert [rules(node.done) for node in swarm.nodes] == [[], [], []]
     assert asked.is_set() and lab.sent == sum(map(len, BIG.values()))
@@ -446,7 +460,7 @@ def test_nodes_wait_for_each_other_while_the_hub_has_them_wait(
 
 def test_slow_hub_makes_nobody_leave_anybody_out(serve: Callable[..., HubLab], tmp_path: Path) -> None:
     """Each chunk takes longer than the nodes' patience with each other."""
-    lab = serve({"model.safetensors": safetensors(20 << 20)}, slow_s=0.008)
+    lab = serve({"model.safetensors": safetensors(12 << 20)}, slow_s=0.045)
     swarm = SwarmOfHub(lab, tmp_path, 2)
     swarm.stage()
     assert [rules(node.done) for node in swarm.nodes] == [[], []]
