@@ -142,13 +142,13 @@ def test_a_dry_run_says_when_it_would_start_and_what_is_idle(lab: Lab) -> None:
     assert told["forecast"]["gpus"] == [
         {"type": "a100", "idle": 2, "total": 2}, {"type": "h200", "idle": 2, "total": 2},
     ]  # fmt: skip
+    text = lab.jobspec("submit", spec, "--dry-run", cluster="gres").stdout
+    assert "expected start  now (" in text
+    assert lab.slurm("squeue", "-h") == ""
     with lab.occupied():
         later = dry(lab, spec, cluster="gres")["forecast"]
         assert later["start"] - later["asked"] > 3600
         assert [gpus["idle"] for gpus in later["gpus"]] == [0, 0]  # whole nodes, with their GPUs
-    text = lab.jobspec("submit", spec, "--dry-run", cluster="gres").stdout
-    assert "expected start  now (" in text
-    assert lab.slurm("squeue", "-h") == ""
 
 
 def test_a_dry_run_of_what_sbatch_refuses_says_so(lab: Lab) -> None:
@@ -217,14 +217,14 @@ def test_several_runs_in_an_allocation_that_is_there(lab: Lab) -> None:
     calls += f"jobspec run {both} --here --set resources.gpus_per_node=2 2>&1; echo $SLURM_JOB_ID"
     done = lab.cluster.run(
         "ctl",
-        ["salloc", "-Q", "--nodes=2", "--exclusive", "--gres=gpu:1", "bash", "-c", calls],
+        ["salloc", "-Q", "--nodes=2", "--ntasks-per-node=1", "-c16", "--gres=gpu:1", "bash", "-c", calls],
         env={"JOBSPEC_CLUSTER": "gres"},
         timeout=200,
     )
     lines = done.stdout.splitlines()
     assert lines[:2] == ["0", "1"], done.stdout + done.stderr
     assert "the run asks for 2 gpus per node, the allocation" in done.stdout
-    assert lab.slurm("squeue", "-h") == ""
+    await_true(lambda: not lab.slurm("squeue", "-h"), "no job but the allocation", 30)
     report = json.loads((lab.shared / "both.json").read_text())
     assert report["result"] == "Pass"
     run = json.loads(lab.jobspec("status", "--json", "--name", "both").stdout)[0]
