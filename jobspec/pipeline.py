@@ -315,7 +315,9 @@ def submit(
         request, here = _in_allocation(request)
     resolved = must_be_ready(request)
     if here is not None:
-        stop_on_errors(here.lacks(resolved.ready_plan))
+        sweep = resolved.spec.sweep
+        in_turn = sweep is not None and sweep.mode == "one_allocation"
+        stop_on_errors(here.lacks(resolved.ready_plan, in_turn))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
     told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
@@ -390,7 +392,13 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
     site = _profile_of(plan, request)
     if plan.scheduler == "local" or site.profile.access.login == "here":
         refuse_moved(run)
-    return run, launchers.start(run, plan, site.profile)
+    here = None
+    if request.here:
+        from jobspec.launchers.slurm.here import allocation
+
+        here = allocation(os.environ)
+        stop_on_errors(here.lacks(plan, bool(points) and not read_plan(run).slurm.array))
+    return run, launchers.start(run, plan, site.profile, here)
 
 
 def _profile_of(plan: Plan, request: Request) -> LoadedCluster:
