@@ -6,6 +6,7 @@ a call for each room, and what they are called with.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -347,7 +348,8 @@ def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
     forecast = launchers.foresee(resolved.ready_plan, resolved.cluster.profile)
     if forecast is None:
         return rendered
-    write_json(rendered.run.forecast, forecast.to_json())
+    with contextlib.suppress(OSError):  # a full disk: the launch record says so at once
+        write_json(rendered.run.forecast, forecast.to_json())
     return replace(rendered, findings=(*rendered.findings, *forecast.findings()))
 
 
