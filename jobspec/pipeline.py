@@ -6,6 +6,7 @@ a call for each room, and what they are called with.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -336,7 +337,9 @@ def submit(
         request, here = _in_allocation(request)
     resolved = must_be_ready(request)
     if here is not None:
-        stop_on_errors(here.lacks(resolved.ready_plan))
+        sweep = resolved.spec.sweep
+        in_turn = sweep is not None and sweep.mode == "one_allocation"
+        stop_on_errors(here.lacks(resolved.ready_plan, in_turn))
     launchers.refuse_unsettled(_local_folder(resolved, "id").parent, request.allow)
     rendered = render_resolved(resolved, request)
     told = rendered if rendered.idle or here else _foreseen(rendered, resolved)
@@ -366,7 +369,8 @@ def _foreseen(rendered: Rendered, resolved: Resolved) -> Rendered:
     forecast = launchers.foresee(resolved.ready_plan, resolved.cluster.profile)
     if forecast is None:
         return rendered
-    write_json(rendered.run.forecast, forecast.to_json())
+    with contextlib.suppress(OSError):  # a full disk: the launch record says so at once
+        write_json(rendered.run.forecast, forecast.to_json())
     return replace(rendered, findings=(*rendered.findings, *forecast.findings()))
 
 
@@ -411,7 +415,13 @@ def _submit_folder(request: Request) -> tuple[RunPaths, Launch | None]:
     site = _profile_of(plan, request)
     if plan.scheduler == "local" or site.profile.access.login == "here":
         refuse_moved(run)
-    return run, launchers.start(run, plan, site.profile)
+    here = None
+    if request.here:
+        from jobspec.launchers.slurm.here import allocation
+
+        here = allocation(os.environ)
+        stop_on_errors(here.lacks(plan, bool(points) and not read_plan(run).slurm.array))
+    return run, launchers.start(run, plan, site.profile, here)
 
 
 def _profile_of(plan: Plan, request: Request) -> LoadedCluster:

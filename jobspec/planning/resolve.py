@@ -174,7 +174,7 @@ def resolve(
 
 # Rules about what only the framework's own plan has.
 OF_THE_FRAMEWORK = frozenset({"launch.no-command", "launch.upstream-unsupported"})
-OF_A_RECIPE = frozenset({"resources.no-time"})
+OF_A_RECIPE = frozenset({"resources.no-time", "resources.site-default"})
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,24 @@ class Allocation:
         sets = [f"resources.{key}={n}" for key, n in has.items() if n is not None and key not in resources]
         return [*sets, "launch.requeue.max_attempts=1"] if "requeue" in (data.get("launch") or {}) else sets
 
-    def lacks(self, plan: Plan) -> Iterator[Finding]:
-        """What a run asks for beyond it."""
+    def lacks(self, plan: Plan, in_turn: bool = False) -> Iterator[Finding]:
+        """What a run asks for beyond it. `in_turn`: its batch script runs the points of a sweep by itself."""
         if plan.scheduler != "slurm":
             fix = "name the cluster's profile by `--cluster`"
             yield error(
                 "launch.here", f"the site profile `{plan.cluster}` has no Slurm", "", fix, path="cluster"
             )
             return
+        if plan.slurm.requeue_max:
+            what, fix = (
+                "the run would requeue the allocation",
+                "render it with `launch.requeue.max_attempts: 1`",
+            )
+            yield error("launch.here", what, "", fix, path="launch.requeue.max_attempts")
+        if in_turn:
+            what = "the points of a sweep run in an allocation like those of an array, one after the other"
+            fix = "use `sweep.mode: array`, of levels `coverage.split: jobs`"
+            yield error("launch.here", what, "", fix, path="sweep.mode")
         cpus = plan.slurm.cpus_per_task or 0
         rows = (
             ("nodes", plan.nodes, self.nodes),

@@ -153,11 +153,14 @@ ConstrainRAMSpace={constrain}
 
 
 def gres_conf(lab: Path, options: Options) -> str:
-    """One device file per GPU: a bare count leaves the node `inval` in Slurm 22.05."""
+    """One device file per GPU: a bare count leaves the node `inval` in Slurm 22.05.
+
+    Without the flag a step has the variables of all makers, ROCR_VISIBLE_DEVICES among them.
+    """
     last = options.gpus - 1
     rows = [
         f"NodeName={node} Name=gpu {_type(options, node, ' ', 'Type=')}Count={options.gpus} "
-        f"File={lab}/dev/nvidia[0-{last}]\n"
+        f"Flags=nvidia_gpu_env File={lab}/dev/nvidia[0-{last}]\n"
         for node in node_names(options)
     ]
     return "".join(rows)

@@ -88,7 +88,7 @@ def submit(request: Request, as_json: bool, watch: bool) -> tuple[RunPaths, Laun
         if not as_json:
             _tell(rendered)
         # Before the scheduler can make anybody wait: the way back to a run whose submission is interrupted.
-        if rendered.scheduler != "local" and not rendered.idle:
+        if rendered.scheduler != "local" and not rendered.idle and not request.here:
             file = ["--cluster-file", str(request.cluster_file)] if request.cluster_file else []
             again = shlex.join(["jobspec", "submit", str(rendered.run.root), *file])
             print(f"run {rendered.run.run_id}: if interrupted, `{again}` goes on", file=sys.stderr)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from jobspec.finding import JobspecError
 from jobspec.launchers.slurm.here import allocation
+from jobspec.plan import Plan, SlurmPlan
 
 SHELL = {
     "SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "3", "SLURM_JOB_CPUS_PER_NODE": "96(x2),64",
@@ -31,3 +35,27 @@ def test_outside_of_one_it_is_refused(env: dict[str, str]) -> None:
 
 def test_without_gpus_in_slurm_none_is_known() -> None:
     assert allocation({"SLURM_JOB_ID": "1", "SLURM_NNODES": "1"}).gpus is None
+
+
+def test_a_spec_gets_what_is_there_where_it_leaves_that_open() -> None:
+    assert allocation(SHELL).sets({}) == ["resources.cpus_per_node=64", "resources.gpus_per_node=8"]
+    given = {"resources": {"cpus_per_node": 8}, "launch": {"requeue": {"max_attempts": 3}}}
+    assert allocation(SHELL).sets(given) == ["resources.gpus_per_node=8", "launch.requeue.max_attempts=1"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"nodes": 4}, "resources.nodes"),
+        ({"gpus_per_node": 9}, "resources.gpus_per_node"),
+        ({"slurm": SlurmPlan(cpus_per_task=65)}, "resources.cpus_per_node"),
+        ({"slurm": SlurmPlan(requeue_max=1)}, "launch.requeue.max_attempts"),
+        ({"scheduler": "local"}, "cluster"),
+        ({}, ""),
+    ],
+)
+def test_what_it_lacks_is_told(change: dict[str, Any], path: str) -> None:
+    plan = replace(Plan("x", "command", "lab", "slurm", "srun", nodes=3, gpus_per_node=8), **change)
+    assert [(item.rule, item.path) for item in allocation(SHELL).lacks(plan)] == (
+        [("launch.here", path)] if path else []
+    )
