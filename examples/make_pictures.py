@@ -1,4 +1,4 @@
-"""Make the pictures of pages in docs/pictures: real runs of bandit.yaml, and a recorded one on a GPU.
+"""Make the pictures of pages in docs/pictures: real runs of bandit.yaml and a stall, a recorded one on a GPU.
 
     python examples/make_pictures.py [FOLDER]
 
@@ -22,6 +22,15 @@ from jobspec.report import write_reports
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "tests/fixtures/skyrl_megatron"  # of an H200: SkyRL on Megatron, four steps
 WIDTH = 860
+STALLED = HERE.parent / "benchmarks/stall_cases"
+STALL = """\
+version: 1
+name: stalled
+framework: command
+launch: {mode: srun, tasks_per_node: 4}
+train: {command: [%s, -u, %s/skips_collective.py]}
+watch: {stall: {after: 30s, action: end}}
+"""
 RATES = {"slow": "0.05", "bandit": "0.4", "fast": "2.0"}
 
 
@@ -37,6 +46,10 @@ def main() -> None:
         jobspec(home, "compare", *RATES, "--html", "compared.html")
         (report,) = home.glob("runs/bandit/*/report.html")
         shutil.copytree(RECORDED, home / "recorded")
+        shutil.copytree(STALLED, home / "grpo")
+        (home / "stalled.yaml").write_text(STALL % (sys.executable, home / "grpo"))
+        jobspec(home, "run", "stalled.yaml")
+        (stalled,) = home.glob("runs/stalled/*/report.html")
         recorded = write_reports(home / "recorded")["html"]
         with opened(report) as page:
             shot(page, pictures / "report.png", last=section(page, "curves"))
@@ -46,6 +59,8 @@ def main() -> None:
         with opened(home / "compared.html") as page:
             look_closer(page)
             shot(page, pictures / "compare.png", section(page, "settings"), section(page, "curves"))
+        with opened(stalled, plots=False) as page:
+            shot(page, pictures / "stalled.png", last=section(page, "cause"))
         with opened(recorded) as page:
             shot(page, pictures / "phases.png", section(page, "phases"))
 
@@ -53,12 +68,12 @@ def main() -> None:
 def jobspec(home: Path, *arguments: str) -> None:
     """Like the command; a verdict that is no Pass is no mistake here."""
     done = subprocess.run([sys.executable, "-m", "jobspec.cli", *arguments], cwd=home, check=False)
-    if done.returncode not in (0, 1):
+    if done.returncode not in (0, 1, 3):
         sys.exit(f"`jobspec {' '.join(arguments)}` ended with {done.returncode}")
 
 
 @contextmanager
-def opened(file: Path, dark: bool = False) -> Iterator[Page]:
+def opened(file: Path, dark: bool = False, plots: bool = True) -> Iterator[Page]:
     """The page in a window that is high enough for all of it, so that every plot is drawn."""
     with sync_playwright() as playwright:
         program = shutil.which("chromium")
@@ -66,7 +81,8 @@ def opened(file: Path, dark: bool = False) -> Iterator[Page]:
         view = {"width": WIDTH, "height": 4000}
         page = browser.new_page(viewport=view, color_scheme="dark" if dark else "light")  # type: ignore[arg-type]
         page.goto(file.as_uri())
-        page.wait_for_selector("figure.drawn")
+        if plots:
+            page.wait_for_selector("figure.drawn")
         yield page
         browser.close()
 

@@ -329,6 +329,7 @@ def submit(
     earlier run of this name whose submission was interrupted.
     """
     from jobspec import launchers
+    from jobspec.rendering.run_folder import bring_py_spy
 
     if Path(request.spec).is_dir():
         return _submit_folder(request)
@@ -347,6 +348,8 @@ def submit(
         before_start(told)
     if rendered.idle:
         return rendered.run, None
+    if resolved.ready_plan.container.image and resolved.cluster.profile.access.login == "here":
+        bring_py_spy(Path(resolved.ready_plan.runs), rendered.run.root)
     return rendered.run, launchers.start(rendered.run, resolved.ready_plan, resolved.cluster.profile, here)
 
 

@@ -290,6 +290,14 @@ class AbortPlan:
 
 
 @dataclass(frozen=True)
+class StallPlan:
+    """What happens when the run stands still: `after_s` seconds without work, None by its own pace."""
+
+    after_s: Optional[int] = None
+    action: str = "dump"  # dump | end | requeue
+
+
+@dataclass(frozen=True)
 class PartPlan:
     """What must hold for one of several trainings of a run. Metrics have the names of its own logs."""
 
@@ -348,6 +356,7 @@ class Plan:
     checks: Tuple[CommandPlan, ...] = ()  # tests of the checkouts, phase `checks`, before `driver`
     commands: Tuple[CommandPlan, ...] = ()
     abort_when: Tuple[AbortPlan, ...] = ()  # read by the runtime, during `driver`
+    stall: StallPlan = StallPlan()
     collect: CollectPlan = CollectPlan()
     made: Tuple[MadePlan, ...] = ()
     slurm: SlurmPlan = SlurmPlan()

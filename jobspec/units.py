@@ -28,6 +28,11 @@ def parse_time(text: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
+def parse_patience(text: str) -> int | None:
+    """Seconds of `30s`, `10m` or `2h`; None for `auto`."""
+    return None if text == "auto" else int(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+
 def slurm_time(seconds: int) -> str:
     """Slurm's own notation, D-HH:MM:SS."""
     minutes, second = divmod(seconds, 60)

@@ -16,6 +16,7 @@ from jobspec.runtime.base.umask import keep_others_out
 USAGE = """\
 usage: runtime.pyz node --run-dir DIR | exec [--run-dir DIR] -- COMMAND... | version
        runtime.pyz sweep NODE_LOCAL
+       runtime.pyz dump [--apart SECONDS] [--json]
        runtime.pyz upstream-setup --run-dir DIR | upstream --run-dir DIR
 """
 BLOCKED, USAGE_ERROR = 3, 2
@@ -31,6 +32,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         if words[:1] == ["sweep"] and len(words) == 2:
             return _sweep(Path(words[1]))
+        if words[:1] == ["dump"]:
+            return _dump(words[1:])
         if words[:1] == ["node"]:
             return _node(_run_dir(words[1:]))
         if words[:1] in (["upstream"], ["upstream-setup"]):
@@ -100,6 +103,29 @@ def _sweep(node_local: Path) -> int:
 
     for folder in sweep.sweep(node_local):
         sys.stdout.write(f"removed {folder}\n")
+    return 0
+
+
+def _dump(words: List[str]) -> int:
+    """Inside a run that goes on, on its head: take a dump of all nodes and print what it shows."""
+    from jobspec.runtime.head import dumps
+
+    as_json, apart, rest = "--json" in words, dumps.APART_S, [word for word in words if word != "--json"]
+    try:
+        apart = float(rest[1]) if rest[:1] == ["--apart"] and len(rest) == 2 else apart
+    except ValueError:
+        rest = ["?"]
+    if rest and rest[0] != "--apart":
+        raise fail("runtime.usage", f"`{' '.join(words)}` is not understood", USAGE.strip())
+    attempt = Path(os.environ.get("JOBSPEC_ATTEMPT_DIR", ""))
+    limit = apart + 2 * dumps.NODE_S + dumps.RAY_S + 30.0
+    folder = dumps.ask(attempt, apart, limit, os.urandom(4).hex()) if attempt.is_dir() else None
+    if folder is None:
+        what = f"the run's head has taken no dump within {limit:.0f} s"
+        fix = "ask while the run's commands run, on its head node; agent.log there says more"
+        raise fail("dump.no-answer", what, fix=fix)
+    name = "explanation.json" if as_json else "report.txt"
+    sys.stdout.write((folder / name).read_text(encoding="utf-8"))
     return 0
 
 

@@ -26,6 +26,13 @@ def grace_fits_time(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Itera
 def requeue_goes_on(plan: Plan, spec: JobSpec, profile: ClusterProfile) -> Iterator[Finding]:
     requeue = spec.launch.requeue
     if requeue.max_attempts == 1:
+        if spec.watch.stall.action == "requeue":
+            yield error(
+                "launch.requeue-never",
+                "`watch.stall.action` is `requeue`, and the run has one attempt",
+                fix="set `launch.requeue.max_attempts: 2`, or use `action: end`",
+                path="watch.stall.action",
+            )
         return
     if plan.scheduler == "local":
         yield warning(

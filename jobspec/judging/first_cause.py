@@ -7,7 +7,7 @@ any of them the end of the driver is the cause. `docs/verdict.md` gives the orde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from jobspec.evidence.evidence import Attempt, Event, Evidence
@@ -18,6 +18,8 @@ from jobspec.triage.signatures import NOTE
 from jobspec.triage.silence import STALL
 from jobspec.verdict import AGENT_KILLED, Cause, Deliverable, Result, Status
 
+# The watch's findings about a run that stands still.
+STALLS = frozenset({"stall.outside", "driver.stall"})
 BEFORE_DRIVER = frozenset({"preflight", "code", "stage", "helpers", "imports", "ray", "checks"})
 
 # Slurm's final states (squeue(1), "JOB STATE CODES", Slurm 22.05 to 24.11), what they say, and the next step.
@@ -83,6 +85,7 @@ def _candidates(
     matches = [match for match in failures if match.file not in attempt.check_logs]
     yield from _early_findings(evidence, attempt)
     ended = _scheduler_cause(evidence, attempt)
+    yield from _stalls(attempt, matches)
     late = [*_late_findings(evidence, attempt), *_lost_head(evidence, attempt)]
     stood_still = any(match.kind == STALL for match in matches)
     yield from (_from_match(match) for match in evidence.job_matches if match.signature == REQUEUE_LIMIT)
@@ -97,6 +100,27 @@ def _candidates(
     yield from late
     yield from (_from_match(match) for match in weak)
     yield from (cause_from(item) for item in deliverables if item.status in (Status.FAIL, Status.BLOCKED))
+
+
+def _stalls(attempt: Attempt, matches: list[Match]) -> Iterator[Cause]:
+    """The stall that the run did not come out of, behind what the logs had said by then."""
+    told: Event | None = None
+    lines: Mapping[str, object] = {}
+    for event in attempt.events:
+        if event.finding is not None and event.finding.rule in STALLS:
+            told = event
+        elif event.data.get("what") == "stall":
+            lines = {f"{attempt.folder}/{name}": count for name, count in event.data.get("lines", {}).items()}
+        elif event.data.get("what") == "went-on":
+            told = None
+    if told is None or told.finding is None:
+        return
+    for match in _that_say_why(matches):
+        until = lines.get(match.file)
+        by_line = isinstance(until, int) and match.line <= until
+        if by_line or (until is None and match.time and match.time < told.time):
+            yield _from_match(match)
+    yield _from_finding(attempt, told.finding, told)
 
 
 def _that_say_why(matches: list[Match]) -> list[Match]:

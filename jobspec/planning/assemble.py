@@ -21,13 +21,14 @@ from jobspec.plan import (
     RayPlan,
     SlurmPlan,
     StagePlan,
+    StallPlan,
 )
 from jobspec.planning.container import mounts_for
 from jobspec.planning.lookups import Lookups
 from jobspec.planning.paths import absolute, home
 from jobspec.planning.repos import proof_root
 from jobspec.spec.paths import Origin, OriginKind
-from jobspec.units import parse_bytes, parse_time, slurm_time
+from jobspec.units import parse_bytes, parse_patience, parse_time, slurm_time
 
 if TYPE_CHECKING:
     from jobspec.finding import Finding
@@ -96,6 +97,7 @@ def assemble(
         checks=framework_plan.checks,
         commands=framework_plan.commands,
         abort_when=(*framework_plan.abort_when, *_conditions(spec)),
+        stall=StallPlan(parse_patience(spec.watch.stall.after), spec.watch.stall.action),
         collect=CollectPlan(
             (*spec.artifacts.collect, *framework_plan.collect), parse_bytes(spec.artifacts.max_size)
         ),

@@ -12,6 +12,7 @@ from jobspec.spec.fields import (
     DURATION_PATTERN,
     ENV_NAME_PATTERN,
     NAME_PATTERN,
+    PATIENCE_PATTERN,
     SIZE_PATTERN,
     WORD_PATTERN,
 )
@@ -25,6 +26,7 @@ _TYPE_OF_PATTERN = {
     NAME_PATTERN: "name",
     ENV_NAME_PATTERN: "variable name",
     SIZE_PATTERN: "size",
+    PATIENCE_PATTERN: "`auto`, or a number of `s`, `m` or `h`",
     DURATION_PATTERN: "time",
     WORD_PATTERN: "word",
 }

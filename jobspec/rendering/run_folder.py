@@ -7,8 +7,10 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -40,6 +42,8 @@ def build_runtime() -> bytes:
     for name, source in _modules(resources.files("jobspec.runtime")):
         files[f"jobspec/runtime/{name}"] = source
     files["__main__.py"] = ARCHIVE_MAIN
+    # On the programs' PYTHONPATH: a node's agent can ask each Python of the run for its stacks.
+    files["sitecustomize.py"] = files["jobspec/runtime/stalls/hook.py"]
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
@@ -85,6 +89,22 @@ def write_run(files: Mapping[str, bytes], run_dir: str | Path, runtime: bool = T
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
+
+
+def bring_py_spy(runs: Path, run_dir: Path) -> None:
+    """Link this installation's py-spy (extra `stalls`) into the run's folder, for images that have none.
+
+    All runs share one copy. Best effort: the runtime has another way to take stacks.
+    """
+    source, target = Path(sys.executable).with_name("py-spy"), runs / ".tools" / "py-spy"
+    with suppress(OSError):
+        if not target.exists():
+            made = beside(target)
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            shutil.copyfile(source, made)
+            made.chmod(0o755)
+            made.rename(target)
+        os.link(target, run_dir / "py-spy")
 
 
 def _write_files(folder: Path, content: Mapping[str, bytes]) -> None:

@@ -19,6 +19,9 @@ SIZE_PATTERN = r"^[0-9]+[KMGT]?$(?!\n)"
 DURATION_PATTERN = r"^([0-9]+-)?[0-9]+(:[0-9]{1,2}){0,2}$(?!\n)"
 
 
+PATIENCE_PATTERN = r"^(auto|[1-9][0-9]*[smh])$(?!\n)"
+
+
 WORD_PATTERN = r"^[^\s]*$(?!\n)"
 
 
@@ -32,6 +35,9 @@ Size = Annotated[str, Meta(pattern=SIZE_PATTERN)]
 
 
 Duration = Annotated[str, Meta(pattern=DURATION_PATTERN)]
+
+
+Patience = Annotated[str, Meta(pattern=PATIENCE_PATTERN)]
 
 
 Word = Annotated[str, Meta(pattern=WORD_PATTERN)]

@@ -21,6 +21,7 @@ from jobspec.spec.fields import (
     Name,
     NaturalInt,
     Nodes,
+    Patience,
     PositiveInt,
     Size,
     Word,
@@ -475,6 +476,28 @@ class Tolerance(Base, frozen=True):
     to_step: Annotated[PositiveInt | None, doc("Last step. Default: the last that both have.", 50)] = None
 
 
+class Stall(Base, frozen=True):
+    """What happens when the run stands still."""
+
+    after: Annotated[
+        Patience,
+        doc("Time without a sign of work: `30s`, `10m`, `2h`; `auto`: by the run's own pace.", "10m"),
+    ] = "auto"
+    action: Annotated[
+        Literal["dump", "end", "requeue"],
+        doc(
+            "`dump`: take the stacks of all processes and go on; `end`: end the run where nothing moves in"
+            " them either; `requeue`: the same, and start again without the node that is the cause."
+        ),
+    ] = "dump"
+
+
+class Watch(Base, frozen=True):
+    """What is watched while the run goes on, beside `metrics.abort_when`."""
+
+    stall: Annotated[Stall, doc("When the run stands still, and what happens then.")] = Stall()
+
+
 class Metrics(Base, frozen=True):
     """What the logged figures must show."""
 
@@ -640,6 +663,7 @@ class JobSpec(Base, frozen=True):
     ] = ()
     checkpoint: Annotated[Checkpoint, doc("Saving and resuming.")] = Checkpoint()
     metrics: Annotated[Metrics, doc("What the logged figures must show.")] = Metrics()
+    watch: Annotated[Watch, doc("What is watched while the run goes on.")] = Watch()
     artifacts: Annotated[Artifacts, doc("Files to bring home.")] = Artifacts()
     secrets: Annotated[
         tuple[EnvName, ...],

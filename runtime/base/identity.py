@@ -216,6 +216,8 @@ def program_environment(
         env["HF_HUB_CACHE"] = f"{env['HF_HOME']}/hub"
     if plan.offline:
         env.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    for name, value in recorder_variables(paths.scratch).items():
+        env.setdefault(name, value)
     if plan.ray is not None:
         env.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=ray_token(who.token), RAY_USAGE_STATS_ENABLED="0")
         env.update(RAY_TMPDIR=str(paths.ray))
@@ -223,6 +225,20 @@ def program_environment(
     for key in plan.env:
         env[key] = _own_folders(env[key], env)
     return env
+
+
+def recorder_variables(scratch: Path) -> Dict[str, str]:
+    """Where torch's flight recorder writes its dumps, and the pipes by which it is asked for them.
+
+    Its size is left as it is: torch 2.11 and later records by default. Source: FlightRecorder.hpp to 2.13.
+    """
+    file, pipe = f"{scratch}/flight/trace_rank_", f"{scratch}/flight/ask_rank_"
+    return {
+        "TORCH_FR_DUMP_TEMP_FILE": file,
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": file,
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipe,
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    }
 
 
 def _own_folders(value: str, env: Mapping[str, str]) -> str:

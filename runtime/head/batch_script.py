@@ -19,6 +19,7 @@ from jobspec.runtime.base.safe_write import write_text
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.record import Cause
 
+ANY_NODE = "any"  # in `requeue`: no node is to be left out
 SAMPLES = "gpu-"  # of the runtime's own sampler: they say nothing of the command's progress
 
 
@@ -37,14 +38,22 @@ def leave_exit(attempt: Attempt, code: int, lost: Sequence[str] = ()) -> None:
 
 
 def ask_for_another_attempt(attempt: Attempt, lost: Sequence[str]) -> None:
-    """After the loss of nodes, where this attempt has got on: else the next would end in the same place."""
-    if not attempt.plan.slurm.requeue_max:
+    """After a loss of nodes or a stall, where this attempt has got on: else the next would end there too."""
+    if not lost or not attempt.plan.slurm.requeue_max:
         return
     if not _has_got_on(attempt):
         attempt.record.find("collect", _not_requeued())
         return
     with contextlib.suppress(OSError):
         write_text(attempt.node.paths.attempt / "requeue", ",".join(lost) + "\n")
+
+
+def stalled_nodes(cause: Optional[Cause]) -> Tuple[str, ...]:
+    """Of a stall after which another attempt is asked for: the node that it names, or any."""
+    if cause is None or not cause.again:
+        return ()
+    nodes = {finding.node for finding in cause.findings if finding.rule == "stall.outside" and finding.node}
+    return tuple(sorted(nodes)) or (ANY_NODE,)
 
 
 def lost_nodes(cause: Optional[Cause]) -> Tuple[str, ...]:

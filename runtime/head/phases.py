@@ -18,7 +18,7 @@ from jobspec.plan import CommandPlan, Plan
 from jobspec.runtime.base import canary, procs, signals, upstream_marks
 from jobspec.runtime.base.identity import Identity
 from jobspec.runtime.base.signals import Received
-from jobspec.runtime.head import metric_watch, shutdown
+from jobspec.runtime.head import metric_watch, shutdown, stall_watch
 from jobspec.runtime.head.attempt import Attempt
 from jobspec.runtime.head.nodes import RunStoppedError
 from jobspec.runtime.head.ray_bringup import AdoptedRay, RayBringUp
@@ -191,7 +191,14 @@ class Phases:
             raise RunStoppedError
 
     def _drive(self) -> None:
-        """The commands, and beside them the watch over their metrics."""
+        """The commands, beside them the watches over their work and over their metrics."""
+        stall = stall_watch.of_attempt(self.attempt)
+        try:
+            self._watch_metrics()
+        finally:
+            stall.close()
+
+    def _watch_metrics(self) -> None:
         if not self.plan.abort_when:
             self._run_commands("driver", self.plan.commands)
             return

@@ -26,6 +26,7 @@ class Cause:
     exit_code: int
     phase: str
     findings: Sequence[Finding] = ()
+    again: bool = False  # another attempt is asked for, without the node that a finding names
 
 
 def blocked(phase: str, *findings: Finding) -> Cause:

@@ -41,9 +41,9 @@ def finish(attempt: Attempt, ray: Optional[RayBringUp] = None) -> int:
     _stop_commands(attempt, cause)
     _collect(attempt, cause)
     lost = batch_script.lost_nodes(attempt.cause)  # one may have been lost meanwhile
+    batch_script.ask_for_another_attempt(attempt, lost or batch_script.stalled_nodes(attempt.cause))
     if lost:
         # srun waits for the dead node: the batch script ends the job from here on, while Ray is stopped.
-        batch_script.ask_for_another_attempt(attempt, lost)
         batch_script.leave_exit(attempt, _write_results(attempt), lost)
     _stop_nodes(attempt, ray, failed=attempt.cause is not None)
     if attempt.plan.upstream is not None:  # its logs were written by the script's own shells

@@ -34,7 +34,7 @@ from jobspec.runtime.base.log_tail import tail
 from jobspec.runtime.base.procs import end_all, leftovers, started
 from jobspec.runtime.base.redact import Redactor
 from jobspec.runtime.base.safe_write import write_text
-from jobspec.runtime.node import code, collect, command_run, gpu_sampler, preflight
+from jobspec.runtime.node import code, collect, command_run, gpu_sampler, preflight, reporter, standing
 from jobspec.runtime.node import facts as node_facts
 from jobspec.runtime.node.facts import Facts
 from jobspec.runtime.node.leftovers import remove as remove_leftovers
@@ -70,6 +70,7 @@ class Node:
         self._command_lock = threading.Lock()
         self._no_more = False  # whoever stops a command ends the run: none may start after that
         self._stopping = threading.Event()
+        counters = standing.Counters()
         self._operations: Dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "preflight": self.preflight,
             "code": self.compare_code,
@@ -79,6 +80,8 @@ class Node:
             "imports": self.imports,
             "ray": self.start_ray,
             "command": self.run_command,
+            "counters": lambda _: counters.read(self.plan, self.env),
+            "dump": lambda _: standing.sample(self.plan, self.who, self.env, self.redactor),
             "stop_command": self.stop_command,
             "stop": self.stop,
             "collect": self.collect,
@@ -91,7 +94,8 @@ class Node:
         start = time.monotonic()
         try:
             reply = self._operations[operation](arguments)
-            self.say(f"{operation} done in {time.monotonic() - start:.2f} s")
+            if operation != "counters":  # asked for every few seconds
+                self.say(f"{operation} done in {time.monotonic() - start:.2f} s")
             return reply
         except JobspecError as problem:
             return {"findings": [finding.to_json() for finding in problem.findings]}
@@ -148,7 +152,7 @@ class Node:
         from jobspec.runtime.staging.listed import make_home
 
         self._claim = claim(self.paths.agents, self.paths.scratch)
-        for folder in (self.paths.stage_links, self.paths.helpers):
+        for folder in (self.paths.stage_links, self.paths.helpers, self.paths.scratch / "flight"):
             own_folder.make(folder)
         for folder in (
             self.paths.logs,
@@ -159,6 +163,7 @@ class Node:
             folder.mkdir(parents=True, exist_ok=True)
         hf_home = make_home(self.plan.node_local) if self.plan.stage else ""
         env = program_environment(self.plan, self.who, self.paths, self._base, hf_home)
+        env["JOBSPEC_AGENT_PID"] = str(os.getpid())
         if self.plan.nodes > 1:
             configured = bool(self.plan.interface or self.plan.subnet)
             env = {**network.socket_interfaces(facts.addresses, facts.ip or "", configured), **env}
@@ -370,19 +375,8 @@ class Node:
             os.close(self._claim)
             self._claim = None
 
-    def _reporter(self, phase: str) -> Callable[[str, Mapping[str, Any]], None]:
-        last_report = [0.0]
-        # About four lines a second from all nodes together: progress must not fill the event log.
-        pause_s = max(1.0, self.plan.nodes / 4)
-
-        def report(event: str, data: Mapping[str, Any]) -> None:
-            if event == "progress" and data.get("bytes") != data.get("total"):
-                if time.monotonic() - last_report[0] < pause_s:
-                    return
-                last_report[0] = time.monotonic()
-            self._emit({"phase": phase, "progress": {"what": event, **data}})
-
-        return report
+    def _reporter(self, phase: str) -> reporter.Report:
+        return reporter.reporter(phase, self.plan.nodes, self._emit)
 
 
 def _json(findings: Sequence[Finding]) -> List[Dict[str, Any]]:

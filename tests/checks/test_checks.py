@@ -111,6 +111,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         {"launch": {"requeue": {"max_attempts": 2, "grace": 0}}, "checkpoint": {"dir": "/shared/c"}},
         {},
     ),
+    ("launch.requeue-never", "watch.stall.action", {"watch": {"stall": {"action": "requeue"}}}, {}),
     ("launch.requeue-anew", "checkpoint", {"launch": {"requeue": {"max_attempts": 2}}}, {}),
     ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/raid/ann/c"}}, {}),
     ("checkpoint.node-local", "checkpoint.dir", {"checkpoint": {"dir": "/tmp/c"}}, {}),

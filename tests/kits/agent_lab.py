@@ -43,6 +43,7 @@ def build_pyz(target: Path) -> Path:
         shutil.copy(TREE / "jobspec" / name, package)
     (package / "__init__.py").write_text("")
     shutil.copytree(TREE / "runtime", package / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(package / "runtime" / "stalls" / "hook.py", package.parent / "sitecustomize.py")
     zipapp.create_archive(package.parent, target, main="jobspec.runtime.__main__:main")
     shutil.rmtree(package.parent)
     return target

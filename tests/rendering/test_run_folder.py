@@ -19,7 +19,7 @@ import pytest
 from jobspec.finding import JobspecError
 from jobspec.plan import from_json, to_json
 from jobspec.rendering.files import new_run_id, plan_json, render
-from jobspec.rendering.run_folder import build_runtime, write_run
+from jobspec.rendering.run_folder import bring_py_spy, build_runtime, write_run
 from jobspec.rendering.script_check import check_scripts
 from jobspec.runtime.base.safe_write import write_text
 from tests.kits.pythons import PYTHON39, needs_python39
@@ -39,7 +39,8 @@ def test_the_runtime_is_the_same_for_the_same_sources() -> None:
 def test_the_runtime_carries_no_login_node_code() -> None:
     names = zipfile.ZipFile(io.BytesIO(build_runtime())).namelist()
     ours = {name for name in names if not name.startswith("jobspec/runtime/")}
-    assert ours == {"__main__.py", "jobspec/__init__.py", "jobspec/finding.py", "jobspec/plan.py"}
+    modules = {"jobspec/__init__.py", "jobspec/finding.py", "jobspec/plan.py"}
+    assert ours == {"__main__.py", "sitecustomize.py", *modules}
 
 
 @BOTH
@@ -153,3 +154,17 @@ def test_a_plan_with_errors_is_not_rendered() -> None:
     assert resolved.plan is None
     with pytest.raises(JobspecError, match="nothing to render"):
         render(resolved, RUN_ID, "/runs/x")
+
+
+def test_py_spy_is_one_file_for_all_runs_of_a_folder(tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run in runs:
+        run.mkdir()
+        bring_py_spy(tmp_path, run)
+    program = Path(sys.executable).with_name("py-spy")
+    if not program.is_file():
+        assert not list(tmp_path.glob("*/py-spy"))  # the extra is not installed, and nothing fails
+        return
+    assert {(run / "py-spy").stat().st_ino for run in runs} == {(tmp_path / ".tools/py-spy").stat().st_ino}
+    assert (runs[0] / "py-spy").stat().st_mode & 0o777 == 0o755
+    assert (runs[0] / "py-spy").read_bytes() == program.read_bytes()

@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("logs", "what a run has printed"),
             ("attach", "a shell in a running job"),
             ("exec", "a command in a running job's container"),
+            ("dump", "the stacks of all processes of a running job, and who differs"),
             ("cancel", "end runs"),
         ),
     ),

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _scan(names: list[str], problems: list[Finding]) -> list[Match]:
     from jobspec.cli.machine_facts import is_own, look_up
-    from jobspec.triage import scan_files, scan_stream
+    from jobspec.triage import dumps, scan_files, scan_stream
     from jobspec.triage.deciding_facts import with_recorded_facts
 
     if "-" in names:
@@ -58,7 +58,9 @@ def _scan(names: list[str], problems: list[Finding]) -> list[Match]:
         matches = scan_stream(sys.stdin.buffer, problems=problems)
     else:
         files = list(dict.fromkeys(path for name in names for path in _logs(Path(name))))
-        matches = scan_files([(path, str(path), "") for path in files], problems=problems)
+        logs = [path for path in files if not dumps.is_recorder(path)]
+        matches = scan_files([(path, str(path), "") for path in logs], problems=problems)
+        matches = dumps.with_dumps(matches, dumps.read(files, problems))
     known = with_recorded_facts(matches, {})
     return [replace(match, facts=(*match.facts, *look_up(match, is_own))) for match in known]
 
@@ -83,8 +85,10 @@ def _logs(path: Path) -> Iterator[Path]:
 
 
 def _is_log(path: Path) -> bool:
+    from jobspec.triage.dumps import is_dump_name
+
     name = path.name.removesuffix(".gz")
-    return Path(name).suffix in LOG_SUFFIXES
+    return Path(name).suffix in LOG_SUFFIXES or is_dump_name(name)
 
 
 def _readable(path: Path) -> Path:

@@ -1,0 +1,1 @@
+"""Runs that stand still: signs of work and patience, dumps of processes, and what dumps say together."""

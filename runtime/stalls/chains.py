@@ -1,0 +1,78 @@
+"""From a process that waits for another one to that other one, and on to the one that waits for none."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Sequence, Set, Tuple
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.cohorts import View, is_service
+from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.waits import ON_RANKS
+
+_SOCKET = re.compile(r" on socket (\S+) -> (\S+)")
+
+
+def behind(process: Process, view: View) -> Optional[Process]:
+    """The process at the end of the chain of those that this one is shown to wait for."""
+    able = [
+        one for one in view.last if one.threads and not is_service(one) and waits.of(one).kind != waits.IDLE
+    ]
+    end = follow(process, able)
+    return end if end is not None and end is not process and waits.of(end).kind not in ON_RANKS else None
+
+
+def follow(start: Process, able: Sequence[Process]) -> Optional[Process]:
+    """The process at the end of the chain; None where it comes back to itself."""
+    seen: Set[Tuple[str, int]] = set()
+    now = start
+    while (now.node, now.pid) not in seen:
+        seen.add((now.node, now.pid))
+        nxt = _waits_for(now, able)
+        if nxt is None:
+            return now
+        now = nxt
+    return now
+
+
+def _waits_for(process: Process, able: Sequence[Process]) -> Optional[Process]:
+    """The process that this one is shown to wait for."""
+    kind = waits.of(process).kind
+    others = [one for one in able if one is not process]
+    if kind in (waits.RAY, waits.PLACEMENT):
+        running = [
+            one for one in others if one.command.startswith("ray::") and waits.of(one).place is not None
+        ]
+        leaves = [one for one in running if waits.of(one).kind not in (waits.RAY, waits.LOOP)] or running
+        return leaves[0] if leaves else None
+    if kind in (waits.NETWORK, waits.LOOP):
+        return _peer(process, others)
+    if kind in (waits.LOADER, waits.QUEUE, waits.CHILD, waits.JOIN, waits.FUTURE, waits.PIPE):
+        children = [
+            one for one in others if one.node == process.node and one.facts.get("parent") == process.pid
+        ]
+        rest = [one for one in children if waits.of(one).kind != waits.QUEUE]
+        return rest[0] if rest else None
+    return None
+
+
+def _peer(process: Process, others: Sequence[Process]) -> Optional[Process]:
+    """The other end of the connection that the process waits at; of several connections only where all end at
+    one process."""
+    thread = waits.working(process)
+    call = _SOCKET.search(str(process.facts.get("calls", {}).get(str(thread.number), ""))) if thread else None
+    mine = (
+        [(call[1], call[2])]
+        if call
+        else [(row[0], row[1]) for row in process.facts.get("sockets", ()) if row[1]]
+    )
+    ends = [one for one in others if any(_has_end(one, near, far) for near, far in mine)]
+    return ends[0] if len(ends) == 1 or (call and ends) else None
+
+
+def _has_end(one: Process, near: str, far: str) -> bool:
+    """Whether the process has the other end, or has not taken the connection from its port yet."""
+    rows = one.facts.get("sockets", ())
+    port = far.rsplit(":", 1)[-1]
+    listens = any(row[2] == "LISTEN" and row[0].rsplit(":", 1)[-1] == port for row in rows)
+    return listens or any((row[0], row[1]) == (far, near) for row in rows)

@@ -1,0 +1,143 @@
+"""Groups of processes that do the same at the same place, and what has moved between two samples."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.stacks import Process
+from jobspec.runtime.stalls.waits import ON_RANKS, Wait
+
+BUSY_SHARE = 0.5  # of a core, between two samples
+SHOWN = 8  # names in a sentence
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Processes that do the same at the same place."""
+
+    wait: Wait
+    members: Tuple[Process, ...]
+
+    @property
+    def names(self) -> str:
+        return names(self.members)
+
+
+@dataclass(frozen=True)
+class View:
+    """All that is known at the moment of the dump."""
+
+    first: Sequence[Process]
+    second: Sequence[Process] = ()
+    fronts: Sequence[Front] = ()
+    ray: Mapping[str, Any] = field(default_factory=dict)
+    complete: bool = False  # every node of the run answered
+
+    @property
+    def last(self) -> Sequence[Process]:
+        return self.second or self.first
+
+
+def cohorts(processes: Iterable[Process]) -> List[Cohort]:
+    """The processes by what they do and where, the largest group first."""
+    groups: Dict[Tuple[str, str, str, str], List[Process]] = {}
+    told: Dict[Tuple[str, str, str, str], Wait] = {}
+    for process in processes:
+        wait = waits.of(process)
+        key = (role(process), *wait.key)
+        groups.setdefault(key, []).append(process)
+        told.setdefault(key, wait)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [Cohort(told[key], tuple(sorted(members, key=_order))) for key, members in ordered]
+
+
+def role(process: Process) -> str:
+    """What the process is: Ray's class, a rank, or its command without numbers."""
+    command = process.command
+    if command.startswith("ray::"):
+        return command.split(".")[0].split("(")[0].split(" ")[0]
+    return re.sub(r"\d+", "0", command) if not process.rank else "rank"
+
+
+def _order(process: Process) -> Tuple[int, str, int]:
+    return (int(process.rank) if process.rank.isdigit() else -1, process.node, process.pid)
+
+
+def names(processes: Sequence[Process]) -> str:
+    """`rank 3 on n1, pid 7`, or a list of ranks."""
+    numbers = sorted({int(process.rank) for process in processes if process.rank.isdigit()})
+    if len(processes) == 1 or any(not process.rank.isdigit() for process in processes):
+        shown = [process.name for process in processes[:SHOWN]]
+        more = f" and {len(processes) - SHOWN} more" if len(processes) > SHOWN else ""
+        return "; ".join(shown) + more
+    return ranks(numbers)
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-2, 5`."""
+    return f"rank{'' if len(numbers) == 1 else 's'} {spans(sorted(numbers))}"
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """`0-2, 5`."""
+    parts: List[List[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def group_line(group: Cohort) -> str:
+    """One group, for people."""
+    return f"{group.names}: {does(group)}{at(group.wait)}"
+
+
+def is_service(process: Process) -> bool:
+    return bool(process.facts.get("service"))
+
+
+def frozen(view: View) -> Optional[bool]:
+    """Whether no process has moved between the samples."""
+    if not view.second:
+        return None
+    return not any(moved(process, view) for process in view.second if not is_service(process))
+
+
+def moved(process: Process, view: View) -> bool:
+    """Whether the process's working thread stands elsewhere, or it has used much of a core in between."""
+    before = next((p for p in view.first if (p.node, p.pid) == (process.node, process.pid)), None)
+    if before is None or not view.second:
+        return False
+    thread, then = waits.working(process), waits.working(before)
+    if thread is not None and then is not None and thread.frames != then.frames:
+        return True
+    return busy_share(process, before) >= BUSY_SHARE and waits.of(process).kind not in ON_RANKS
+
+
+def busy_share(now: Process, before: Process) -> float:
+    try:
+        seconds = float(now.facts["time"]) - float(before.facts["time"])
+        return (float(now.facts["cpu_s"]) - float(before.facts["cpu_s"])) / seconds if seconds > 0 else 0.0
+    except (KeyError, TypeError, ValueError):
+        return 0.0
+
+
+def does(group: Cohort) -> str:
+    """What the members do, in words."""
+    text = DOES[group.wait.kind][0].format(op=group.wait.op)
+    if len({one.rank or (one.node, one.pid, one.source) for one in group.members}) == 1:
+        return text
+    return f"are{text[2:]}" if text.startswith("is ") else re.sub(r"^(\w+)s\b", r"\1", text)
+
+
+def at(wait: Wait) -> str:
+    if wait.place is None:
+        return ""
+    return f" at {wait.place}" + (f": `{wait.place.text}`" if wait.place.text else "")

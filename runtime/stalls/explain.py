@@ -1,0 +1,353 @@
+"""What the dumps of all nodes say together: ranks in the same frame are one group, and the one that differs.
+
+Pure functions over processes of one or two samples. What is inferred is said to be; where no rule names
+anybody, nobody is named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.chains import behind, follow
+from jobspec.runtime.stalls.cohorts import (
+    SHOWN,
+    Cohort,
+    View,
+    at,
+    cohorts,
+    does,
+    frozen,
+    is_service,
+    moved,
+    names,
+    ranks,
+    role,
+)
+from jobspec.runtime.stalls.flight import Front
+from jobspec.runtime.stalls.phrases import DOES
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+from jobspec.runtime.stalls.waits import ON_RANKS, Wait
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The first cause of a stall as far as the dumps show it. `named` are the processes that it blames."""
+
+    kind: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    blocked: bool = True
+    inferred: bool = False
+    named: Tuple[Process, ...] = ()
+    frame: Optional[Frame] = None
+    cohorts: Tuple[Cohort, ...] = ()
+    frozen: Optional[bool] = None  # whether nothing moved between the two samples; None with one
+    node: str = ""
+
+
+def explain(view: View) -> Explanation:
+    """The first cause that a rule finds, in the order of what is certain; else that none is shown."""
+    people = [process for process in view.last if not is_service(process)]
+    # Of whom no stack was taken nothing is known: it is no group, and nobody to blame.
+    unseen = [process for process in people if not process.threads and process.state not in ("T", "D")]
+    groups = cohorts(process for process in people if process not in unseen)
+    found = next(
+        (
+            one
+            for rule in (_stopped, _disk, _missing_rank, _by_recorder, _ray_demand, _ranks, _chain)
+            if (one := rule(view, people, groups)) is not None
+        ),
+        None,
+    ) or Explanation("unknown", "the dumps do not show why the run stands still", inferred=True)
+    dead = [str(row) for row in view.ray.get("dead", ())]
+    if dead and found.kind != "ray-actor-dead":
+        told = f"Ray says that an actor is dead: {dead[0]}"
+        found = replace(found, why="; ".join(part for part in (found.why, told) if part))
+    if unseen:
+        told = f"no stack was taken of {names(unseen)}"
+        found = replace(found, why="; ".join(part for part in (found.why, told) if part))
+    node = found.node or (found.named[0].node if len({one.node for one in found.named}) == 1 else "")
+    return replace(found, cohorts=tuple(groups), frozen=frozen(view), node=node)
+
+
+# The rules, in order.
+
+
+def _stopped(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    stopped = [process for process in people if process.state == "T"]
+    return _named("stopped", stopped, view) if stopped else None
+
+
+def _disk(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    before = {(process.node, process.pid) for process in view.first if process.state == "D"}
+    stuck = [process for process in people if process.state == "D" and (process.node, process.pid) in before]
+    found = _named("disk", stuck, view) if stuck else None
+    return replace(found, inferred=not view.second) if found else None
+
+
+def _missing_rank(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """A rank without a process, while others wait for it. Only where every node gave its dump."""
+    ranked = [process for process in people if process.rank.isdigit() and process.facts.get("world")]
+    worlds = {int(process.facts["world"]) for process in ranked}
+    waiting = [group for group in groups if group.wait.kind in ON_RANKS]
+    if not view.complete or len(worlds) != 1 or not waiting:
+        return None
+    missing = sorted(set(range(worlds.pop())) - {int(process.rank) for process in ranked})
+    if not missing:
+        return None
+    one = ranks(missing)
+    verb = "has" if len(missing) == 1 else "have"
+    what = f"{one} {verb} no process on any node, and {waiting[0].names} {does(waiting[0])}"
+    why = "it ended, or was never started"
+    return Explanation(
+        "rank-gone", what, why, "look for the end of that rank in the logs", frame=waiting[0].wait.place
+    )
+
+
+def _by_recorder(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """By torch's flight recorder or NCCL's watchdog."""
+    front = next((front for front in view.fronts if front.absent or front.other), None)
+    if front is None:
+        return None
+    blamed = front.absent or tuple(rank for rank, _ in front.other)
+    named = [process for process in people if process.rank in {str(rank) for rank in blamed}]
+    return of_front(front, named, view)
+
+
+def of_front(front: Front, named: Sequence[Process] = (), view: Optional[View] = None) -> Explanation:
+    """A collective that not all ranks have come to, with what those do instead where a stack shows it."""
+    sizes = f" ({front.sizes})" if front.sizes else ""
+    op = f"`{front.op}`{sizes}, number {front.number} of group `{front.group}`"
+    frame = _own(front.frames)
+    where = f" at {frame}" if frame else ""
+    if front.absent:
+        who = f"{ranks(front.absent)} {'has' if len(front.absent) == 1 else 'have'}"
+        what = f"{who} not come to the collective {op}, which {ranks(front.waiting)} have asked for{where}"
+        doing = _named("collective-absent", named, view) if named and view is not None else None
+        if doing is not None:
+            return replace(doing, what=f"{what}: {doing.what}")
+        fix = "take the stack of that rank: what it does instead is the cause"
+        return Explanation(
+            "collective-absent", what, _unseen(front), fix, blocked=True, named=tuple(named), frame=frame
+        )
+    said = "; ".join(f"rank {rank} has asked for `{text}`" for rank, text in front.other[:SHOWN])
+    what = f"the ranks disagree at {op}: {ranks(front.waiting)} have asked for it{where}, but {said}"
+    fix = "make all ranks take the same branch with the same sizes before this call"
+    frame = _own(front.others_frames) or frame
+    even = len(front.other) >= len(front.waiting)
+    blamed = () if even else tuple(named)
+    return Explanation(
+        "collective-differs", what, _unseen(front), fix, blocked=False, named=blamed, frame=frame
+    )
+
+
+def _own(frames: Sequence[Frame]) -> Optional[Frame]:
+    return next((frame for frame in frames if not waits.is_library(frame)), None)
+
+
+def _unseen(front: Front) -> str:
+    return f"nothing is known of {ranks(front.unknown)}" if front.unknown else ""
+
+
+def _ray_demand(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """Resources that Ray does not have, or an actor that is dead, while a process waits for Ray."""
+    waiting = [group for group in groups if group.wait.kind in (waits.RAY, waits.PLACEMENT)]
+    if not waiting:
+        return None
+    place = waiting[0].wait.place
+    met = f"{waiting[0].names} {does(waiting[0])}"
+    pending = list(view.ray.get("pending", ()))
+    if pending:
+        what = f"Ray has not the resources for {pending[0]}, and {met}"
+        why = str(view.ray.get("have", ""))
+        fix = "ask for less (CPUs and GPUs of each bundle, the strategy), or for more nodes"
+        return Explanation("ray-demand", what, why, fix, named=waiting[0].members, frame=place)
+    dead = list(view.ray.get("dead", ()))
+    busy = [one for one in people if one.command.startswith("ray::") and waits.of(one).place is not None]
+    if dead and not busy:
+        what = f"the actor {dead[0]} is dead, no other runs anything, and {met}"
+        fix = "look for its end in its log (`logs/<node>/ray`)"
+        return Explanation(
+            "ray-actor-dead", what, "", fix, inferred=True, named=waiting[0].members, frame=place
+        )
+    return None
+
+
+def _ranks(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """Ranks of one role, some of which wait for the others in a collective."""
+    by_role: Dict[str, List[Cohort]] = {}
+    for group in groups:
+        by_role.setdefault(role(group.members[0]), []).append(group)
+    parts = [
+        (
+            [group for group in mine if group.wait.kind in ON_RANKS],
+            [g for g in mine if g.wait.kind not in ON_RANKS],
+        )
+        for mine in by_role.values()
+    ]
+    for waiting, others in parts:
+        if waiting and others:
+            odd = min(others, key=lambda group: (group.wait.kind == waits.IDLE, len(group.members)))
+            told = _named("rank-differs", odd.members, view)
+            met = f"{waiting[0].names} {does(waiting[0])}{at(waiting[0].wait)}"
+            return replace(told, what=f"{told.what}, while {met}")
+    for waiting, _ in parts:
+        if len(waiting) > 1 or (waiting and len(waiting[0].members) > 1):
+            return _all_wait(waiting)
+    return None
+
+
+def _all_wait(waiting: Sequence[Cohort]) -> Explanation:
+    """All ranks are in collectives: the same one, or several."""
+    if len(waiting) == 1:
+        only = waiting[0]
+        what = f"all of {only.names} wait in the same place: `{only.wait.op}`{at(only.wait)}"
+        why = "their stacks do not differ: sizes, the network or a device may, which stacks do not show"
+        fix = "compare the flight recorder's dumps (sizes and order), NCCL's log and the GPUs of all ranks"
+        return Explanation("collective-all", what, why, fix, inferred=True, frame=only.wait.place)
+    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in waiting[:4])
+    what = f"the ranks stand in different collectives: {said}"
+    fix = "make all ranks call the same collectives in the same order; look for a branch that only some take"
+    rare = waiting[-1]
+    clear = len(rare.members) < len(waiting[0].members)
+    return Explanation(
+        "collective-order", what, "", fix, blocked=False,
+        named=rare.members if clear else (), frame=rare.wait.place,
+    )  # fmt: skip
+
+
+def _chain(view: View, people: Sequence[Process], groups: Sequence[Cohort]) -> Optional[Explanation]:
+    """Without a collective: from whoever waits for another process to the one that waits for none."""
+    able = [process for process in people if waits.of(process).kind != waits.IDLE and process.threads]
+    if not able:
+        return None
+    ends: List[Process] = []
+    for start in able:
+        end = follow(start, able)
+        if end is not None and end not in ends:
+            ends.append(end)
+    if all(waits.of(one).kind in (waits.RAY, waits.PLACEMENT) for one in ends):
+        return _all_on_ray(able)
+    firm = [one for one in ends if waits.of(one).kind not in (waits.LOOP,)] or ends
+    if not firm:
+        return None
+    best = cohorts(firm)
+    if len(best) > 1 and len({role(one) for one in firm}) > 1:
+        return _several(best, view)
+    found = _named("waits", best[-1].members, view)
+    waiting = [one for one in able if one not in firm]
+    if waiting:
+        first = Cohort(waits.of(waiting[0]), (waiting[0],))
+        found = replace(found, what=f"{found.what}, while {first.names} {does(first)}{at(first.wait)}")
+    return found
+
+
+def _all_on_ray(able: Sequence[Process]) -> Optional[Explanation]:
+    """Processes that all wait for results of Ray, while no process of the run computes one."""
+    waiting = [one for one in able if waits.of(one).kind in (waits.RAY, waits.PLACEMENT)]
+    if not waiting:
+        return None
+    actors = [one for one in waiting if one.command.startswith("ray::")]
+    said = "; ".join(
+        f"{group.names} {does(group)}{at(group.wait)}" for group in cohorts(actors or waiting)[:4]
+    )
+    what = f"{said}, and no process of the run computes one"
+    place = waits.of((actors or waiting)[0]).place
+    if len(actors) < 2:
+        fix = DOES[waits.RAY][1]
+        return Explanation("ray", what, "", fix, inferred=True, named=tuple(waiting), frame=place)
+    fix = "see whether they wait for each other: an actor that waits answers nobody (`max_concurrency`)"
+    return Explanation("ray-cycle", what, "", fix, inferred=True, named=tuple(actors), frame=place)
+
+
+def _several(best: Sequence[Cohort], view: View) -> Explanation:
+    said = "; ".join(f"{group.names} {does(group)}{at(group.wait)}" for group in best[:4])
+    what = f"several processes stand, and none is shown to wait for another: {said}"
+    return Explanation("several", what, "", "look at their stacks", inferred=True, frame=best[0].wait.place)
+
+
+# What one process does, for people.
+
+
+def _named(kind: str, members: Sequence[Process], view: Optional[View]) -> Explanation:
+    """Blame `members`, with what the first of them does."""
+    wait = waits.of(members[0])
+    lock = _lock(members[0], wait)
+    if lock is not None:
+        return replace(lock, named=tuple(members))
+    wait = _inner_thread(members[0], wait)
+    group = Cohort(wait, tuple(members))
+    busy = view is not None and all(moved(process, view) for process in members)
+    _, fix, blocked = DOES[wait.kind]
+    moves = busy and wait.kind not in (waits.STOPPED, waits.BUSY)
+    doing = "moves: it is late, or works without end" if moves else does(group)
+    on = f" on {wait.op}" if wait.op and wait.kind in (waits.PIPE, waits.NETWORK, waits.FILE_LOCK) else ""
+    what = f"{group.names} {doing}{on}{at(wait)}"
+    why = "" if wait.sure else "inferred from its stack: no frame says what it waits for"
+    told = wait.kind if wait.kind != waits.OTHER else kind
+    mine = Explanation(told, what, why, fix, blocked, not wait.sure, tuple(members), wait.place)
+    deeper = behind(members[0], view) if view is not None and not moves else None
+    if deeper is None or view is None:
+        return mine
+    theirs = _named(kind, [deeper], replace(view, first=(), second=()))
+    return replace(theirs, what=f"{what}; behind it {theirs.what}", named=tuple(members))
+
+
+def _inner_thread(process: Process, wait: Wait) -> Wait:
+    """Where the working thread waits for another thread: what that one does."""
+    if wait.kind not in (waits.JOIN, waits.FUTURE, waits.QUEUE, waits.LOCK):
+        return wait
+    others = [
+        told
+        for thread in process.threads
+        if thread is not wait.thread and waits.own_frame(thread) is not None
+        for told in [waits.of_thread(process, thread)]
+        if told.kind not in (waits.QUEUE, waits.LOOP, waits.IDLE, waits.LOCK)
+    ]
+    return replace(others[0], sure=False) if len(others) == 1 else wait
+
+
+def _lock(process: Process, wait: Wait) -> Optional[Explanation]:
+    """Threads that wait for locks which others of them hold, by the lines of the program."""
+    wanted = {id(thread): name for thread in process.threads if (name := _wants(thread))}
+    if not wanted:
+        return None
+    threads = [thread for thread in process.threads if id(thread) in wanted]
+    for thread in threads:
+        name = wanted[id(thread)]
+        owner = next(
+            (other for other in process.threads if other is not thread and name in _holds(other)), None
+        )
+        if owner is None and name in _holds(thread):
+            owner = thread
+        if owner is None:
+            continue
+        mine, other = waits.own_frame(thread), waits.own_frame(owner)
+        base = f"in {process.name} {thread.label} waits for `{name}` at {mine}"
+        fix = DOES[waits.LOCK][1]
+        inferred = "inferred from the lines of the program: names of locks, not the locks themselves"
+        if owner is thread:
+            what = f"{base}, and holds it itself"
+        elif id(owner) in wanted and wanted[id(owner)] in _holds(thread):
+            what = f"{base}, which {owner.label} holds; that one waits for `{wanted[id(owner)]}` at {other}"
+        else:
+            what = f"{base}, which {owner.label} holds at {other}"
+        frame = mine if owner is thread or id(owner) in wanted else other
+        return Explanation("lock", what, inferred, fix, False, True, (process,), frame)
+    return None
+
+
+def _wants(thread: Thread) -> str:
+    """The lock that the thread waits for, by the line at which it stands."""
+    frame = thread.frames[0] if thread.frames else None
+    if frame is None or thread.busy:
+        return ""
+    inner = frame if not waits.is_library(frame) else None
+    return waits.wanted_lock(inner.text) if inner is not None else ""
+
+
+def _holds(thread: Thread) -> Set[str]:
+    return {name for frame in thread.frames for name in frame.held}

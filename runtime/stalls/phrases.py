@@ -1,0 +1,97 @@
+"""What a process that waits for something does, in words, with the advice that fits every such process."""
+
+from __future__ import annotations
+
+from typing import Dict, Tuple
+
+from jobspec.runtime.stalls import waits
+
+# kind -> (what such a process does, advice, whether the cause lies outside of what is tested)
+DOES: Dict[str, Tuple[str, str, bool]] = {
+    waits.COLLECTIVE: (
+        "waits in the collective `{op}`",
+        "see which ranks do not come to it: their stacks",
+        False,
+    ),
+    waits.RENDEZVOUS: (
+        "waits for the other ranks to join the process group",
+        "see why the ranks that are missing did not come: their logs, and whether they reach MASTER_ADDR",
+        True,
+    ),
+    waits.DEVICE: (
+        "waits for its GPU",
+        "look at the GPU (`nvidia-smi`, Xid in the kernel's log) and at the kernel that it ran last",
+        True,
+    ),
+    waits.RAY: (
+        "waits for a result of Ray",
+        "look at the actor or task that it waits for: `ray list actors`, `ray list tasks`",
+        True,
+    ),
+    waits.PLACEMENT: (
+        "waits for a placement group of Ray",
+        "compare the group's bundles with the nodes: `ray status`",
+        True,
+    ),
+    waits.IDLE: ("waits for work", "see why nobody gives it any", True),
+    waits.LOOP: (
+        "waits in its event loop",
+        "see what the loop's tasks wait for: a peer that is gone, or a future that nobody sets",
+        True,
+    ),
+    waits.LOADER: (
+        "waits for a worker of its data loader",
+        "see the stacks of the loader's workers; try `num_workers=0`",
+        True,
+    ),
+    waits.QUEUE: (
+        "waits at a queue or a pipe between processes",
+        "see who should put into it, or take from it",
+        True,
+    ),
+    waits.CHILD: ("waits for a process that it has started", "see what that process does", True),
+    waits.JOIN: ("waits for one of its threads", "see the stack of that thread", True),
+    waits.FUTURE: ("waits for a future", "see the thread that computes it", True),
+    waits.NETWORK: (
+        "waits for the network",
+        "look at the peer; give the request a time limit",
+        True,
+    ),
+    waits.LOCK: (
+        "waits for a lock",
+        "see which thread holds it; take locks in one order, and release them on every path",
+        False,
+    ),
+    waits.FILE_LOCK: (
+        "waits for a lock on a file",
+        "see who holds it (`fuser`, `lslocks`); remove it if its owner is gone",
+        True,
+    ),
+    waits.BATON: (
+        "waits for the lock file of an extension that another process builds",
+        "remove the stale `lock` file in the build folder (TORCH_EXTENSIONS_DIR) when no build runs",
+        True,
+    ),
+    waits.PIPE: (
+        "waits at a pipe or a FIFO",
+        "see who should write to it or read from it, or close it",
+        True,
+    ),
+    waits.SLEEP: ("sleeps", "see what it waits for in that loop, and give it a time limit", True),
+    waits.DISK: (
+        "is stuck in the kernel (state D, `{op}`)",
+        "look at the file system of that node: its server, its mount, the kernel's log",
+        True,
+    ),
+    waits.STOPPED: (
+        "is stopped (state T)",
+        "see who stopped it (SIGSTOP, a debugger, Slurm's suspend); SIGCONT lets it go on",
+        True,
+    ),
+    waits.BUSY: (
+        "computes",
+        "see whether this code ends: profile it (`py-spy record`), or give it a time limit",
+        True,
+    ),
+    waits.OTHER: ("stands", "look at its stack", True),
+}

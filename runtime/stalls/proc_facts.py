@@ -1,0 +1,176 @@
+"""What /proc tells of a process without any right over it: state, system calls, sockets, CPU time.
+
+`cmdline` and `environ` of a process in state D are never read: they may hang the reader. Sources: proc(5),
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Tuple
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MAX_FDS, MAX_SOCKETS, MAX_THREADS = 4096, 48, 64
+COMMAND_CHARS = 300
+_X86 = {
+    0: "read", 1: "write", 2: "open", 7: "poll", 19: "readv", 23: "select", 34: "pause", 35: "nanosleep",
+    42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4",
+    72: "fcntl", 73: "flock", 74: "fsync", 202: "futex", 230: "clock_nanosleep", 232: "epoll_wait",
+    247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+}  # fmt: skip
+_ARM = {
+    22: "epoll_pwait", 25: "fcntl", 32: "flock", 56: "openat", 63: "read", 64: "write", 65: "readv",
+    72: "pselect6", 73: "ppoll", 82: "fsync", 95: "waitid", 98: "futex", 101: "nanosleep",
+    115: "clock_nanosleep", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
+    212: "recvmsg", 242: "accept4", 260: "wait4",
+}  # fmt: skip
+_CALLS = {"x86_64": _X86, "aarch64": _ARM}.get(platform.machine(), {})
+_ON_FD = frozenset(
+    ("read", "write", "readv", "sendto", "recvfrom", "sendmsg", "recvmsg", "connect", "accept", "accept4",
+     "flock", "fcntl", "fsync")
+)  # fmt: skip
+_STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "08": "CLOSE_WAIT", "0A": "LISTEN"}
+_PIPE = re.compile(
+    r"/ask_rank_(\d+)\.pipe$"
+)  # `identity.recorder_variables`; a replaced one ends in ` (deleted)`
+_SECRET = re.compile(r"(?i)((?:key|token|password|passwd|secret)\w*[= :]+)\S+")
+_WORLD = {"RANK": "rank", "WORLD_SIZE": "world"}
+Sockets = Dict[str, Tuple[str, str, str, int, int]]
+
+
+def stat(pid: int) -> Tuple[str, int, float]:
+    """(state, parent, CPU seconds). Raises: OSError, IndexError, ValueError for one that is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return fields[0].decode(), int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def is_python(pid: int) -> bool:
+    return Path(_link(f"/proc/{pid}/exe")).name.startswith("python")
+
+
+def gather(pid: int, sockets: Sockets) -> Dict[str, Any]:
+    """All that is told of one process; empty when it is gone."""
+    try:
+        state, parent, cpu = stat(pid)
+    except (OSError, IndexError, ValueError):
+        return {}
+    facts: Dict[str, Any] = {"state": state, "parent": parent, "cpu_s": cpu, "time": time.time()}
+    facts["wchan"] = _text(f"/proc/{pid}/wchan")
+    stuck = [name for name in _threads(pid) if _thread_state(pid, name) == "D"]
+    if state != "D" and str(pid) not in stuck:  # these files hang with such a process
+        if not stuck:
+            facts["command"] = command(pid)
+            facts.update(_ranks(pid))
+        descriptors = dict(_descriptors(pid))
+        facts["sockets"] = [
+            list(sockets[inode]) for inode in _socket_inodes(descriptors) if inode in sockets
+        ][:MAX_SOCKETS]
+        asked = [found[1] for target in descriptors.values() if (found := _PIPE.search(target))]
+        if asked:
+            facts["nccl_rank"] = asked[0]
+        facts["calls"] = {
+            name: call for name in _threads(pid) if (call := _call(pid, name, descriptors, sockets))
+        }
+    if stuck:
+        facts["stuck"] = stuck
+    return facts
+
+
+def command(pid: int) -> str:
+    words = _bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return _SECRET.sub(r"\1***", words[:COMMAND_CHARS])
+
+
+def _ranks(pid: int) -> Dict[str, str]:
+    pairs = (item.partition(b"=") for item in _bytes(f"/proc/{pid}/environ").split(b"\0"))
+    found = {_WORLD[key]: value.decode("ascii", "replace") for name, _, value in pairs
+             if (key := name.decode("ascii", "replace")) in _WORLD}  # fmt: skip
+    return found if found.get("rank", "").isdigit() else {}
+
+
+def _threads(pid: int) -> List[str]:
+    with contextlib.suppress(OSError):
+        return sorted(os.listdir(f"/proc/{pid}/task"), key=int)[:MAX_THREADS]  # noqa: PTH208
+    return []
+
+
+def _thread_state(pid: int, thread: str) -> str:
+    fields = _bytes(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()
+    return fields[0].decode() if fields else ""
+
+
+def _call(pid: int, thread: str, descriptors: Dict[int, str], sockets: Sockets) -> str:
+    """`read on FIFO /x`, `futex`, `running`; empty without the right to see it."""
+    words = _text(f"/proc/{pid}/task/{thread}/syscall").split()
+    if not words or words[0] == "running":
+        return words[0] if words else ""
+    name = _CALLS.get(int(words[0]), "") if words[0].lstrip("-").isdigit() else ""
+    where = _text(f"/proc/{pid}/task/{thread}/wchan")
+    if where in ("wait_for_partner", "fifo_open"):
+        return "open of FIFO"
+    if name not in _ON_FD or len(words) < 2:
+        return name
+    target = descriptors.get(int(words[1], 16), "")
+    if target.startswith("socket:["):
+        row = sockets.get(target[8:-1])
+        return f"{name} on socket" + (f" {row[0]} -> {row[1]} {row[2]}" if row else "")
+    if target.startswith("pipe:[") or "pipe" in where:
+        return f"{name} on pipe" if target.startswith("pipe:[") else f"{name} on FIFO {target}"
+    return f"{name} on {target}" if target else name
+
+
+def _descriptors(pid: int) -> Iterator[Tuple[int, str]]:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd")[:MAX_FDS]:  # noqa: PTH208
+            yield int(name), _link(f"/proc/{pid}/fd/{name}")
+
+
+def _socket_inodes(descriptors: Dict[int, str]) -> List[str]:
+    return [target[8:-1] for target in descriptors.values() if target.startswith("socket:[")]
+
+
+def socket_table() -> Sockets:
+    """inode -> (own address, the other's, state, bytes that the peer has not taken, bytes not yet read)."""
+    table: Sockets = {}
+    for family in ("tcp", "tcp6"):
+        for line in _text(f"/proc/net/{family}").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 9:
+                sent, received = (int(part, 16) for part in fields[4].split(":"))
+                state = _STATES.get(fields[3], fields[3])
+                far = "" if state == "LISTEN" else _address(fields[2])
+                table[fields[9]] = (_address(fields[1]), far, state, sent, received)
+    return table
+
+
+def _address(text: str) -> str:
+    digits, _, port = text.partition(":")
+    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    data = struct.pack(f"={len(words)}I", *words)
+    if len(data) == 16 and data[:12] == b"\0" * 10 + b"\xff\xff":
+        data = data[12:]
+    name = socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
+    return f"{name}:{int(port, 16)}"
+
+
+def _text(path: str) -> str:
+    return _bytes(path).decode("utf-8", "replace")
+
+
+def _bytes(path: str) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(path).read_bytes()
+    return b""
+
+
+def _link(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(path)  # noqa: PTH115
+    return ""

@@ -1,0 +1,86 @@
+"""The lines of the program at which frames stand, and the locks that blocks around them hold.
+
+Read on the node, where the files are. A lock is held inside a `with` block, or after `X.acquire()` without a
+`X.release()` before the line: by the text alone, so whatever is built on it is inferred.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from jobspec.runtime.stalls import waits
+from jobspec.runtime.stalls.stacks import Frame, Process
+
+MAX_BYTES = 2 * 1024**2
+MAX_TEXT = 160
+
+
+class Sources:
+    """Files read once."""
+
+    def __init__(self) -> None:
+        self._files: Dict[str, Tuple[List[str], Optional[ast.AST]]] = {}
+
+    def process(self, process: Process) -> Process:
+        threads = tuple(
+            replace(thread, frames=tuple(self.frame(frame) for frame in thread.frames))
+            for thread in process.threads
+        )
+        return replace(process, threads=threads)
+
+    def frame(self, frame: Frame) -> Frame:
+        """The frame with its line and the locks held there; one of a library stays as it is."""
+        if not frame.line or not frame.file.startswith("/") or waits.is_library(frame):
+            return frame
+        lines, tree = self._read(frame.file)
+        if frame.line > len(lines):
+            return frame
+        text = lines[frame.line - 1].strip()[:MAX_TEXT]
+        return replace(frame, text=text, held=held(tree, frame.line) if tree is not None else ())
+
+    def _read(self, file: str) -> Tuple[List[str], Optional[ast.AST]]:
+        if file not in self._files:
+            lines: List[str] = []
+            tree: Optional[ast.AST] = None
+            try:
+                data = Path(file).read_bytes()[:MAX_BYTES]
+                lines = data.decode("utf-8", "replace").splitlines()
+                tree = ast.parse(data)
+            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                pass
+            self._files[file] = (lines, tree)
+        return self._files[file]
+
+
+def held(tree: ast.AST, line: int) -> Tuple[str, ...]:
+    """The locks that are held at the line, by the text of the function around it."""
+    names: List[str] = []
+    function: Optional[ast.AST] = None
+    for node in ast.walk(tree):
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
+        if not first <= line <= last:
+            continue
+        if isinstance(node, (ast.With, ast.AsyncWith)) and node.lineno < node.body[0].lineno <= line:
+            names += [ast.unparse(item.context_expr) for item in node.items]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node
+    return tuple(dict.fromkeys([*(name for name in names if "(" not in name), *_acquired(function, line)]))
+
+
+def _acquired(function: Optional[ast.AST], line: int) -> List[str]:
+    taken: List[str] = []
+    calls = (
+        [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
+    )
+    for call in sorted(calls, key=lambda node: node.lineno):
+        if call.lineno >= line or not isinstance(call.func, ast.Attribute):
+            continue
+        name = ast.unparse(call.func.value)
+        if call.func.attr == "acquire":
+            taken.append(name)
+        elif call.func.attr == "release" and name in taken:
+            taken.remove(name)
+    return taken

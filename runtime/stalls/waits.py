@@ -1,0 +1,216 @@
+"""What a process waits for, told from the frames of its working thread and, in own dumps, its system call.
+
+Rules alone: a frame of a library that waits says for what. Where only the system call tells, it is inferred.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import Iterator, Optional, Pattern, Tuple
+
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+
+COLLECTIVE, RENDEZVOUS, DEVICE = "collective", "rendezvous", "device"
+RAY, PLACEMENT, IDLE, LOOP = "ray", "placement", "idle", "event-loop"
+LOADER, QUEUE, CHILD, JOIN, FUTURE, NETWORK = "loader", "queue", "subprocess", "thread", "future", "network"
+LOCK, FILE_LOCK, BATON, PIPE, SLEEP = "lock", "file-lock", "baton", "pipe", "sleep"
+DISK, STOPPED, BUSY, OTHER = "disk", "stopped", "busy", "other"
+ON_RANKS = frozenset({COLLECTIVE, RENDEZVOUS, DEVICE})  # these wait for other ranks
+
+_OPS = (
+    r"all_reduce\w*|all_gather\w*|_all_gather_base|reduce_scatter\w*|broadcast\w*|barrier|monitored_barrier"
+    r"|gather\w*|scatter\w*|reduce|send\w*|recv\w*|i?send|i?recv|all_to_all\w*|batch_isend_irecv|wait_tensor|all_to_all_single"
+)
+_RULES: Tuple[Tuple[str, Pattern[str], Pattern[str]], ...] = tuple(
+    (kind, re.compile(rf"(?:^|/)(?:{file})$"), re.compile(rf"(?:{function})$"))
+    for kind, file, function in (
+        (RENDEZVOUS, r"torch/distributed/\S+\.py",
+         r"init_process_group|_new_process_group_helper|next_rendezvous|_env_rendezvous_handler|_create_c10d_store"
+         r"|_store_based_barrier|rendezvous"),
+        (COLLECTIVE, r"torch/distributed/\S+\.py", _OPS),
+        (COLLECTIVE, r"\S*(?:pynccl|custom_all_reduce|device_communicators/\w+)\.py", _OPS),
+        (DEVICE, r"torch/cuda/(?:__init__|streams)\.py", r"synchronize|wait"),
+        (PLACEMENT, r"ray/util/placement_group\.py", r"wait|ready|_call_placement_group_ready"),
+        (RAY, r"ray/_private/worker\.py", r"get|get_objects|wait"),
+        (LOADER, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_next_data|_shutdown_workers"),
+        (BATON, r"torch/utils/file_baton\.py", r"wait"),
+        (FILE_LOCK, r"filelock/\w+\.py", r"acquire|_acquire"),
+        (CHILD, r"subprocess\.py|multiprocessing/popen_\w+\.py",
+         r"wait|_wait|_try_wait|communicate|poll|_communicate"),
+        (QUEUE, r"queue\.py|multiprocessing/(?:queues|connection|pool)\.py",
+         r"get|put|recv\w*|_recv\w*|wait|poll"),
+        (FUTURE, r"concurrent/futures/\w+\.py", r"result|wait|as_completed"),
+        (JOIN, r"threading\.py", r"join|_wait_for_tstate_lock|_shutdown"),
+        (LOCK, r"threading\.py", r"wait|acquire|__enter__|wait_for"),
+        (LOOP, r"asyncio/(?:base_events|runners)\.py|uvloop/\S+",
+         r"run_forever|run_until_complete|_run_once|run"),
+        (NETWORK, r"socket\.py|ssl\.py|http/client\.py",
+         r"readinto|recv\w*|read\w*|accept|connect|create_connection|send\w*"),
+        (NETWORK, r"zmq/\S+", r"recv\w*|send\w*|poll"),
+    )
+)  # fmt: skip
+# Whose frames say how something is waited for; every other package's frame says what is done.
+_LIBRARIES = frozenset(
+    ("torch", "ray", "numpy", "zmq", "grpc", "aiohttp", "httpx", "httpcore", "anyio", "requests", "urllib3",
+     "filelock", "tqdm", "uvloop", "fsspec", "joblib", "concurrent", "asyncio", "multiprocessing", "json",
+     "importlib", "http", "email", "encodings", "ctypes", "unittest")
+)  # fmt: skip
+_STDLIB = frozenset(getattr(sys, "stdlib_module_names", ())) | {
+    "threading", "queue", "socket", "ssl", "selectors", "subprocess", "runpy", "contextlib", "functools",
+}  # fmt: skip
+_NATIVE_FILE = re.compile(r"\.(?:so(?:\.\d+)*|[ch]|cc|cpp|cu|S)$")
+_PACKAGES = re.compile(r"^.*/(?:site|dist)-packages/")
+_PYTHON = re.compile(r"^.*/lib(?:64)?/python3\.\d+/")
+_LOCK_TEXT = re.compile(r"^(?:async )?with (.+?):|^(?:\w+ = )?([\w.\[\]]+)\.acquire\(")
+_LOCKISH = re.compile(r"(?i)lock|mutex|sem|guard|cond\b")
+_WORK_WAIT = re.compile(r"\b(?:work|handle|req|request|h|w)\w*\.wait\(")
+_SYNC = re.compile(r"\.(?:item|tolist|cpu|numpy)\(\)|\.synchronize\(\)")
+_DIST = re.compile(rf"\b(?:dist|distributed|c10d)\.({_OPS})\(")
+_NATIVE: Tuple[Tuple[Pattern[str], str], ...] = (
+    (re.compile(r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Send|Recv|GroupEnd)"), COLLECTIVE),
+    (re.compile(r"ProcessGroup\w+::(allreduce|allgather|broadcast|barrier|alltoall|reduce_scatter|send|recv)"),
+     COLLECTIVE),
+    (re.compile(r"c10d::\S*Work\w*::(?:wait|synchronize)|gloo::\S*[wW]ait"), COLLECTIVE),
+    (re.compile(r"cu(?:da)?(?:Stream|Device|Event|Ctx)Synchronize"), DEVICE),
+    (re.compile(r"lock_PyThread_acquire_lock|PyThread_acquire_lock_timed"), LOCK),
+)  # fmt: skip
+_IDLE = re.compile(
+    r"ray/_private/workers/default_worker\.py|multiprocessing/pool\.py:worker|futures/process\.py:_process_worker"
+    r"|futures/thread\.py:_worker|torch/utils/data/_utils/worker\.py:_worker_loop"
+)
+_CALLS: Tuple[Tuple[Pattern[str], str], ...] = (
+    (re.compile(r"^\w+ on (?:FIFO|pipe)|^open of FIFO"), PIPE),
+    (re.compile(r"^\w+ on socket|^(?:connect|accept)"), NETWORK),
+    (re.compile(r"^(?:wait4|waitid)"), CHILD),
+    (re.compile(r"^flock|^fcntl"), FILE_LOCK),
+    (re.compile(r"^(?:clock_)?nanosleep|^clock_nanosleep"), SLEEP),
+    (re.compile(r"^futex"), LOCK),
+)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a thread does. `place` is the innermost frame of the program; `op` names a collective, a lock or
+    a file. It is `sure` where a frame or the kernel says so, and no guess is in it."""
+
+    kind: str
+    place: Optional[Frame]
+    thread: Optional[Thread]
+    op: str = ""
+    sure: bool = True
+
+    @property
+    def key(self) -> Tuple[str, str, str]:
+        """The same for dumps that show whole paths and for those that do not."""
+        where = f"{self.place.function} {self.place.place.rsplit('/', 1)[-1]}" if self.place else ""
+        return (self.kind, self.op, where)
+
+
+def package(file: str) -> str:
+    """The top package that a file belongs to; empty for one outside of Python's folders."""
+    if file.startswith("<frozen"):
+        return "importlib"
+    for folders in (_PACKAGES, _PYTHON):
+        if folders.match(file):
+            return folders.sub("", file).split("/")[0].rsplit(".py", 1)[0]
+    return "" if file.startswith(("/", "<")) else file.split("/")[0].rsplit(".py", 1)[0]
+
+
+def is_library(frame: Frame) -> bool:
+    if not frame.file:  # a C function of which nothing more is known
+        return True
+    top = package(frame.file)
+    return top in _LIBRARIES or top in _STDLIB or _NATIVE_FILE.search(frame.file) is not None
+
+
+def own_frame(thread: Thread) -> Optional[Frame]:
+    """The innermost frame of the program itself."""
+    return next((frame for frame in thread.frames if not is_library(frame)), None)
+
+
+def working(process: Process) -> Optional[Thread]:
+    """The thread that does the process's work: the main one, else the first with a frame of the program."""
+    main = process.main
+    if main is not None and own_frame(main) is not None:
+        return main
+    others = (thread for thread in process.threads if own_frame(thread) is not None)
+    return next(others, None) or main
+
+
+def of(process: Process) -> Wait:
+    """What the process's working thread does."""
+    thread = working(process)
+    if process.state == "T":
+        return Wait(STOPPED, own_frame(thread) if thread else None, thread)
+    if process.state == "D":
+        return Wait(DISK, own_frame(thread) if thread else None, thread, str(process.facts.get("wchan", "")))
+    return of_thread(process, thread) if thread is not None else Wait(OTHER, None, None, sure=False)
+
+
+def of_thread(process: Process, thread: Thread) -> Wait:
+    place = own_frame(thread)
+    if place is None and _is_idle(thread):
+        return Wait(IDLE, None, thread)
+    told = _by_frames(thread, place) or _by_native(thread, place)
+    if told is not None:
+        return told
+    call = str(process.facts.get("calls", {}).get(str(thread.number), ""))
+    text = place.text if place is not None and place is thread.frames[0] else ""
+    if place is not None and call.startswith("futex"):
+        if found := _DIST.search(text):
+            return Wait(COLLECTIVE, place, thread, found[1])
+        if _WORK_WAIT.search(text):
+            return Wait(COLLECTIVE, place, thread, "wait", sure=False)
+    if _SYNC.search(text):  # of a tensor on the CPU this takes no time
+        return Wait(DEVICE, place, thread, sure=False)
+    if (name := wanted_lock(text)) and thread.busy is not True:
+        return Wait(LOCK, place, thread, name, sure=False)
+    if thread.busy or call == "running":
+        return Wait(BUSY, place, thread)
+    for pattern, kind in _CALLS:
+        if place is not None and pattern.search(call):
+            on = call.partition(" on ")[2].replace("FIFO ", "")
+            return Wait(kind, place, thread, "" if kind == LOCK else on, sure=kind != LOCK)
+    return Wait(OTHER, place, thread, sure=False)
+
+
+def _by_frames(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
+    """By the outermost frame of a library that waits, of those below the program's own."""
+    found: Optional[Wait] = None
+    for frame in _inner(thread, place):
+        name = frame.function.rsplit(".", 1)[-1]
+        kind = next((k for k, file, func in _RULES if file.search(frame.file) and func.match(name)), None)
+        if kind is not None and not (found and found.kind == kind == COLLECTIVE and name.startswith("_")):
+            found = Wait(kind, place, thread, name if kind in ON_RANKS else "")
+    return found
+
+
+def _by_native(thread: Thread, place: Optional[Frame]) -> Optional[Wait]:
+    """By names of C functions, which GDB and `py-spy --native` show."""
+    for frame in _inner(thread, place):
+        for pattern, kind in _NATIVE:
+            if found := pattern.search(frame.function):
+                op = next((part for part in found.groups() if part), "wait") if kind in ON_RANKS else ""
+                return Wait(kind, place, thread, op.lower())
+    return None
+
+
+def _inner(thread: Thread, place: Optional[Frame]) -> Iterator[Frame]:
+    for frame in thread.frames:
+        if frame is place:
+            return
+        yield frame
+
+
+def _is_idle(thread: Thread) -> bool:
+    """A worker of Ray or of a pool that has nothing to do, or one of a data loader."""
+    return any(_IDLE.search(f"{frame.file}:{frame.function}") for frame in thread.frames)
+
+
+def wanted_lock(text: str) -> str:
+    """The lock that a line of the program takes, by its text."""
+    found = _LOCK_TEXT.match(text.strip())
+    name = (found[1] or found[2]) if found else ""
+    return name if found and (found[2] or _LOCKISH.search(name) or re.fullmatch(r"[\w.\[\]]+", name)) else ""

@@ -1,0 +1,128 @@
+"""What dumps say together: who differs, and that nobody is named where nothing shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobspec.runtime.stalls import cohorts, explain, stacks
+from jobspec.runtime.stalls.cohorts import View
+from jobspec.runtime.stalls.stacks import Frame, Process, Thread
+
+DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls"
+
+
+def of(folder: str) -> explain.Explanation:
+    files = sorted((DUMPS / folder).glob("*.txt"))
+    return explain.explain(View([one for file in files for one in stacks.read(file.read_text(), file.name)]))
+
+
+@pytest.mark.parametrize("folder", ["absent", "absent_faulthandler"])
+def test_the_rank_that_does_not_come_is_named(folder: str) -> None:
+    found = of(folder)
+    assert [process.rank for process in found.named] == ["2"]
+    assert found.frame is not None
+    assert (found.frame.function, found.frame.line) == ("evaluate", 14)
+    assert "ranks 0-1, 3 wait in the collective `all_reduce`" in found.what
+    assert found.inferred  # a stack does not say that the rank sleeps
+
+
+def test_ranks_in_different_collectives() -> None:
+    found = of("order")
+    assert found.kind == "collective-order"
+    assert not found.blocked
+    assert [process.rank for process in found.named] == ["1"]
+
+
+def test_stacks_that_do_not_differ_name_nobody() -> None:
+    found = of("size")
+    assert (found.kind, found.named, found.blocked, found.inferred) == ("collective-all", (), True, True)
+
+
+def process(pid: int, *frames: Frame, rank: str = "", **facts: object) -> Process:
+    command = str(facts.pop("command", "python train.py"))
+    return Process(pid, command, rank, "n1", (Thread("MainThread", frames, pid, False),), facts)
+
+
+REDUCE = (
+    Frame("all_reduce", "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252),
+    Frame("step", "/r/train.py", 20),
+)
+RAY_GET = (
+    Frame("get", "/v/lib/python3.11/site-packages/ray/_private/worker.py", 1),
+    Frame("fit", "/r/d.py", 5),
+)
+
+
+def test_one_rank_against_one_in_different_collectives_blames_none() -> None:
+    barrier = (Frame("barrier", REDUCE[0].file, 9), Frame("save", "/r/train.py", 30))
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), process(2, *barrier, rank="1")]))
+    assert found.kind == "collective-order"
+    assert found.named == ()
+
+
+def test_a_stopped_process_is_certain() -> None:
+    found = explain.explain(View([process(1, *REDUCE, rank="0"), process(2, *REDUCE, rank="1", state="T")]))
+    assert (found.kind, found.inferred, [p.rank for p in found.named]) == ("stopped", False, ["1"])
+
+
+def test_a_rank_without_a_process_only_where_all_nodes_answered() -> None:
+    alive = [process(1, *REDUCE, rank="0", world="3"), process(2, *REDUCE, rank="2", world="3")]
+    assert explain.explain(View(alive)).kind == "collective-all"
+    found = explain.explain(View(alive, complete=True))
+    assert found.kind == "rank-gone"
+    assert found.what.startswith("rank 1 has no process")
+
+
+def test_the_worker_that_a_ray_get_waits_for() -> None:
+    driver = process(1, *RAY_GET)
+    busy = process(2, Frame("score", "/r/reward.py", 8), command="ray::Reward.score")
+    loop = (
+        Frame("main_loop", "/v/lib/python3.11/site-packages/ray/_private/worker.py", 1),
+        Frame("<module>", "/v/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", 323),
+    )
+    idle = process(3, *loop, command="ray::IDLE")
+    found = explain.explain(View([driver, busy, idle]))
+    assert [p.pid for p in found.named] == [2]
+    assert str(found.frame) == "score (/r/reward.py:8)"
+
+
+def test_resources_that_do_not_exist() -> None:
+    found = explain.explain(
+        View([process(1, *RAY_GET)], ray={"pending": ["a placement group (PACK) of {CPU: 8}"]})
+    )
+    assert found.kind == "ray-demand"
+    assert "a placement group (PACK) of {CPU: 8}" in found.what
+
+
+def test_a_rank_that_works_is_late_and_not_stuck() -> None:
+    before = process(2, Frame("evaluate", "/r/e.py", 1), rank="1", cpu_s=0.0, time=0.0)
+    now = process(2, Frame("evaluate", "/r/e.py", 2), rank="1", cpu_s=29.0, time=30.0)
+    waits = process(1, *REDUCE, rank="0", cpu_s=0.0, time=0.0)
+    found = explain.explain(View([waits, before], [waits, now]))
+    assert "rank 1 on `n1`, pid 2 moves: it is late, or works without end" in found.what
+    assert found.frozen is False
+
+
+def test_a_rank_without_a_stack_is_not_blamed() -> None:
+    seen = [process(1, *REDUCE, rank="0"), process(2, *REDUCE, rank="1")]
+    found = explain.explain(View([*seen, Process(3, "python train.py", "2", "n1", facts={"state": "S"})]))
+    assert (found.kind, found.named) == ("collective-all", ())
+    assert found.why.endswith("no stack was taken of rank 2 on `n1`, pid 3")
+
+
+def test_a_rank_that_waits_for_its_gpu_waits_for_the_others() -> None:
+    line = Frame("step", "/r/train.py", 30, "print(loss.item())")
+    late = process(2, Frame("evaluate", "/r/e.py", 1, "time.sleep(9)"), rank="1")
+    found = explain.explain(View([process(1, line, rank="0"), late]))
+    assert [one.rank for one in found.named] == ["1"]
+    assert "while rank 0 on `n1`, pid 1 waits for its GPU at step (/r/train.py:30)" in found.what
+
+
+def test_nothing_to_say() -> None:
+    assert explain.explain(View([])).kind == "unknown"
+
+
+def test_spans() -> None:
+    assert cohorts.spans([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"

@@ -1,0 +1,100 @@
+"""The flight recorder's dumps, of real torch with gloo, and what NCCL's watchdog prints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from jobspec.runtime.stalls import flight
+
+DUMPS = Path(__file__).parents[2] / "fixtures" / "stalls"
+
+
+def fronts(name: str) -> list[flight.Front]:
+    return flight.fronts(
+        flight.load((DUMPS / name / f"trace_rank_{rank}").read_bytes(), rank) for rank in (1, 2, 3)
+    )
+
+
+def test_the_absent_rank() -> None:
+    (front,) = fronts("absent")
+    assert (front.group, front.number, front.op) == ("default_pg", 4, "all_reduce")
+    assert (front.absent, front.waiting, front.other, front.unknown) == ((2,), (1, 3), (), (0,))
+
+
+def test_nccl() -> None:
+    """Two GPUs, torch 2.11: rank 1 sleeps before the fourth `all_reduce`; asked for by the pipe."""
+    dumps = [flight.load((DUMPS / "nccl" / f"trace_rank_{rank}").read_bytes(), rank) for rank in (0, 1)]
+    (front,) = flight.fronts(dumps)
+    assert (front.group, front.number, front.op) == ("default_pg", 4, "all_reduce")
+    assert (front.absent, front.waiting, front.other, front.unknown) == ((1,), (0,), (), ())
+    assert str(front.frames[2]) == "step (/home/u/run/r.py:9)"
+
+
+def test_another_operation() -> None:
+    (front,) = fronts("order")
+    assert (front.number, front.absent, front.waiting) == (4, (), (2, 3))
+    assert [rank for rank, _ in front.other] == [1]
+    assert "all_gather" in front.other[0][1]
+
+
+def test_another_size_though_the_others_have_gone_on() -> None:
+    (front,) = fronts("size")
+    assert (front.number, front.absent, front.waiting) == (4, (), (2, 3))
+    assert front.other == ((1, "all_reduce [[8]] ['Float']"),)
+
+
+class Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (Path.touch, ("never",))
+
+
+@pytest.mark.parametrize("data", [pickle.dumps(Payload()), b"", b"\x80\x04", b"{", pickle.dumps([1]), b"[]"])
+def test_a_pickle_is_never_executed(data: bytes) -> None:
+    with pytest.raises(flight.DumpError):
+        flight.load(data, 0)
+
+
+def test_all_have_ended_the_last_operation() -> None:
+    data = pickle.loads((DUMPS / "absent" / "trace_rank_2").read_bytes())  # this rank has ended all
+    dumps = [flight.load(pickle.dumps(data), rank) for rank in range(4)]
+    assert flight.fronts(dumps) == []
+
+
+def _line(rank: int, enqueued: int, completed: int) -> str:
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure"
+        " detected by watchdog at work sequence id: 7221 PG status: last enqueued work:"
+        f" {enqueued}, last completed work: {completed}"
+    )
+
+
+def test_the_watchdogs_of_all_ranks() -> None:
+    work = (
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7221, OpType=ALLREDUCE,"
+        " NumelIn=1, NumelOut=1, Timeout(ms)=600000)"
+    )
+    (front,) = flight.from_watchdog([work, _line(0, 7236, 7220), _line(1, 7220, 7220)])
+    assert (front.group, front.number, front.op) == ("default_pg", 7221, "ALLREDUCE NumelIn=1")
+    assert (front.waiting, front.absent) == ((0,), (1,))
+    assert flight.from_watchdog(["last enqueued work: x"]) == []
+
+
+def test_what_a_node_sends_tells_the_same() -> None:
+    dumps = [flight.load((DUMPS / "size" / f"trace_rank_{rank}").read_bytes(), rank) for rank in (1, 2, 3)]
+    sent = [flight.from_compact(json.loads(json.dumps(flight.compact(dump)))) for dump in dumps]
+    (front,) = flight.fronts(sent)
+    assert front.other == ((1, "all_reduce [[8]] ['Float']"),)
+    assert [str(frame) for frame in front.others_frames][:1] == ["step (/home/u/run/rank.py:20)"]
+
+
+def test_a_dump_of_another_world_says_nothing() -> None:
+    """An engine's rank 2, say, whose group has other members."""
+    dumps = [flight.load((DUMPS / "size" / f"trace_rank_{rank}").read_bytes(), rank) for rank in (1, 3)]
+    other = flight.load((DUMPS / "nccl" / "trace_rank_1").read_bytes(), 2)
+    (front,) = flight.fronts([*dumps, other])
+    assert front.unknown == (0, 2)
+    assert front.absent == ()

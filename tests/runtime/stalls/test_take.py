@@ -1,0 +1,124 @@
+"""Stacks of real processes: by py-spy, and by the signal that the hook has registered for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jobspec.runtime.stalls import explain, stacks, take
+from jobspec.runtime.stalls.cohorts import View
+from tests.kits.agent_lab import build_pyz
+
+PY_SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or ""
+Start = Callable[..., "subprocess.Popen[str]"]
+
+DEADLOCK = """
+import threading, time
+a, b = threading.Lock(), threading.Lock()
+def one():
+    with a:
+        time.sleep(0.2)
+        with b:
+            pass
+def two():
+    with b:
+        time.sleep(0.2)
+        with a:
+            pass
+threads = [threading.Thread(target=one, daemon=True), threading.Thread(target=two, daemon=True)]
+[thread.start() for thread in threads]
+time.sleep(0.5)
+print("there", flush=True)
+[thread.join() for thread in threads]
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a program of the given text with the hook on its path, and wait for its first line."""
+    pyz = build_pyz(tmp_path / "runtime.pyz")
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(text: str, *, hook: bool = True, path: str = "") -> subprocess.Popen[str]:
+        program = tmp_path / "program.py"
+        program.write_text(text)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(pyz), *([path] if path else [])])}
+        env |= {"JOBSPEC_SCRATCH": str(tmp_path)} if hook else {"PYTHONPATH": ""}
+        process = subprocess.Popen([sys.executable, str(program)], env=env, stdout=subprocess.PIPE, text=True)
+        running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        return process
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("py_spy", [PY_SPY, ""], ids=["py-spy", "signal"])
+def test_a_deadlock_of_two_locks(start: Start, py_spy: str) -> None:
+    process = start(DEADLOCK)
+    taken = take.take([process.pid], "n1", py_spy)
+    assert taken.notes == (() if py_spy else ("py-spy is not in the image; by faulthandler instead (1x)",))
+    found = explain.explain(View(stacks.read(taken.text)))
+    assert (found.kind, found.blocked, found.inferred) == ("lock", False, True)
+    assert "waits for `b` at one" in found.what or "waits for `a` at two" in found.what
+    assert process.poll() is None
+
+
+def test_a_process_without_the_hook_gets_no_signal(start: Start) -> None:
+    process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n", hook=False)
+    taken = take.take([process.pid], "n1", "")
+    assert taken.notes == (
+        "py-spy is not in the image; and it has not registered faulthandler: no stack (1x)",
+    )
+    time.sleep(0.2)
+    assert process.poll() is None
+
+
+def test_a_forked_child_answers_for_itself(start: Start) -> None:
+    text = "import os, time\ndef child():\n    time.sleep(60)\npid = os.fork()\nif not pid:\n    child()\n"
+    process = start(text + "print('there', flush=True)\ntime.sleep(60)\n")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    taken = take.take([process.pid, *map(int, children)], "n1", "")
+    parent, child = stacks.read(taken.text)
+    assert [frame.function for frame in child.threads[0].frames] == ["child", "<module>"]
+    assert [frame.function for frame in parent.threads[0].frames] == ["<module>"]
+
+
+def test_the_hidden_sitecustomize_is_run(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "sitecustomize.py").write_text("WORD = 'there'\n")
+    text = "import sitecustomize, time\nprint(sitecustomize.WORD, flush=True)\ntime.sleep(60)\n"
+    process = start(text, path=str(tmp_path / "image"))
+    assert 'program.py", line 3' in take.by_signal(process.pid)
+
+
+def test_a_stopped_process_and_a_fifo(start: Start, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    text = f"import os\nfd = os.open({str(tmp_path / 'fifo')!r}, os.O_RDWR)\n"
+    text += "print('there', flush=True)\nos.read(fd, 1)\n"
+    process = start(text)
+    time.sleep(0.3)
+    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", PY_SPY).text)))
+    assert (found.kind, found.blocked) == ("pipe", True)
+    assert f"waits at a pipe or a FIFO on {tmp_path / 'fifo'}" in found.what
+    os.kill(process.pid, 19)
+    time.sleep(0.2)
+    found = explain.explain(View(stacks.read(take.take([process.pid], "n1", PY_SPY).text)))
+    assert (found.kind, found.inferred) == ("stopped", False)
+    os.kill(process.pid, 18)
+
+
+def test_words_of_a_command_that_look_like_secrets(start: Start) -> None:
+    process = start("import time\nprint('there', flush=True)\ntime.sleep(60)\n")
+    assert "hunter22" not in take.proc_facts._SECRET.sub(r"\1***", "x --api_key=hunter22 --token hunter22")
+    assert process.poll() is None

@@ -1,0 +1,55 @@
+"""`jobspec triage` reads dumps of foreign runs, all of them together."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jobspec.cli import main
+
+DUMPS = Path(__file__).parents[1] / "fixtures" / "stalls"
+
+
+def triage(capsys: pytest.CaptureFixture[str], *paths: Path) -> list[dict[str, object]]:
+    assert main(["triage", "--json", *map(str, paths)]) == 1
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_folder_of_stacks_and_recorders(capsys: pytest.CaptureFixture[str]) -> None:
+    found = triage(capsys, DUMPS / "absent")[0]
+    assert found["signature"] == "stall.collective-absent"
+    assert str(found["title"]).startswith("rank 2 has not come to the collective `all_reduce`")
+    assert (Path(str(found["file"])).name, found["line"], found["text"]) == (
+        "stacks-rank2.txt",
+        5,
+        "evaluate (rank.py:14)",
+    )
+
+
+def test_recorders_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (1, 2, 3):
+        shutil.copy(DUMPS / "size" / f"trace_rank_{rank}", tmp_path / f"nccl_trace_rank_{rank}")
+    found = triage(capsys, tmp_path)[0]
+    assert (found["signature"], found["verdict"]) == ("stall.collective-differs", "Fail")
+    assert "rank 1 has asked for `all_reduce [[8]]" in str(found["title"])
+    assert found["why"] == "nothing is known of rank 0"
+
+
+def test_a_log_that_names_a_cause_keeps_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    shutil.copy(DUMPS / "absent" / "stacks-rank0.txt", tmp_path)
+    found = triage(capsys, tmp_path)
+    assert (found[0]["class"], found[-1]["class"]) == ("gpu-memory", "stall")
+
+
+def test_a_pickle_with_code_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace_rank_0").write_bytes(pickle.dumps(Path("x")))
+    assert main(["triage", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "no known cause found" in told.out
+    assert "which a flight recorder's dump never does" in told.err
