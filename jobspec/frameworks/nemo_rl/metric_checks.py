@@ -144,8 +144,8 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
         reason = f"no file shows `{check.metric}`"
-        for row in table.series(check.metric)[-1:]:  # a tracker's summary
-            reason = f"`{check.metric}` of the steps: {row.source} shows the last value alone, {row.value:g}"
+        for last in table.series(check.metric)[-1:]:  # a tracker's summary
+            reason = f"`{check.metric}` of the steps: {last.source} shows the last value alone, {last.value:g}"
         return Outcome(check, False, reason, logged=False)
     bad = next((row for row in rows if not math.isfinite(row.value)), None)
     if bad is not None:
