@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from jobspec.finding import WARNING, JobspecError, error
 from jobspec.planning.container import image_paths, with_tag_digest
 from jobspec.planning.digests import tree_digest
 from jobspec.planning.elsewhere import read_elsewhere
@@ -68,7 +69,7 @@ class Lookups:
         inputs: Sequence[Mapping[str, Any]],
     ) -> tuple[tuple[RepoSource, ...], list[Finding]]:
         """The checkouts of a cluster with its own disks; answers to `inputs` are kept."""
-        known = self.far or {}
+        known = {} if self.far is None else self.far
         new = [one for one in inputs if one["path"] not in known]
 
         def read() -> tuple[tuple[RepoSource, ...], list[Finding]]:
@@ -76,11 +77,16 @@ class Lookups:
             known.update(seen)
             return repos, findings
 
-        found = self._once(("elsewhere", spec.repos, base), read)
-        left = [one for one in new if one["path"] not in known]
-        if left:  # of another point of a sweep
-            known.update(answered(left, far.ask({"inputs": left})["inputs"], far.where, state))
         self.far = known
+        try:
+            found = self._once(("elsewhere", spec.repos, base), read)
+            left = [one for one in new if one["path"] not in known]
+            if left:  # of another point of a sweep
+                known.update(answered(left, far.ask({"inputs": left})["inputs"], far.where, state))
+        except JobspecError as problem:
+            if spec.repos:
+                raise  # without checkouts a plan can be made all the same; the nodes look anyway
+            return (), [replace(item, severity=WARNING) for item in problem.findings]
         return found
 
     def image(self, container: ContainerPlan, profile: ClusterProfile) -> tuple[ContainerPlan, list[Finding]]:
@@ -156,7 +162,6 @@ def asked_of(
 
 
 def _commit_at_hub(item: StagePlan, env: Mapping[str, str]) -> tuple[str, list[Finding]]:
-    from jobspec.finding import JobspecError, error
     from jobspec.runtime.staging.hub_client import HubClient, Settings
     from jobspec.runtime.staging.hub_files import commit_of
 

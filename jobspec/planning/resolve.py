@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from jobspec.checks import check, check_secrets
-from jobspec.finding import WARNING, Finding, JobspecError, error, warning
+from jobspec.finding import Finding, JobspecError, error, warning
 from jobspec.finding import allow as allow_rules
 from jobspec.frameworks.base import Context, FoundModel, Framework, FrameworkPlan, Level
 from jobspec.frameworks.shared.repo_tests import asked_tests
@@ -253,14 +253,7 @@ def _repos(resolution: Resolution, fetch: bool) -> tuple[tuple[RepoSource, ...],
     asked = asked_of(spec, profile, base, hf_home, resolution.env)
     if not spec.repos and not asked:
         return (), []
-    far = resolution.elsewhere
-    try:
-        return resolution.lookups.elsewhere(spec, base, profile, far, fetch, state, asked)
-    except JobspecError as problem:
-        if spec.repos:
-            raise
-        resolution.lookups.far = {}  # a plan can be made without; the nodes look anyway
-        return (), [replace(item, severity=WARNING) for item in problem.findings]
+    return resolution.lookups.elsewhere(spec, base, profile, resolution.elsewhere, fetch, state, asked)
 
 
 def _size_by_recipe(resolution: Resolution, framework: Framework, paths: Mapping[str, str]) -> None:
