@@ -144,8 +144,9 @@ def evaluate(check: MetricCheck, table: Table) -> Outcome:
     rows = [row for row in table.series(check.metric) if row.step is not None]
     if not rows:
         reason = f"no file shows `{check.metric}`"
-        for last in table.series(check.metric)[-1:]:  # a tracker's summary
-            reason = f"`{check.metric}` of the steps: {last.source} shows the last value alone, {last.value:g}"
+        if alone := table.series(check.metric):  # a tracker's summary
+            shown = f"{alone[-1].source} shows the last value alone, {alone[-1].value:g}"
+            reason = f"`{check.metric}` of the steps: {shown}"
         return Outcome(check, False, reason, logged=False)
     bad = next((row for row in rows if not math.isfinite(row.value)), None)
     if bad is not None:
