@@ -33,6 +33,7 @@ else
     exec 'false'
 fi
 """
+CLOSED = "cp {image} /tmp/closed.sqsh; test $(uname -n) = ctl || chmod 600 /tmp/closed.sqsh"
 KILL = ("--signal=KILL", "--full")
 
 
@@ -90,15 +91,16 @@ def container_rows() -> Iterator[Row]:
     def bad(fault: str, cause: str, **more: Any) -> Row:
         return row(fault, "start", no_act, "FAILED", cause, **more)
 
-    yield bad("image missing", r"No such file.*none\.sqsh", image="none.sqsh")
+    none = on_nodes("cp {image} /tmp/none.sqsh", "rm -f /tmp/none.sqsh", "ctl")  # or it is not submitted
+    yield bad("image missing", r"No such file.*none\.sqsh", image="/tmp/none.sqsh", before=none)
     yield bad("image cut off", r"damaged|corrupt|cut off", image="cut.sqsh")
     yield bad("image is a text", r"text\.sqsh", image="text.sqsh")
-    closed = on_nodes("install -m 600 {image} /tmp/closed.sqsh", "rm -f /tmp/closed.sqsh", "n1", "n2")
+    closed = on_nodes(CLOSED, "rm -f /tmp/closed.sqsh", "n1", "n2", "ctl")
     yield bad("image not readable", r"closed\.sqsh", image="/tmp/closed.sqsh", user="alice", before=closed)
     yield bad(
         "node disk too small for it", r"No space left", before=on_nodes(SMALL, "umount -l /tmp/enroot-0")
     )
-    here = on_nodes("cp {image} /tmp/here.sqsh", "rm -f /tmp/here.sqsh")
+    here = on_nodes("cp {image} /tmp/here.sqsh", "rm -f /tmp/here.sqsh", "n1", "ctl")
     yield bad(
         "image on one node only",
         r"n2.*/tmp/here\.sqsh|/tmp/here\.sqsh.*n2",

@@ -49,7 +49,8 @@ def test_run_passes_in_containers_of_two_nodes_and_leaves_none(lab: Lab) -> None
 
 
 def test_image_that_one_node_lacks_names_node_and_file(lab: Lab) -> None:
-    lab.cluster.run("n1", ["cp", lab.image("pyxis"), "/tmp/here.sqsh"])
+    for node in ("ctl", "n1"):
+        lab.cluster.run(node, ["cp", lab.image("pyxis"), "/tmp/here.sqsh"])
     container = {**lab.container("pyxis"), "image": "/tmp/here.sqsh"}
     run = submit(lab, "pyxis-lacks", ["true"], container=container)
     assert lab.await_end(run["job_id"])[0] == "FAILED"
@@ -59,7 +60,8 @@ def test_image_that_one_node_lacks_names_node_and_file(lab: Lab) -> None:
     assert cause["signature"] == "container.image-file", cause
     assert cause["node"] == "n2"
     assert "/tmp/here.sqsh" in cause["text"]
-    lab.cluster.run("n1", ["rm", "/tmp/here.sqsh"])
+    for node in ("ctl", "n1"):
+        lab.cluster.run(node, ["rm", "/tmp/here.sqsh"])
 
 
 def test_requeued_job_takes_no_half_unpacked_container_of_its_own(lab: Lab) -> None:
