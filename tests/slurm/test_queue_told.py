@@ -55,6 +55,12 @@ def job(lab: Lab, job_id: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S*)", lab.slurm("scontrol", "show", "job", "-o", job_id)))
 
 
+def written(run_dir: str, node: str) -> str:
+    """What the command's processes wrote on a node."""
+    logs = sorted(Path(run_dir).glob(f"attempts/1/logs/{node}/command*.log"))
+    return "".join(path.read_text() for path in logs)
+
+
 @pytest.mark.parametrize("way", ["gres", "gpus-per-node"])
 def test_a_kind_of_gpu_gets_its_node_and_every_step_its_gpus(lab: Lab, way: str) -> None:
     for kind, node in (("h200", "n1"), ("a100", "n2")):
@@ -65,7 +71,7 @@ def test_a_kind_of_gpu_gets_its_node_and_every_step_its_gpus(lab: Lab, way: str)
         done = lab.jobspec("run", spec, cluster=way)
         assert done.returncode == 0, done.stdout + done.stderr
         run = lab.status("last")
-        log = (Path(run["run_dir"]) / f"attempts/1/logs/{node}/command.log").read_text()
+        log = written(run["run_dir"], node)
         assert f"gpus=0,1 on {node}" in log
         assert f"gpu:{kind}" in job(lab, run["job_id"])["TresPerNode"]
 
@@ -206,30 +212,30 @@ def test_several_runs_in_an_allocation_that_is_there(lab: Lab) -> None:
     told = 'echo "in $SLURM_JOB_ID on $(hostname) with $CUDA_VISIBLE_DEVICES"'
     spec = {
         "framework": "command",
-        "resources": {"nodes": 2, "time": "00:10:00"},
+        "resources": {"nodes": 2, "gpus_per_node": 1, "time": "00:10:00"},
         "launch": {"mode": "srun", "requeue": {"max_attempts": 3}},
         "train": {"command": ["bash", "-c", told]},
     }
     both = lab.write_spec("both", spec)
-    one = lab.command_spec("one", ["bash", "-c", f"{told}; exit 7"])
+    one = lab.command_spec("one", ["bash", "-c", f"{told}; exit 7"], resources={"gpus_per_node": 1})
     calls = f"jobspec run {both} --here --json >{lab.shared}/both.json; echo $?; "
     calls += f"jobspec run {one} --here --json >{lab.shared}/one.json; echo $?; "
-    calls += f"jobspec run {both} --here --set resources.gpus_per_node=2 2>&1; echo $SLURM_JOB_ID"
+    calls += f"jobspec run {both} --here --set resources.cpus_per_node=16 2>&1; echo $SLURM_JOB_ID"
     done = lab.cluster.run(
         "ctl",
-        ["salloc", "-Q", "--nodes=2", "--ntasks-per-node=1", "-c16", "--gres=gpu:1", "bash", "-c", calls],
+        ["salloc", "-Q", "--nodes=2", "--ntasks-per-node=1", "-c8", "--gres=gpu:1", "bash", "-c", calls],
         env={"JOBSPEC_CLUSTER": "gres"},
         timeout=200,
     )
     lines = done.stdout.splitlines()
     assert lines[:2] == ["0", "1"], done.stdout + done.stderr
-    assert "the run asks for 2 gpus per node, the allocation" in done.stdout
+    assert "the run asks for 16 cpus per node, the allocation" in done.stdout
     await_true(lambda: not lab.slurm("squeue", "-h"), "no job but the allocation", 30)
     report = json.loads((lab.shared / "both.json").read_text())
     assert report["result"] == "Pass"
     run = json.loads(lab.jobspec("status", "--json", "--name", "both").stdout)[0]
     for node in ("n1", "n2"):
-        log = (Path(run["run_dir"]) / f"attempts/1/logs/{node}/command.log").read_text()
+        log = written(run["run_dir"], node)
         assert f"in {lines[-1]} on {node} with 0" in log
 
 
