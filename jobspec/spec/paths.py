@@ -163,11 +163,11 @@ class Positions:
     def below(self, prefix: Path) -> Positions:
         """The positions of a part, as if it were the whole."""
         size = len(prefix)
-        values, keys, files = (
+        tables: list[dict[Path, Any]] = [
             {path[size:]: item for path, item in table.items() if path[:size] == prefix}
             for table in (self.values, self.keys, self.files)
-        )
-        return Positions(self.file, values, keys, files)
+        ]
+        return Positions(self.file, *tables)
 
     def under(self, over: Positions) -> Positions:
         """The same positions, as those below another file's: the whole is the upper file's."""

@@ -421,7 +421,8 @@ def test_sizes_read_well(count: float, text: str) -> None:
 def test_a_variant_is_a_spec_to_every_command(project: Project) -> None:
     project.write(
         "thin.yaml",
-        "version: 1\nbase: hello.yaml\nname: thin\nvariants: {low: {metrics: {require: null}}, bad: {naem: x}}\n",
+        "version: 1\nbase: hello.yaml\nname: thin\n"
+        "variants: {low: {metrics: {require: null}}, bad: {naem: x}}\n",
     )
     checked = project.cli("validate", "thin.yaml", "--json")
     assert checked.code == 2

@@ -35,6 +35,7 @@ variants:
   swept: {sweep: {grid: {train.steps: [1, 2]}}}
   shorter-name.2: {name: other}
 """
+OTHER, PART = "is of version 2, and this spec of version 1", "is no mapping of keys to values"
 MORE = "resources: {time: null}\nsecrets: [HF_TOKEN]\n"
 
 
@@ -158,11 +159,11 @@ def test_the_run_folder_gets_the_whole_spec(folder: Path) -> None:
         ("name: x\nbase: [{}]\n", "t.yaml", ("spec.base", "a base is the name of a spec file", 2)),
         ("base: '${env:X}'\n", "t.yaml", ("spec.base", "a base is the name of a spec file", 1)),
         ("lock: {}\nbase: more.yaml\n", "t.yaml", ("spec.base", "a lock has no `base`", 2)),
-        ("base: v2.yaml\n", "t.yaml", ("spec.base", "base `v2.yaml` is of version 2, and this spec of version 1", 1)),
+        ("base: v2.yaml\n", "t.yaml", ("spec.base", f"base `v2.yaml` {OTHER}", 1)),
         ("base: locked.yaml\n", "t.yaml", ("spec.base", "base `locked.yaml` is the lock of a run", 1)),
         ("base: 'thin.yaml:lnog'\n", "t.yaml", ("spec.variant", "the spec has no variant `lnog`", 8)),
         ("variants: {a: {base: x}}\n", "t.yaml:a", ("spec.variant", "a variant cannot give `base`", 1)),
-        ("variants: {a: 3}\n", "t.yaml:a", ("spec.variant", "variant `a` is no mapping of keys to values", 1)),
+        ("variants: {a: 3}\n", "t.yaml:a", ("spec.variant", f"variant `a` {PART}", 1)),
         ("name: x\n", "t.yaml:a", ("spec.variant", "the spec has no variant `a`", 1)),
         ("name: x\n", "t.yaml:", ("spec.variant", "no variant is named behind the `:`", 1)),
     ],
