@@ -1,4 +1,8 @@
-"""Write a commented spec to start from. An existing file is never overwritten."""
+"""Write a commented spec to start from. An existing file is never overwritten.
+
+`--from-sbatch FILE` reads a batch script and runs no part of it: directives, container, mounts, environment
+and command become a spec and a site profile. What has no place there is listed, what is dangerous is told.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,11 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
     recipes.add_argument(
         "--from-recipe", metavar="RECIPE", help="start from this maintained recipe (nemo_rl)"
     )
+    recipes.add_argument(
+        "--from-sbatch",
+        metavar="FILE",
+        help="import a batch script: NAME.yaml and a site profile, NAME-site.yaml",
+    )
     into.add_argument("--repo", metavar="PATH", help="the checkout with the recipes (default: this folder)")
     into.add_argument("--out", metavar="FILE", help="default: NAME.yaml; - prints it")
     parser.add_json(into)
@@ -42,6 +51,10 @@ def add_arguments(into: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from jobspec.spec.load import parse_spec
 
+    if args.from_sbatch is not None:
+        from jobspec.cli.from_sbatch.files import imported
+
+        return imported(args)
     framework = _framework(args)
     text = starter(framework, args.name)
     repo = args.repo or "."
@@ -61,6 +74,18 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     path = Path(args.out or f"{args.name}.yaml")
+    write_new(path, text)
+    if args.json:
+        output.print_json({"file": str(path), "framework": framework})
+        return 0
+    if args.cluster is not None:
+        output.print_findings(item for item in pipeline.check(pipeline.Request(path)) if item.is_error)
+    print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
+    return 0
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet. Raises: JobspecError when it is, or cannot be written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -78,13 +103,6 @@ def run(args: argparse.Namespace) -> int:
             why=(problem.strerror or str(problem)).lower(),
             fix="name a file in an existing folder",
         ) from problem
-    if args.json:
-        output.print_json({"file": str(path), "framework": framework})
-        return 0
-    if args.cluster is not None:
-        output.print_findings(item for item in pipeline.check(pipeline.Request(path)) if item.is_error)
-    print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
-    return 0
 
 
 def _framework(args: argparse.Namespace) -> str:
