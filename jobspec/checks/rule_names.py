@@ -21,7 +21,7 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "checkpoint": _names("node-local"),
         "cluster": _names(
-            "env gpu-type name network path place ports reference runtime sbatch secret unknown unused "
+            "env gpu-type hook name network path place ports reference runtime sbatch secret unknown unused "
             "variable"
         ),
         "command": _names("file file-beside missing module not-recorded shell tasks unused-key variant"),

@@ -277,7 +277,7 @@ def _computed(text: str) -> int | None:
                 kinds = {ast.Add: one + two, ast.Sub: one - two, ast.Mult: one * two}
                 if isinstance(op, ast.Div | ast.FloorDiv | ast.Mod) and two:
                     return one % two if isinstance(op, ast.Mod) else int(one / two)
-                return kinds[type(op)]  # type: ignore[index]
+                return kinds[type(op)]
         raise ValueError
 
     try:

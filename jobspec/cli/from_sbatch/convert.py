@@ -313,8 +313,8 @@ def _host(folder: str, spec: Draft) -> str:
 def _command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
     words, before = [], ""
     for word in step.words:
-        if found := re.fullmatch(rf"{OPEN}(\$\{{?[0-9*@]\}}?){CLOSE}", word):
-            notes.add("told", f"`{found[1]}`: arguments of the script, left out of the command", step.line)
+        if own := re.fullmatch(rf"{OPEN}(\$\{{?[0-9*@]\}}?){CLOSE}", word):
+            notes.add("told", f"`{own[1]}`: arguments of the script, left out of the command", step.line)
             continue
         if is_secret_option(before, word) or is_secret("", word):
             word = f"{OPEN}${notes.secret(before, word, step.line)}{CLOSE}"
@@ -332,7 +332,7 @@ def _command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
         put(spec, "train/command", words)
     for reference in dict.fromkeys(later):
         name = _SHELL.match(reference)
-        if not name or (name[1] in script.assigned and name[1] not in script.values.arrays):
+        if name is None or (name[1] in script.assigned and name[1] not in script.values.arrays):
             notes.add(
                 "told",
                 f"`{reference}` in the command: the batch script set it; check it in `train.command`",

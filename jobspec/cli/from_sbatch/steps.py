@@ -189,11 +189,11 @@ def peeled(step: Step) -> Iterator[Step]:
             yield from peeled(replace(step, words=tuple(words[cut + 1 :]), submitted=runtime or "{}"))
         case "env" | "exec" | "nohup" | "time":
             rest = words[1:]
-            env = list(step.env)
+            given = list(step.env)
             while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
                 name, _, value = rest.pop(0).partition("=")
-                env.append((name, value))
-            yield from peeled(replace(step, words=tuple(rest), env=tuple(env)))
+                given.append((name, value))
+            yield from peeled(replace(step, words=tuple(rest), env=tuple(given)))
         case "timeout" if len(words) > 2:
             yield from peeled(replace(step, words=tuple(words[2:])))
         case _:
