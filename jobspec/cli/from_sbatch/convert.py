@@ -331,14 +331,14 @@ def _command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
     else:
         put(spec, "train/command", words)
     for reference in dict.fromkeys(later):
-        name = _SHELL.match(reference)
-        if name is None or (name[1] in script.assigned and name[1] not in script.values.arrays):
+        variable = _SHELL.match(reference)
+        if variable is None or (variable[1] in script.assigned and variable[1] not in script.values.arrays):
             notes.add(
                 "told",
                 f"`{reference}` in the command: the batch script set it; check it in `train.command`",
                 step.line,
             )
-        elif name[1] not in (*notes.secrets.values(), *script.values.arrays):
+        elif variable[1] not in (*notes.secrets.values(), *script.values.arrays):
             notes.add("told", f"`{reference}` in the command is filled in when the run starts", step.line)
     whole = " ".join(words)
     found = next(
