@@ -24,7 +24,7 @@ def llms_txt(config: dict[str, Any], docs: Path) -> str:
         if isinstance(target, str):
             loose.append(_line(title, target, docs))
         else:
-            lines = [_line(*next(iter(page.items())), docs) for page in target]
+            lines = [_line(name, page, docs) for pages in target for name, page in pages.items()]
             sections.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
     head = f"# {config['site_name']}\n\n> {config['site_description']}\n\n"
     return head + "\n".join(loose) + "\n\n" + "\n".join(sections)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
 from jobspec.cli.from_sbatch.bash import CLOSE, OPEN, comma_split, is_keyword
 from jobspec.cli.from_sbatch.dangers import look_for
-from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret, is_secret_option
+from jobspec.cli.from_sbatch.driver import MARKED, SHELL_NAME, add_command
+from jobspec.cli.from_sbatch.notes import Note, Notes, is_secret
 from jobspec.cli.from_sbatch.options import Draft, apply, directives, put, read_options
 from jobspec.cli.from_sbatch.steps import CONTAINERS, Script, Step, runtime_env
 from jobspec.finding import fail
 from jobspec.spec.interpolate import escape
 
-# Word of a command -> the framework whose adapter jobspec has, or None.
-KNOWN = (
-    ("verl.trainer", "verl", True), ("run_grpo.py", "nemo_rl", True), ("skyrl", "skyrl", True),
-    ("trl", "trl", True), ("openrlhf", "OpenRLHF", False), ("pretrain_gpt", "Megatron-LM", False),
-    ("slime", "slime", False), ("areal", "AReaL", False),
-)  # fmt: skip
 # Settings of NeMo-RL's ray.sub, which the spec has keys for or jobspec decides.
 OF_RAY_SUB = frozenset(
     [
@@ -40,8 +34,6 @@ _OF_THE_JOB = re.compile(
 )  # fmt: skip
 _OF_THE_SITE = re.compile(r"(NCCL|GLOO|UCX|FI|NVSHMEM)_\w+\Z")
 _CONTAINER = re.compile(r"(APPTAINER|SINGULARITY)ENV_(\w+)\Z")
-_MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
-_SHELL = re.compile(r"\$\{?(\w+)\}?\Z")
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,7 @@ def convert(text: str, name: str) -> Imported:
     _ray_sub(script, spec, notes)
     _container(step, spec, site, notes)
     _environment(script, step, spec, site, notes)
-    _command(step, script, spec, notes)
+    add_command(step, script, spec, notes)
     _rest(script, step, site, notes)
     look_for(text, script, step, spec, notes)
     ordered = {**{key: spec[key] for key in ("version", "name", "framework")}, **_shorn(spec)}
@@ -249,8 +241,8 @@ def _unmarked_split(text: str) -> list[str]:
 
 def _own(text: str) -> str:
     """`$HOME` is the same where one submits."""
-    return _MARKED.sub(
-        lambda m: f"${{env:{n[1]}}}" if (n := _SHELL.match(m[1])) and n[1] == "HOME" else m[0], text
+    return MARKED.sub(
+        lambda m: f"${{env:{n[1]}}}" if (n := SHELL_NAME.match(m[1])) and n[1] == "HOME" else m[0], text
     )
 
 
@@ -308,83 +300,6 @@ def _host(folder: str, spec: Draft) -> str:
         if folder == mount["target"] or folder.startswith(mount["target"] + "/"):
             return str(mount["source"]) + folder[len(mount["target"]) :]
     return folder
-
-
-def _command(step: Step, script: Script, spec: Draft, notes: Notes) -> None:
-    words, before = [], ""
-    for word in step.words:
-        if own := re.fullmatch(rf"{OPEN}(\$\{{?[0-9*@]\}}?){CLOSE}", word):
-            notes.add("told", f"`{own[1]}`: arguments of the script, left out of the command", step.line)
-            continue
-        if is_secret_option(before, word) or is_secret("", word):
-            word = f"{OPEN}${notes.secret(before, word, step.line)}{CLOSE}"
-        words.append(word)
-        before = word
-    for name in sorted({*notes.secrets.values()} - set(spec.get("secrets", ()))):
-        spec.setdefault("secrets", []).append(name)
-    words = _points(words, script, spec, notes)
-    later = [m for word in words for m in _MARKED.findall(word)]
-    if later:
-        # A reference that the run does not have ends it; bash alone would take the empty text.
-        put(spec, "train/command", ["set -u\n" + " ".join(_quoted(word) for word in words)])
-        put(spec, "train/shell", True)
-    else:
-        put(spec, "train/command", words)
-    for reference in dict.fromkeys(later):
-        variable = _SHELL.match(reference)
-        if variable is None or (variable[1] in script.assigned and variable[1] not in script.values.arrays):
-            notes.add(
-                "told",
-                f"`{reference}` in the command: the batch script set it; check it in `train.command`",
-                step.line,
-            )
-        elif variable[1] not in (*notes.secrets.values(), *script.values.arrays):
-            notes.add("told", f"`{reference}` in the command is filled in when the run starts", step.line)
-    whole = " ".join(words)
-    found = next(
-        (
-            (kind, adapter)
-            for word, kind, adapter in KNOWN
-            if re.search(rf"(?<![A-Za-z]){re.escape(word)}", whole)
-        ),
-        None,
-    )
-    if found and found[1]:
-        notes.add(
-            "told",
-            f"the command is of {found[0]}: `jobspec init {found[0]}` starts a spec whose levels jobspec can "
-            "prove; this one runs it as `command`",
-            step.line,
-        )
-    elif found:
-        notes.add("told", f"the command is of {found[0]}, for which jobspec has no adapter", step.line)
-
-
-def _points(words: list[str], script: Script, spec: Draft, notes: Notes) -> list[str]:
-    """Values of arrays by the number of a job array's task: variables of the points of a sweep."""
-    pattern = re.compile(r"\$\{(\w+)\[\$\{?SLURM_ARRAY_TASK_ID\}?\]\}")
-    names = [name for name in dict.fromkeys(pattern.findall(" ".join(words))) if name in script.values.arrays]
-    if names:
-        lists = [script.values.arrays[name] for name in names]
-        points = [
-            {f"container.env.{name}": value for name, value in zip(names, row, strict=False)}
-            for row in zip(*lists, strict=False)
-        ]
-        spec["sweep"] = {"list": points}
-        notes.add("told", f"the job array is a sweep of {len(points)} points over {', '.join(names)}")
-    return [pattern.sub(lambda m: f"${m[1]}" if m[1] in names else m[0], word) for word in words]
-
-
-def _quoted(word: str) -> str:
-    """A word for bash: literal text quoted, references of the running job left in double quotes."""
-    if OPEN not in word:
-        return shlex.quote(word)
-    parts = _MARKED.split(word)
-    return (
-        '"'
-        + "".join(part if at % 2 else re.sub(r'([\\"$`])', r"\\\1", part) for at, part in enumerate(parts))
-        + '"'
-    )
 
 
 def _rest(script: Script, driver: Step, site: Draft, notes: Notes) -> None:
