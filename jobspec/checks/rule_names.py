@@ -91,9 +91,9 @@ RULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "spec": _names(
             "alias base characters checkpoint checks choice cluster command cycle dependency dump "
             "duplicate-key duplicate-name empty encoding env file format helpers key kind merge missing "
-            "model-id model-source module mount not-text number pipeline pipelines range recipe reference "
-            "repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep syntax tab tag "
-            "top type unknown-key unquoted value variant version"
+            "model-id model-source module mount no-effect not-text number pipeline pipelines range recipe "
+            "reference repo-folder repo-ref repo-source repo-url revision sbatch secret set size sweep "
+            "syntax tab tag top type unknown-key unquoted value variant version"
         ),
         "stage": _names(
             "by-path copy download hub-by-path hub-no-internet hub-unknown hub-unpinned mirror missing "

@@ -83,8 +83,17 @@ def render(resolved: Resolved, run_id: str, run_dir: str, top: str = "") -> dict
     files["spec.yaml"] = resolved.loaded.text.encode()
     files["spec.lock.yaml"] = lock_text(resolved, posixpath.relpath(top, run_dir) if top else "").encode()
     if not top:
+        files["site.yaml"] = site_text(resolved)
         files.update(patches(resolved) | on_end(resolved))
     return dict(sorted(files.items()))
+
+
+def site_text(resolved: Resolved) -> bytes:
+    """The site's profile, so that the folder is validated and submitted without it."""
+    data = msgspec.to_builtins(resolved.cluster.profile)
+    hooks = {"hooks": data.pop("hooks")} if "hooks" in data else {}  # bash: nothing in it is a reference
+    text = dump_spec(escape_data(data)) + (dump_spec(hooks) if hooks else "")
+    return f"# Written by jobspec: the site profile that this run was rendered for.\n{text}".encode()
 
 
 def on_end(resolved: Resolved) -> dict[str, bytes]:
