@@ -172,6 +172,15 @@ def test_a_secret_as_an_argument_becomes_its_variable(project: Project) -> None:
     }
 
 
+def test_an_array_of_arguments_is_so_many_words(project: Project) -> None:
+    text = (
+        "#!/bin/bash\n#SBATCH -J a -N 2 -t 60\nARGS=(--lr 1e-6\n  --name 'two words')\nMODELS=(x y)\n"
+        'if true; then\n  srun torchrun --nnodes=$SLURM_NNODES t.py "${ARGS[@]}" --model ${MODELS[1]}\nfi\n'
+    )
+    words = ["torchrun", "--nnodes=2", "t.py", "--lr", "1e-6", "--name", "two words", "--model", "y"]
+    assert imported(project, text)[0]["train"] == {"command": words}
+
+
 def test_files_are_never_overwritten_and_a_known_site_gets_none(project: Project) -> None:
     imported(project, APPTAINER)
     again = project.cli("init", "--from-sbatch", "job.sbatch")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobspec import pipeline
 from jobspec.cli import output, parser
+from jobspec.cli.new_file import write_new
 from jobspec.cli.site_spec import for_site, quoted
 from jobspec.finding import fail
 from jobspec.words import did_you_mean
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.from_sbatch is not None:
         from jobspec.cli.from_sbatch.files import imported
 
-        return imported(args)
+        return imported(args, DEFAULT_NAME)
     framework = _framework(args)
     text = starter(framework, args.name)
     repo = args.repo or "."
@@ -82,27 +83,6 @@ def run(args: argparse.Namespace) -> int:
         output.print_findings(item for item in pipeline.check(pipeline.Request(path)) if item.is_error)
     print(f"{path}: edit it, then `jobspec validate {path}` and `jobspec run {path}`")
     return 0
-
-
-def write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet. Raises: JobspecError when it is, or cannot be written."""
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as problem:
-        raise fail(
-            "init.exists",
-            f"`{path}` exists already",
-            why="init never overwrites a file",
-            fix="name another file by --out, or print it by --out -",
-        ) from problem
-    except OSError as problem:
-        raise fail(
-            "init.cannot-write",
-            f"`{path}` cannot be written",
-            why=(problem.strerror or str(problem)).lower(),
-            fix="name a file in an existing folder",
-        ) from problem
 
 
 def _framework(args: argparse.Namespace) -> str:

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.out:
         print(text, end="")
         return 0
-    from jobspec.cli.commands.init import write_new
+    from jobspec.cli.new_file import write_new
 
     path = Path(args.out)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -198,6 +198,9 @@ class Values:
 
     def split(self, raw: str) -> list[str]:
         """The words that one raw word becomes: the value of an unquoted variable is split at blanks."""
+        whole = re.fullmatch(r'"?\$\{(\w+)\[@\]\}"?', raw)
+        if whole and whole[1] in self.arrays:
+            return list(self.arrays[whole[1]])
         words, last, open_word = [], "", False
         for text, splits in self._pieces(raw):
             if not splits:
@@ -254,6 +257,9 @@ class Values:
             if other is not None and not name.startswith("SLURM_"):
                 return self.text(other)
             return _later(raw)
+        if (found := re.fullmatch(r"\$\{(\w+)\[(-?\d+)\]\}", raw)) and found[1] in self.arrays:
+            items, at = self.arrays[found[1]], int(found[2])
+            return items[at] if -len(items) <= at < len(items) else ""
         if found := re.match(r"\$\(\s*IFS=(['\"]?)(.)\1\s*;\s*echo\s+\"?\$\{(\w+)\[\*\]\}\"?\s*\)\Z", raw):
             return found[2].join(self.arrays[found[3]]) if found[3] in self.arrays else _later(raw)
         return _later(raw)

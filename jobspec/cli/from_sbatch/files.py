@@ -6,19 +6,19 @@ import argparse
 from pathlib import Path
 
 from jobspec.cli import output
-from jobspec.cli.commands.init import DEFAULT_NAME, write_new
 from jobspec.cli.from_sbatch.convert import Imported, convert
 from jobspec.cli.from_sbatch.notes import KINDS
+from jobspec.cli.new_file import write_new
 from jobspec.finding import visible
 from jobspec.spec.yaml.document import read_text
 from jobspec.spec.yaml.dump import dump_spec
 
 
-def imported(args: argparse.Namespace) -> int:
+def imported(args: argparse.Namespace, default_name: str) -> int:
     """Import the script of `--from-sbatch`: write both files, or with `--out -` print them."""
     source = Path(args.from_sbatch)
     result = convert(read_text(source, "job"), str(source))
-    if args.name != DEFAULT_NAME:
+    if args.name != default_name:
         result.spec["name"], result.site["name"] = args.name, f"{args.name}-site"
     spec, site = Path(args.out or f"{result.spec['name']}.yaml"), Path(f"{result.site['name']}.yaml")
     if args.out and args.out != "-":

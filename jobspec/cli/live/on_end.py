@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jobspec.cli.live.reports import verdict_of
 from jobspec.runs.paths import RunPaths
 from jobspec.runtime.base.run_files import parse_json, read_text
 
@@ -24,8 +23,8 @@ FILE, LOG = "on_end.json", "on_end.log"
 MAILERS = (("sendmail", "-t"), ("/usr/sbin/sendmail", "-t"))
 
 
-def tell(run: RunPaths) -> None:
-    """Call the hooks of an ended run that has a report, unless somebody has; never raises."""
+def tell(run: RunPaths, verdict: Mapping[str, str]) -> None:
+    """Call the hooks of an ended run with its report's verdict, unless somebody has; never raises."""
     try:
         hooks = parse_json(read_text(run.root / FILE))
         log = (run.root / LOG).open(
@@ -34,7 +33,6 @@ def tell(run: RunPaths) -> None:
     except (OSError, ValueError):
         return
     with log:
-        verdict = verdict_of(run)
         for hook in hooks if isinstance(hooks, list) else []:
             if hook.get("when") == "not_pass" and verdict["verdict"] == "Pass":
                 continue

@@ -59,7 +59,7 @@ def write_missing(runs: Iterable[RunPaths], problems: dict[RunPaths, str], budge
         try:
             write_reports(run)
             if is_own(run.lock):
-                tell(run)
+                tell(run, verdict_of(run))
         except JobspecError as problem:
             problems[run] = problem.findings[0].what
         except Exception as problem:  # noqa: BLE001
@@ -82,9 +82,9 @@ def write_in_job(run: RunPaths) -> str:
     if run.sweep and all((point.root / "report.json").is_file() for point in reversed(run.sweep.points())):
         write_reports(run.sweep)
         if own:
-            tell(run.sweep)
+            tell(run.sweep, verdict_of(run.sweep))
     elif own:
-        tell(run)
+        tell(run, verdict_of(run))
     return str(verdict_of(run)["verdict"])
 
 
