@@ -37,5 +37,6 @@ def test_it_is_written_once(project: Project) -> None:
     file = project.root / ".claude/skills/jobspec/SKILL.md"
     assert project.cli("skill", "--out", file).code == 0
     assert file.read_text() == project.cli("skill").out
+    assert project.cli("skill", "--json").json == {"text": file.read_text()}
     again = project.cli("skill", "--out", file)
     assert (again.code, "init.exists" in again.err) == (2, True)
