@@ -9,6 +9,7 @@ A mapping is merged key by key, anything else is replaced as a whole, and null g
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
@@ -27,6 +28,7 @@ MAX_DEEP = 8  # ours; a base of a base of a base is hard enough to follow
 MAX_FILES = 64  # ours; two bases of two bases multiply
 OVERRIDES = ("train", "overrides")
 THIN = ("base", "variants")
+_MAY_BE_THIN = re.compile(r"\b(?:base|variants)[\"']?\s*:")
 
 
 def split_variant(spec: str) -> tuple[str, str | None]:
@@ -41,8 +43,8 @@ def variants_of(spec: str) -> list[str]:
     """The variants of a spec file, those of its bases included; none where it cannot be read."""
     try:
         text = read_text(FilePath(spec), "job")
-        if "variants" not in text and "base" not in text:
-            return []
+        if not _MAY_BE_THIN.search(text):
+            return []  # most specs, without a second look at their YAML
         document = parse_document(text, spec, "job")
         whole = _Reader(FilePath(spec).parent).whole(document, ())
     except JobspecError:
