@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -119,6 +120,18 @@ def test_the_job_itself_tells_when_nobody_watches(project: Project) -> None:
         threading.Event().wait(0.1)
     assert log(run) == "command bash: exit 0\n"
     assert json.loads((run.root / "told.json").read_text())["result"] == "Pass"
+
+
+def test_the_hooks_of_a_copied_folder_are_not_called(project: Project) -> None:
+    run = ran(project, "    - {command: [bash, -c, 'echo told >> told.txt']}\n")
+    copy = project.root / "elsewhere/hello" / run.run_id
+    shutil.copytree(run.root, copy)
+    for name in ("on_end.log", "told.txt", "report.json"):
+        (copy / name).unlink()
+    assert project.cli("status", "--runs", project.root / "elsewhere").code == 0
+    assert project.cli("report", "--in-job", copy).code == 0
+    assert (copy / "report.json").is_file()
+    assert not (copy / "told.txt").exists()
 
 
 @pytest.mark.parametrize(
